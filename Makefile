@@ -1,0 +1,28 @@
+# Each target sets up its own virtual environment on a fresh clone; nothing else has to be installed.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: test test-slow check demo clean
+
+test: .venv/installed
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+
+test-slow: .venv/installed
+	$(BIN)/python -m pytest -n 2 -m slow
+
+check: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: .venv/installed
+	$(BIN)/python examples/before_and_after.py --out demo
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt "torch>=2.11" setuptools
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv build demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
