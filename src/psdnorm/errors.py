@@ -1,0 +1,40 @@
+"""What can go wrong for a user, in one tree.
+
+::
+
+    PsdnormError
+    ├── ShapeError (ValueError)             a tensor of the wrong shape
+    ├── ArgumentError (ValueError)          an argument outside its range
+    ├── DtypeError (TypeError)              a tensor of the wrong kind of number
+    ├── BackendError (RuntimeError)         a backend or transform that cannot serve the call
+    ├── ConversionError (ValueError)        a model whose norms cannot be swapped or adapted
+    └── MissingExtraError (ImportError)     a feature whose optional dependency is absent
+"""
+
+
+class PsdnormError(Exception):
+    """Base of every error that psdnorm raises on purpose."""
+
+
+class ShapeError(PsdnormError, ValueError):
+    """A tensor has the wrong number of dimensions, channels or samples."""
+
+
+class ArgumentError(PsdnormError, ValueError):
+    """An argument has a value that is not allowed."""
+
+
+class DtypeError(PsdnormError, TypeError):
+    """A tensor, or something passed as one, has the wrong type."""
+
+
+class BackendError(PsdnormError, RuntimeError):
+    """The backend asked for, or a torch transform, cannot serve this call."""
+
+
+class ConversionError(PsdnormError, ValueError):
+    """A model's norm layers cannot be swapped or adapted as asked."""
+
+
+class MissingExtraError(PsdnormError, ImportError):
+    """An optional dependency is not installed."""

@@ -1,0 +1,297 @@
+"""The mathematics of PSDNorm in plain torch: the truth that every faster path is tested against.
+
+Every function is pure, acts on each (sample, channel) row and works for any filter size
+``f`` from 1 to ``T``. ``F = f // 2 + 1`` is the half of the spectrum that a real signal needs.
+The equation numbers in ``docs/mathematics.md`` point here.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+PADDING_MODES = ("circular", "zeros", "reflect")
+# generalised cosine windows w_t = a - (1 - a) cos(2πt/f), periodic as in scipy.signal.get_window
+WINDOWS = {"boxcar": 1.0, "hann": 0.5, "hamming": 0.54}
+# up to here a DFT is a product with a constant matrix and a filter a sum over taps; beyond it both
+# go through the FFT, whose cost does not grow with f
+DIRECT_FILTER_SIZE = 64
+
+
+def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which statistics of ``dtype`` signals are kept: float32 at least."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _is_direct(filter_size: int) -> bool:
+    # exported graphs never hold an FFT: the runtimes that read them disagree about it
+    return filter_size <= DIRECT_FILTER_SIZE or torch.compiler.is_exporting()
+
+
+def half_width(filter_size: int) -> int:
+    """Return the largest lag that a filter of ``filter_size`` reaches on either side."""
+    return filter_size // 2
+
+
+def center(x: Tensor, offset: Tensor | None = None) -> Tensor:
+    """Subtract each row's mean over time.
+
+    Parameters
+    ----------
+    x : Tensor, (..., T)
+    offset : Tensor, (...), optional
+        The row means relative to each row's first sample, where they are known already.
+
+    Returns
+    -------
+    Tensor, (..., T)
+    """
+    # about the first sample, a constant row is exact zeros and a large mean costs no digits;
+    # the pivot cancels from the result, so it carries no gradient
+    shifted = x - x[..., :1].detach()
+    if offset is None:
+        offset = shifted.mean(dim=-1)
+    return shifted - offset.unsqueeze(-1)
+
+
+def unit_window(filter_size: int, window: str, like: Tensor) -> Tensor:
+    """Return a periodic window of unit norm, (f,), with the dtype and device of ``like``."""
+    a = WINDOWS[window]
+    t = torch.arange(filter_size, device=like.device, dtype=like.dtype)
+    # a window of one sample is 1 by convention: the cosine formula would make a Hann window 0
+    w = a - (1 - a) * torch.cos(2 * math.pi / filter_size * t) if filter_size > 1 else t + 1
+    return w / w.norm()
+
+
+def _phases(rows: int, columns: int, filter_size: int, like: Tensor) -> Tensor:
+    """Return the angles 2πkm/f for k < rows and m < columns, (rows, columns)."""
+    k = torch.arange(rows, device=like.device)
+    m = torch.arange(columns, device=like.device)
+    # reduced modulo f while still integer, so that large products keep all their digits
+    turns = (k.unsqueeze(1) * m) % filter_size
+    return turns.to(like.dtype) * (2 * math.pi / filter_size)
+
+
+def welch_psd(centered: Tensor, filter_size: int, window: str = "boxcar") -> Tensor:
+    """Estimate the power spectral density of centred rows (Welch, eq. 3 of the paper).
+
+    Segments of length f, hop ``f - f // 2``, no detrending; a trailing rest that fills no
+    segment is not used. White noise of variance σ² has PSD σ² at every bin.
+
+    Parameters
+    ----------
+    centered : Tensor, (..., T)
+    filter_size : int
+    window : {"boxcar", "hann", "hamming"}
+
+    Returns
+    -------
+    Tensor, (..., F)
+    """
+    hop = filter_size - half_width(filter_size)
+    segments = centered.unfold(-1, filter_size, hop)  # (..., L, f)
+    w = unit_window(filter_size, window, centered)
+    if _is_direct(filter_size):
+        phases = _phases(filter_size, half_width(filter_size) + 1, filter_size, centered)
+        real = segments @ (w.unsqueeze(1) * phases.cos())  # (..., L, F)
+        imag = segments @ (w.unsqueeze(1) * phases.sin())
+    else:
+        spectrum = torch.fft.rfft(segments * w)
+        real, imag = spectrum.real, spectrum.imag
+    return (real.square() + imag.square()).mean(dim=-2)
+
+
+def row_statistics(
+    x: Tensor, filter_size: int, eps: float = 1e-5, window: str = "boxcar"
+) -> tuple[Tensor, Tensor]:
+    """Measure each row: its mean and its PSD.
+
+    Parameters
+    ----------
+    x : Tensor, (N, C, T)
+    filter_size : int
+    eps : float
+        Added to the PSD; everything later uses the sum.
+    window : {"boxcar", "hann", "hamming"}
+
+    Returns
+    -------
+    offset : Tensor, (N, C)
+        Mean of the row relative to its first sample.
+    psd : Tensor, (N, C, F)
+    """
+    x = x.to(statistics_dtype(x.dtype))
+    offset = (x - x[..., :1].detach()).mean(dim=-1)
+    return offset, welch_psd(center(x, offset), filter_size, window) + eps
+
+
+def valid_rows(psd: Tensor) -> Tensor:
+    """Tell which rows have a finite PSD: bool, (N, C) for psd (N, C, F)."""
+    return psd.isfinite().all(dim=-1)
+
+
+def barycenter_sums(psd: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum the square roots of the valid rows of a batch, and count them.
+
+    Sums and counts add up over processes, which a mean does not.
+
+    Parameters
+    ----------
+    psd : Tensor, (N, C, F)
+
+    Returns
+    -------
+    total : Tensor, (C, F)
+    count : Tensor, (C,)
+    """
+    valid = valid_rows(psd)
+    total = torch.where(valid.unsqueeze(-1), psd.sqrt(), 0.0).sum(dim=0)
+    return total, valid.sum(dim=0).to(psd.dtype)
+
+
+def batch_barycenter(psd: Tensor) -> Tensor:
+    """Bures–Wasserstein barycenter of a batch, as a square root (eq. 5).
+
+    Rows whose PSD is not finite are left out; a channel without a valid row gets zeros.
+
+    Parameters
+    ----------
+    psd : Tensor, (N, C, F)
+
+    Returns
+    -------
+    Tensor, (C, F)
+    """
+    # circulant covariances commute, so the barycenter of Gaussians is a mean of square roots
+    total, count = barycenter_sums(psd)
+    return total / count.clamp(min=1).unsqueeze(-1)
+
+
+def geodesic(sqrt_start: Tensor, sqrt_end: Tensor, weight: Tensor | float) -> Tensor:
+    """Walk a share ``weight`` of the Bures–Wasserstein geodesic, in square roots (eq. 6).
+
+    Parameters
+    ----------
+    sqrt_start, sqrt_end : Tensor, (C, F)
+    weight : float or Tensor that broadcasts, (C, 1)
+
+    Returns
+    -------
+    Tensor, (C, F)
+    """
+    return (1 - weight) * sqrt_start + weight * sqrt_end
+
+
+def monge_filter(psd: Tensor, sqrt_target: Tensor, filter_size: int) -> Tensor:
+    """Taps of the zero-phase filter that carries ``psd`` onto the target (eq. 8).
+
+    Parameters
+    ----------
+    psd : Tensor, (..., F)
+        A row whose PSD is not finite gets taps that are not finite either.
+    sqrt_target : Tensor, (C, F)
+    filter_size : int
+
+    Returns
+    -------
+    Tensor, (..., 2 * (f // 2) + 1)
+        Symmetric about lag 0. For even f the tap at lag f/2 is split into halves at ±f/2.
+    """
+    gain = sqrt_target / psd.sqrt()
+    # an overflowed PSD would give a gain of 0 and an innocent-looking output of zeros
+    gain = torch.where(psd.isfinite(), gain, math.nan)
+    taps = _real_even_inverse_dft(gain, filter_size)  # lags 0 … f // 2
+    return torch.cat([taps[..., 1:].flip(-1), taps], dim=-1)
+
+
+def _real_even_inverse_dft(gain: Tensor, filter_size: int) -> Tensor:
+    """Lags 0 … f // 2 of ``irfft(gain, n=f)``, the lag f/2 of an even f halved; (..., F)."""
+    lags = half_width(filter_size) + 1
+    k = torch.arange(lags, device=gain.device)
+    unpaired = (k == 0) | (2 * k == filter_size)
+    if _is_direct(filter_size):
+        # each kept bin stands for itself and its mirror image, except the ones without a mirror
+        weight = torch.where(unpaired, 1.0, 2.0).to(gain.dtype) / filter_size
+        taps = (gain * weight) @ _phases(lags, lags, filter_size, gain).cos()
+    else:
+        taps = torch.fft.irfft(gain, n=filter_size)[..., :lags]
+    return taps * torch.where(2 * k == filter_size, 0.5, 1.0).to(gain.dtype)
+
+
+def pad_time(x: Tensor, width: int, padding_mode: str = "circular") -> Tensor:
+    """Extend rows by ``width`` samples on either side: (..., T) → (..., T + 2 * width)."""
+    if width == 0:
+        return x
+    length = x.shape[-1]
+    if padding_mode == "circular":
+        before, after = x[..., length - width :], x[..., :width]
+    elif padding_mode == "reflect":
+        before = x[..., 1 : width + 1].flip(-1)
+        after = x[..., length - 1 - width : length - 1].flip(-1)
+    else:
+        before = after = torch.zeros_like(x[..., :width])
+    return torch.cat([before, x, after], dim=-1)
+
+
+def monge_map(centered: Tensor, taps: Tensor, padding_mode: str = "circular") -> Tensor:
+    """Convolve each centred row with its own filter (f-Monge mapping, eq. 4).
+
+    Parameters
+    ----------
+    centered : Tensor, (..., T)
+    taps : Tensor, (..., K)
+        K odd, centred on lag 0, so that the output is not delayed.
+    padding_mode : {"circular", "zeros", "reflect"}
+
+    Returns
+    -------
+    Tensor, (..., T)
+    """
+    n_taps, length = taps.shape[-1], centered.shape[-1]
+    padded = pad_time(centered, n_taps // 2, padding_mode)
+    if _is_direct(n_taps - 1):
+        terms = (padded[..., j : j + length] * taps[..., j : j + 1] for j in range(n_taps))
+        return sum(terms, start=torch.zeros_like(centered))
+    size = length + n_taps - 1
+    product = torch.fft.rfft(padded) * torch.fft.rfft(taps, n=size)
+    # the first K - 1 samples of the circular product have wrapped around; the rest is valid
+    return torch.fft.irfft(product, n=size)[..., n_taps - 1 :]
+
+
+def normalize(
+    x: Tensor,
+    offset: Tensor,
+    psd: Tensor,
+    sqrt_target: Tensor,
+    filter_size: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+) -> Tensor:
+    """Carry rows, measured by :func:`row_statistics`, onto the target PSD (eq. 7).
+
+    Parameters
+    ----------
+    x : Tensor, (N, C, T)
+    offset : Tensor, (N, C)
+    psd : Tensor, (N, C, F)
+    sqrt_target : Tensor, (C, F)
+    filter_size : int
+    weight, bias : Tensor, (C,), optional
+    window : {"boxcar", "hann", "hamming"}
+        The window behind ``psd``. A fused backward differentiates through the PSD and needs it;
+        here autograd knows.
+    padding_mode : {"circular", "zeros", "reflect"}
+
+    Returns
+    -------
+    Tensor, (N, C, T), of the dtype of ``x``
+    """
+    centered = center(x.to(psd.dtype), offset)
+    y = monge_map(centered, monge_filter(psd, sqrt_target.to(psd.dtype), filter_size), padding_mode)
+    if weight is not None:
+        y = y * weight.to(y.dtype).unsqueeze(-1)
+    if bias is not None:
+        y = y + bias.to(y.dtype).unsqueeze(-1)
+    return y.to(x.dtype)
