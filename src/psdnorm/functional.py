@@ -1,0 +1,181 @@
+"""PSDNorm without state: checks arguments, chooses a backend, calls :mod:`psdnorm.ops`."""
+
+from contextlib import nullcontext
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from psdnorm.errors import ArgumentError, BackendError, DtypeError, ShapeError
+from psdnorm.ops import reference
+
+BACKENDS = ("auto", "reference", "fused")
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def psd_norm(
+    x: Tensor,
+    sqrt_target: Tensor | None = None,
+    filter_size: int = 5,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+    backend: str = "auto",
+) -> Tensor:
+    """Carry the power spectral density of each row of ``x`` onto a target.
+
+    Parameters
+    ----------
+    x : Tensor, (N, C, T), (C, T), (N, C, 1, T) or (N, C, T, 1)
+    sqrt_target : Tensor, (C, F), optional
+        Square root of the target PSD at the ``F = filter_size // 2 + 1`` kept bins.
+        White with unit variance if not given.
+    filter_size : int
+        Number f of taps and of PSD bins, from 1 to T.
+    weight, bias : Tensor, (C,), optional
+        Per-channel affine map of the result.
+    eps : float
+        Added to the PSD of each row.
+    window : {"boxcar", "hann", "hamming"}
+    padding_mode : {"circular", "zeros", "reflect"}
+    backend : {"auto", "reference", "fused"}
+
+    Returns
+    -------
+    Tensor, of the shape and dtype of ``x``
+
+    Examples
+    --------
+    With one tap and a white target it is instance normalization:
+
+    >>> import torch
+    >>> x = torch.randn(2, 3, 100)
+    >>> y = psd_norm(x, filter_size=1)
+    >>> torch.allclose(y, torch.nn.functional.instance_norm(x), atol=1e-5)
+    True
+    """
+    check_options(filter_size, eps, window, padding_mode, backend)
+    rows = as_rows(x)
+    n_channels, n_bins = rows.shape[1], filter_size // 2 + 1
+    if sqrt_target is None:
+        sqrt_target = rows.new_ones((), dtype=reference.statistics_dtype(rows.dtype))
+        sqrt_target = sqrt_target.expand(n_channels, n_bins)
+    elif sqrt_target.shape != (n_channels, n_bins):
+        raise ShapeError(
+            f"sqrt_target has shape {tuple(sqrt_target.shape)}, expected {(n_channels, n_bins)}: "
+            f"{n_channels} channels and filter_size {filter_size} // 2 + 1 bins"
+        )
+    offset, psd = row_statistics(rows, filter_size, eps, window, backend)
+    y = normalize(
+        rows, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode, backend
+    )
+    return y.reshape(x.shape)
+
+
+def row_statistics(
+    rows: Tensor,
+    filter_size: int,
+    eps: float = 1e-5,
+    window: str = "boxcar",
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Measure rows: mean relative to the first sample, (N, C), and PSD plus eps, (N, C, F).
+
+    ``rows`` is (N, C, T); its statistics are float32 at least. Only the reference backend lets
+    gradients flow through them here; :func:`normalize` accounts for the fused one's.
+    """
+    _check_length(rows.shape[-1], filter_size)
+    with _without_autocast(rows):
+        return _ops(rows, filter_size, backend).row_statistics(rows, filter_size, eps, window)
+
+
+def normalize(
+    rows: Tensor,
+    offset: Tensor,
+    psd: Tensor,
+    sqrt_target: Tensor,
+    filter_size: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+    backend: str = "auto",
+) -> Tensor:
+    """Carry rows (N, C, T) measured by :func:`row_statistics` onto ``sqrt_target``, (C, F)."""
+    with _without_autocast(rows):
+        ops = _ops(rows, filter_size, backend)
+        return ops.normalize(
+            rows, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode
+        )
+
+
+def as_rows(x: Tensor, num_features: int | None = None) -> Tensor:
+    """View a signal batch as (N, C, T).
+
+    Parameters
+    ----------
+    x : Tensor, (N, C, T), (C, T), (N, C, 1, T) or (N, C, T, 1)
+    num_features : int, optional
+        The number of channels that is expected.
+    """
+    if not isinstance(x, Tensor):
+        raise DtypeError(f"PSDNorm expects a torch.Tensor, found {type(x).__name__}")
+    if x.dtype not in _FLOATS:
+        raise DtypeError(
+            f"PSDNorm expects float16, bfloat16, float32 or float64 signals, found {x.dtype}"
+        )
+    if x.dim() == 4 and 1 in x.shape[2:]:
+        rows = x.squeeze(2) if x.shape[2] == 1 else x.squeeze(3)
+    elif x.dim() in (2, 3):
+        rows = x if x.dim() == 3 else x.unsqueeze(0)
+    else:
+        raise ShapeError(
+            "PSDNorm expects (N, C, T), (C, T), (N, C, 1, T) or (N, C, T, 1), "
+            f"found {x.dim()} dimensions: {tuple(x.shape)}"
+        )
+    if num_features is not None and rows.shape[1] != num_features:
+        raise ShapeError(
+            f"PSDNorm was built for {num_features} channels, "
+            f"found {rows.shape[1]} in an input of shape {tuple(x.shape)}"
+        )
+    return rows
+
+
+def check_options(
+    filter_size: int, eps: float, window: str, padding_mode: str, backend: str
+) -> None:
+    """Raise :class:`~psdnorm.errors.ArgumentError` for an option that does not exist."""
+    if isinstance(filter_size, bool) or not isinstance(filter_size, int) or filter_size < 1:
+        raise ArgumentError(f"filter_size must be a whole number from 1 on, found {filter_size!r}")
+    if not eps >= 0:
+        raise ArgumentError(f"eps must not be negative, found {eps!r}")
+    for name, value, allowed in (
+        ("window", window, tuple(reference.WINDOWS)),
+        ("padding_mode", padding_mode, reference.PADDING_MODES),
+        ("backend", backend, BACKENDS),
+    ):
+        if value not in allowed:
+            raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, found {value!r}")
+
+
+def _check_length(length: int, filter_size: int) -> None:
+    if length < filter_size:
+        raise ShapeError(
+            f"the signal has {length} time samples, fewer than filter_size {filter_size}"
+        )
+
+
+def _ops(rows: Tensor, filter_size: int, backend: str) -> ModuleType:
+    """Choose the module whose ``row_statistics`` and ``normalize`` serve this call."""
+    if backend == "fused":
+        raise BackendError('backend="fused": this version of psdnorm has no fused kernels')
+    return reference
+
+
+def _without_autocast(rows: Tensor):
+    # statistics are float32 at least, whatever the region around the layer says
+    if torch.is_autocast_enabled(rows.device.type):
+        return torch.autocast(rows.device.type, enabled=False)
+    return nullcontext()

@@ -1,0 +1,269 @@
+"""PSDNorm as a torch module: the running barycenter and nothing else."""
+
+from collections import deque
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from psdnorm import functional
+from psdnorm.errors import ArgumentError, BackendError
+from psdnorm.ops import reference
+from psdnorm.ops.snapshot import in_backward_pass, running_state
+
+TARGETS = ("barycenter", "white")
+# forward passes whose target is remembered, in case activation checkpointing replays one
+_REMEMBERED_PASSES = 32
+
+
+class PSDNorm(nn.Module):
+    r"""Normalize the power spectral density of every channel of a signal.
+
+    Each (sample, channel) row is centred over time and filtered with the f-tap zero-phase filter
+    that carries its power spectral density (PSD) :math:`P` onto a running Wasserstein barycenter
+    :math:`\bar P` of the rows seen in training:
+
+    .. math::
+
+        y = (x - \mu) * h, \qquad h = \mathrm{irfft}\big(\sqrt{\bar P} / \sqrt{P}\big), \qquad
+        \sqrt{\bar P} \leftarrow (1 - \alpha) \sqrt{\bar P} + \alpha \operatorname{mean}_N \sqrt{P}
+
+    In training the barycenter is updated first and the updated value is the target; in evaluation
+    it is left alone. It carries no gradient; the mean, the PSD and the filter do. Rows whose PSD is
+    not finite are left out of the barycenter and counted.
+
+    Parameters
+    ----------
+    num_features : int
+        Number of channels C.
+    filter_size : int
+        Number f of taps and PSD bins, from 1 to T. 1 normalizes power alone, as InstanceNorm does.
+    momentum : float or None
+        Weight α of a new batch; None averages all batches equally. The first batch with a valid row
+        in a channel sets that channel's barycenter whole.
+    eps : float
+        Added to every PSD.
+    affine : bool
+        Learn a scale and a shift per channel.
+    target : {"barycenter", "white"}
+        "white" makes every row white with unit variance, and keeps no state.
+    window : {"boxcar", "hann", "hamming"}
+        Taper of the segments of the Welch estimate.
+    padding_mode : {"circular", "zeros", "reflect"}
+        How the filter sees beyond the ends of a row.
+    sync : bool
+        Average over all processes of ``torch.distributed``, uneven batches included.
+    backend : {"auto", "reference", "fused"}
+    device, dtype
+        As in torch's layers. The barycenter is float32 at least.
+
+    Attributes
+    ----------
+    running_sqrt_psd : Tensor, (C, F)
+        Square root of the barycenter at ``F = f // 2 + 1`` bins; ones before training, so that an
+        untrained layer whitens in evaluation.
+    num_batches_tracked : Tensor, (C,)
+        Batches in which the channel had a valid row.
+    rows_skipped : Tensor, ()
+        Rows left out so far.
+
+    Shape
+    -----
+    (N, C, T), (C, T), (N, C, 1, T) or (N, C, T, 1); the output has the input's shape and dtype.
+
+    Notes
+    -----
+    Activation checkpointing replays a forward pass inside the backward pass. The layer notices,
+    does not update again, and uses the target of the pass that is replayed. Under torch.compile
+    it is the target of the latest pass, so there each checkpointed pass needs its backward pass
+    before the layer runs again.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from psdnorm import PSDNorm
+    >>> norm = PSDNorm(6, filter_size=5)
+    >>> norm(torch.randn(8, 6, 3000)).shape
+    torch.Size([8, 6, 3000])
+    >>> _ = norm.eval()
+    >>> quiet = torch.randn(1, 6, 3000)
+    >>> torch.allclose(norm(quiet), norm(100 * quiet), atol=1e-3)  # an amplifier's gain is gone
+    True
+    """
+
+    running_sqrt_psd: Tensor
+    num_batches_tracked: Tensor
+    rows_skipped: Tensor
+
+    def __init__(
+        self,
+        num_features: int,
+        filter_size: int = 5,
+        momentum: float | None = 0.01,
+        eps: float = 1e-5,
+        affine: bool = False,
+        target: str = "barycenter",
+        window: str = "boxcar",
+        padding_mode: str = "circular",
+        sync: bool = False,
+        backend: str = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(num_features, bool) or not isinstance(num_features, int) or num_features < 1:
+            raise ArgumentError(
+                f"num_features must be a whole number from 1 on, found {num_features!r}"
+            )
+        functional.check_options(filter_size, eps, window, padding_mode, backend)
+        if target not in TARGETS:
+            raise ArgumentError(f"target must be one of {', '.join(TARGETS)}, found {target!r}")
+        if momentum is not None and not 0 <= momentum <= 1:
+            raise ArgumentError(f"momentum must be None or between 0 and 1, found {momentum!r}")
+        self.num_features = num_features
+        self.filter_size = filter_size
+        self.momentum = momentum
+        self.eps = eps
+        self.affine = affine
+        self.target = target
+        self.window = window
+        self.padding_mode = padding_mode
+        self.sync = sync
+        self.backend = backend
+        if affine:
+            self.weight = nn.Parameter(torch.empty(num_features, device=device, dtype=dtype))
+            self.bias = nn.Parameter(torch.empty(num_features, device=device, dtype=dtype))
+        else:
+            self.register_parameter("weight", None)
+            self.register_parameter("bias", None)
+        n_bins = filter_size // 2 + 1
+        state_dtype = reference.statistics_dtype(dtype or torch.get_default_dtype())
+        sqrt_psd = torch.ones(num_features, n_bins, device=device, dtype=state_dtype)
+        counts = torch.zeros(num_features, device=device, dtype=torch.int64)
+        self.register_buffer("running_sqrt_psd", sqrt_psd)
+        self.register_buffer("num_batches_tracked", counts)
+        self.register_buffer("rows_skipped", torch.zeros((), device=device, dtype=torch.int64))
+        self._passes: deque[tuple[Tensor, Tensor]] = deque(maxlen=_REMEMBERED_PASSES)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Forget the barycenter."""
+        self.running_sqrt_psd.fill_(1)
+        self.num_batches_tracked.zero_()
+        self.rows_skipped.zero_()
+        self._passes.clear()
+
+    def reset_parameters(self) -> None:
+        """Forget the barycenter and, where there is one, the affine map."""
+        self.reset_running_stats()
+        if self.affine:
+            nn.init.ones_(self.weight)
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize ``x``; see the class for shapes."""
+        rows = functional.as_rows(x, self.num_features)
+        offset, psd = functional.row_statistics(
+            rows, self.filter_size, self.eps, self.window, self.backend
+        )
+        y = functional.normalize(
+            rows,
+            offset,
+            psd,
+            self._target(psd.detach()),
+            self.filter_size,
+            self.weight,
+            self.bias,
+            self.window,
+            self.padding_mode,
+            self.backend,
+        )
+        return y.reshape(x.shape)
+
+    def extra_repr(self) -> str:
+        """Name every option, as torch's layers do."""
+        shown = ("filter_size", "momentum", "eps", "affine", "target", "window", "padding_mode")
+        described = [f"{name}={getattr(self, name)}" for name in (*shown, "sync", "backend")]
+        return ", ".join([str(self.num_features), *described])
+
+    def _target(self, psd: Tensor) -> Tensor:
+        """Return the root of the target PSD, (C, F), after the update that training asks for."""
+        if self.target == "white":
+            return torch.ones_like(self.running_sqrt_psd)
+        if not self.training:
+            # a copy: the buffer may move on before a backward pass that needs this value
+            return self.running_sqrt_psd.clone()
+        with torch.no_grad():
+            total, count = reference.barycenter_sums(psd)  # (C, F), (C,)
+            if self._is_recomputation():
+                return self._recall(total)
+            target = self._update(total, count, psd.shape[0] - count)
+            if not torch.compiler.is_compiling():
+                self._passes.append((total, target))
+            return target
+
+    def _update(self, total: Tensor, count: Tensor, skipped: Tensor) -> Tensor:
+        """Move the running barycenter towards the batch's and return it, (C, F)."""
+        self._refuse_unbatched_state(total)
+        if self.sync and dist.is_available() and dist.is_initialized():
+            total, count, skipped = _sum_over_processes(total, count, skipped)
+        seen = count > 0
+        running, batches, pending = running_state(self.running_sqrt_psd, self.num_batches_tracked)
+        if self.momentum is None:
+            step = 1 / (batches + 1).to(total.dtype)
+        else:
+            step = torch.where(batches == 0, 1.0, self.momentum).to(total.dtype)
+        step = torch.where(seen, step, 0.0) * pending
+        batch = total / count.clamp(min=1).unsqueeze(-1)
+        target = reference.geodesic(running.to(total.dtype), batch, step.unsqueeze(-1))
+        self.running_sqrt_psd.copy_(target)
+        self.num_batches_tracked.add_(seen)
+        self.rows_skipped.add_(skipped.sum().to(torch.int64))
+        return target
+
+    def _is_recomputation(self) -> bool:
+        # a forward pass inside a backward pass is torch.utils.checkpoint at work; a compiled graph
+        # takes care of itself (see running_state)
+        return not torch.compiler.is_compiling() and len(self._passes) > 0 and in_backward_pass()
+
+    def _recall(self, total: Tensor) -> Tensor:
+        """Return the target of the remembered pass whose batch this is, (C, F)."""
+        totals = torch.stack([seen for seen, _ in self._passes])  # (passes, C, F)
+        # nearest rather than equal, as a replay may round differently; chosen on the device, so
+        # that nothing waits for it
+        nearest = (totals - total).square().sum(dim=(1, 2)).argmin()
+        return torch.stack([target for _, target in self._passes]).index_select(
+            0, nearest.unsqueeze(0)
+        )[0]
+
+    def _refuse_unbatched_state(self, total: Tensor) -> None:
+        if torch.compiler.is_compiling():
+            return
+        is_batched = torch._C._functorch.is_batchedtensor
+        if is_batched(total) and not is_batched(self.running_sqrt_psd):
+            raise BackendError(
+                "PSDNorm cannot update one barycenter from the members of a torch.func.vmap: call "
+                "eval() first, or map over stacked buffers too (torch.func.stack_module_state)"
+            )
+
+    def _apply(self, fn, recurse=True):
+        exact = self.running_sqrt_psd
+        super()._apply(fn, recurse)
+        # .half() and .bfloat16() are meant for weights and signals: a slow average needs its digits
+        if self.running_sqrt_psd.dtype in (torch.float16, torch.bfloat16):
+            self.running_sqrt_psd = exact.to(self.running_sqrt_psd.device)
+        self._passes.clear()
+        return self
+
+    def __getstate__(self) -> dict:
+        # remembered passes belong to graphs of this process: copies and pickles start without
+        return {**self.__dict__, "_passes": deque(maxlen=_REMEMBERED_PASSES)}
+
+
+def _sum_over_processes(
+    total: Tensor, count: Tensor, skipped: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Add up sums (C, F), valid and skipped rows (C,) over all processes, in one message."""
+    packed = torch.cat([total, count.unsqueeze(-1), skipped.unsqueeze(-1)], dim=-1)
+    dist.all_reduce(packed)
+    return packed[:, :-2], packed[:, -2], packed[:, -1]
