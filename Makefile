@@ -5,10 +5,10 @@ BIN := .venv/bin
 .PHONY: test test-slow check demo clean
 
 test: .venv/installed
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
 
 test-slow: .venv/installed
-	$(BIN)/python -m pytest -n 2 -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
 check: .venv/installed
 	$(BIN)/ruff check .

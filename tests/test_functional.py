@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
@@ -192,6 +193,8 @@ def test_a_wrong_input_is_refused_by_what_was_found(x, error, words):
         ("filter_size", True),
         ("eps", -1.0),
         ("eps", float("nan")),
+        ("eps", float("inf")),
+        ("eps", "small"),
         ("window", "kaiser"),
         ("padding_mode", "same"),
         ("backend", "cuda"),
@@ -201,6 +204,10 @@ def test_a_wrong_option_is_refused_by_name_and_value(batch, option, value):
     with pytest.raises(ValueError, match=option) as caught:
         psd_norm(batch, **{option: value})
     assert str(value) in str(caught.value)
+
+
+def test_a_numpy_integer_is_a_filter_size(batch):
+    torch.testing.assert_close(psd_norm(batch, None, np.int64(5)), psd_norm(batch, None, 5))
 
 
 def test_a_target_of_another_shape_is_refused(batch):

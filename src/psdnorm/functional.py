@@ -1,5 +1,7 @@
 """PSDNorm without state: checks arguments, chooses a backend, calls :mod:`psdnorm.ops`."""
 
+import math
+import operator
 from contextlib import nullcontext
 from types import ModuleType
 
@@ -56,7 +58,8 @@ def psd_norm(
     >>> torch.allclose(y, torch.nn.functional.instance_norm(x), atol=1e-5)
     True
     """
-    check_options(filter_size, eps, window, padding_mode, backend)
+    filter_size = check_size("filter_size", filter_size)
+    check_options(eps, window, padding_mode, backend)
     rows = as_rows(x)
     n_channels, n_bins = rows.shape[1], filter_size // 2 + 1
     if sqrt_target is None:
@@ -143,14 +146,21 @@ def as_rows(x: Tensor, num_features: int | None = None) -> Tensor:
     return rows
 
 
-def check_options(
-    filter_size: int, eps: float, window: str, padding_mode: str, backend: str
-) -> None:
+def check_size(name: str, value: int) -> int:
+    """Return a size as a plain int; raise :class:`~psdnorm.errors.ArgumentError` if it is none."""
+    try:
+        size = operator.index(value)  # NumPy's integers count too
+    except TypeError:
+        size = 0
+    if isinstance(value, bool) or size < 1:
+        raise ArgumentError(f"{name} must be a whole number from 1 on, found {value!r}")
+    return size
+
+
+def check_options(eps: float, window: str, padding_mode: str, backend: str = "auto") -> None:
     """Raise :class:`~psdnorm.errors.ArgumentError` for an option that does not exist."""
-    if isinstance(filter_size, bool) or not isinstance(filter_size, int) or filter_size < 1:
-        raise ArgumentError(f"filter_size must be a whole number from 1 on, found {filter_size!r}")
-    if not eps >= 0:
-        raise ArgumentError(f"eps must not be negative, found {eps!r}")
+    if not isinstance(eps, int | float) or not 0 <= eps < math.inf:
+        raise ArgumentError(f"eps must be a finite number from 0 on, found {eps!r}")
     for name, value, allowed in (
         ("window", window, tuple(reference.WINDOWS)),
         ("padding_mode", padding_mode, reference.PADDING_MODES),

@@ -111,11 +111,9 @@ class PSDNorm(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(num_features, bool) or not isinstance(num_features, int) or num_features < 1:
-            raise ArgumentError(
-                f"num_features must be a whole number from 1 on, found {num_features!r}"
-            )
-        functional.check_options(filter_size, eps, window, padding_mode, backend)
+        num_features = functional.check_size("num_features", num_features)
+        filter_size = functional.check_size("filter_size", filter_size)
+        functional.check_options(eps, window, padding_mode, backend)
         if target not in TARGETS:
             raise ArgumentError(f"target must be one of {', '.join(TARGETS)}, found {target!r}")
         if momentum is not None and not 0 <= momentum <= 1:
@@ -228,13 +226,12 @@ class PSDNorm(nn.Module):
 
     def _recall(self, total: Tensor) -> Tensor:
         """Return the target of the remembered pass whose batch this is, (C, F)."""
-        totals = torch.stack([seen for seen, _ in self._passes])  # (passes, C, F)
+        # newest first: of several passes with the same batch, the latest is replayed
+        totals, targets = map(torch.stack, zip(*reversed(self._passes), strict=True))
         # nearest rather than equal, as a replay may round differently; chosen on the device, so
         # that nothing waits for it
-        nearest = (totals - total).square().sum(dim=(1, 2)).argmin()
-        return torch.stack([target for _, target in self._passes]).index_select(
-            0, nearest.unsqueeze(0)
-        )[0]
+        distance = (totals - total).square().sum(dim=(1, 2))  # (passes,)
+        return targets.index_select(0, distance.argmin().unsqueeze(0))[0]
 
     def _refuse_unbatched_state(self, total: Tensor) -> None:
         if torch.compiler.is_compiling():

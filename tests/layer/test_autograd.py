@@ -50,6 +50,16 @@ def test_each_replayed_pass_uses_its_own_target():
     torch.testing.assert_close(gradients(checkpointed), gradients(plain))
 
 
+def test_a_batch_that_comes_again_is_replayed_with_its_latest_target():
+    plain, checkpointed = network(), network()
+    for model in (plain, checkpointed):
+        model(signals(0))
+        model(signals(1))
+    plain(signals(0)).square().sum().backward()
+    checkpoint(checkpointed, signals(0), use_reentrant=False).square().sum().backward()
+    torch.testing.assert_close(gradients(checkpointed), gradients(plain))
+
+
 def test_the_forward_passes_may_run_ahead_of_the_backward_passes():
     layer = PSDNorm(2, 5, momentum=0.5)
     inputs = [signals(step).requires_grad_() for step in range(3)]
