@@ -1,0 +1,236 @@
+"""Fit the norms of a model to unlabelled data: calibrate PSDNorm, adapt batch norms (AdaBN)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from psdnorm.errors import ArgumentError, ConversionError
+from psdnorm.layer import PSDNorm
+from psdnorm.passes import (
+    DEFAULT_LAYERS,
+    Buffers,
+    Names,
+    check_layers,
+    choose_first,
+    copy_buffers,
+    evaluating,
+    find_batch_norms,
+    hooked,
+    input_of,
+    record_calls,
+    resolve,
+    restore,
+)
+
+
+def calibrate(
+    model: nn.Module, batches: Iterable, device: torch.device | str | None = None
+) -> nn.Module:
+    """Set the barycenters of all PSDNorm layers from unlabelled data, in place.
+
+    In one pass, with the rest of the model in evaluation mode, each PSDNorm forgets its barycenter
+    and averages those of the batches, every batch weighing the same. Deeper layers are fed while
+    the targets of earlier ones still settle, so give it batches of the size used in training.
+
+    Parameters
+    ----------
+    model : nn.Module
+    batches : iterable of Tensor, or of tuples or lists that begin with one
+        Such as a DataLoader; what follows the first element is not used.
+    device : torch.device or str, optional
+        Where the batches go; the device of the model if not given.
+
+    Returns
+    -------
+    nn.Module
+        The same model, with training flags and momenta as before. A channel that met no valid row
+        keeps its barycenter; if anything raises on the way, all do.
+
+    Raises
+    ------
+    ConversionError
+        The model has no PSDNorm with a barycenter.
+    ArgumentError
+        There are no batches.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(PSDNorm(2, filter_size=1))
+    >>> _ = calibrate(model, [3 * torch.randn(16, 2, 1000)])
+    >>> model[0].running_sqrt_psd.round().flatten().tolist()
+    [3.0, 3.0]
+    """
+    norms = [m for m in model.modules() if isinstance(m, PSDNorm) and m.target == "barycenter"]
+    if not norms:
+        raise ConversionError(f"{type(model).__name__} has no PSDNorm layer with a barycenter")
+    former, momenta = copy_buffers(norms), [norm.momentum for norm in norms]
+    try:
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None
+        with evaluating(model, training=norms):
+            for x in _inputs(model, batches, device):
+                model(x)
+        _restore_unseen(norms, former)
+    except BaseException:
+        restore(former)
+        raise
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+    return model
+
+
+@contextmanager
+def adapt_batchnorm(
+    model: nn.Module, batches: Iterable, layers: int | str | Sequence[str] = DEFAULT_LAYERS
+) -> Iterator[nn.Module]:
+    """Lend batch norms the statistics of one subject (AdaBN, Li et al. 2016); a context manager.
+
+    On entry the means and variances of the chosen layers are estimated anew from the subject's
+    unlabelled batches, pooled over all values. On exit, by an exception or not, the original
+    statistics come back bit for bit.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Its training flags are left alone: call ``eval()`` before predicting.
+    batches : iterable of Tensor, or of tuples or lists that begin with one
+        The data of one subject, gone through once; moved to the device of the model.
+    layers : int, "all" or sequence of str
+        The first so many batch norms with running statistics in execution order, or their names.
+
+    Yields
+    ------
+    nn.Module
+        The same model.
+
+    Raises
+    ------
+    ConversionError
+        Fewer layers than asked for, no running statistics, or values that are not finite.
+    ArgumentError
+        There are no batches, or ``layers`` is none of the above.
+
+    Notes
+    -----
+    During the estimate the model is in evaluation mode, except that the chosen layers normalize
+    each batch with its own statistics.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.BatchNorm1d(2)).eval()
+    >>> x = 3 + 5 * torch.randn(8, 2, 1000)
+    >>> with adapt_batchnorm(model, [x], layers=1):
+    ...     print(model(x).mean().abs() < 1e-4)
+    tensor(True)
+    >>> model[0].running_mean
+    tensor([0., 0.])
+    """
+    if isinstance(layers, (int, str)):
+        check_layers(layers)
+    found = find_batch_norms(model)
+    inputs = _inputs(model, batches)
+    first = next(inputs)
+    if isinstance(layers, (int, str)):
+        calls = record_calls(model, (first,), found)
+        chosen = choose_first(found, calls, layers, _why_not_adaptable)
+    else:
+        chosen = resolve(model, found, layers, _why_not_adaptable)
+    former = copy_buffers(chosen)
+    try:
+        _reestimate(model, chain([first], inputs), {norm: found[norm] for norm in chosen})
+        yield model
+    finally:
+        restore(former)
+
+
+def _why_not_adaptable(norm: _BatchNorm, position: int = 0) -> str:
+    if norm.running_mean is None or norm.running_var is None:
+        return "keeps no running statistics, expected track_running_stats=True"
+    return ""
+
+
+def _inputs(
+    model: nn.Module, batches: Iterable, device: torch.device | str | None = None
+) -> Iterator[Tensor]:
+    """Yield the inputs of the batches, on ``device`` or that of the model; refuse to yield none."""
+    if isinstance(batches, Tensor):
+        # going through it would take samples for batches
+        raise ArgumentError("batches must be an iterable of batches, found one tensor x: pass [x]")
+    if device is None:
+        device = next((t.device for t in chain(model.parameters(), model.buffers())), None)
+    empty = True
+    for batch in batches:
+        x = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
+        if not isinstance(x, Tensor):
+            kind = type(x).__name__
+            raise ArgumentError(f"a batch must be, or begin with, a tensor, found a {kind}")
+        empty = False
+        yield x.to(device)
+    if empty:
+        raise ArgumentError("batches is empty, expected at least one batch")
+
+
+@torch.no_grad()
+def _restore_unseen(norms: list[PSDNorm], former: Buffers) -> None:
+    """Give channels that met no valid row their former barycenter back."""
+    for norm, (_, copies) in zip(norms, former, strict=True):
+        unseen = norm.num_batches_tracked == 0  # (C,)
+        for buffer in ("running_sqrt_psd", "num_batches_tracked"):
+            getattr(norm, buffer)[unseen] = copies[buffer][unseen]
+
+
+class _Pool:
+    """Mean and sum of squared deviations per channel, merged batch by batch (Chan et al. 1979)."""
+
+    def __init__(self, norm: _BatchNorm) -> None:
+        self.count = 0
+        self.mean = torch.zeros(norm.num_features, dtype=torch.float64)
+        self.squares = torch.zeros(norm.num_features, dtype=torch.float64)
+
+    def add(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Take in (N, C, ...) and return its own mean and biased variance, (C,)."""
+        values = x.to(torch.float64).transpose(0, 1).flatten(1)  # (C, n)
+        n, mean = values.shape[1], values.mean(dim=1)
+        squares = (values - mean.unsqueeze(1)).square().sum(dim=1)
+        total = self.count + n
+        delta = mean - self.mean.to(mean.device)
+        between = delta.square() * (self.count * n / total)
+        self.squares = self.squares.to(mean.device) + squares + between
+        self.mean = self.mean.to(mean.device) + delta * (n / total)
+        self.count = total
+        return mean, squares / n
+
+
+def _reestimate(model: nn.Module, inputs: Iterable[Tensor], norms: Names) -> None:
+    """Replace the running statistics of ``norms`` by those of the inputs, pooled."""
+    pools = {norm: _Pool(norm) for norm in norms}
+
+    def hook(norm, args, kwargs):
+        # with a batch's own statistics in its buffers, a layer in evaluation mode uses them
+        _set_statistics(norm, *pools[norm].add(input_of(args, kwargs)))
+
+    with evaluating(model), hooked(norms, hook):
+        for x in inputs:
+            model(x)
+    for norm, pool in pools.items():
+        if pool.count < 2:
+            found = f"{pool.count} values per channel, expected at least 2"
+        elif not (pool.mean.isfinite().all() and pool.squares.isfinite().all()):
+            found = "values that are not finite"
+        else:
+            # unbiased, as torch keeps it
+            _set_statistics(norm, pool.mean, pool.squares / (pool.count - 1))
+            continue
+        raise ConversionError(f"{norms[norm]!r} saw {found}")
+
+
+@torch.no_grad()
+def _set_statistics(norm: nn.Module, mean: Tensor, variance: Tensor) -> None:
+    norm.get_buffer("running_mean").copy_(mean)
+    norm.get_buffer("running_var").copy_(variance)

@@ -1,0 +1,267 @@
+"""Swap the batch norms of any model for PSDNorm."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from psdnorm.errors import ArgumentError, ConversionError
+from psdnorm.layer import PSDNorm
+from psdnorm.passes import (
+    DEFAULT_LAYERS,
+    Calls,
+    Names,
+    check_layers,
+    choose_first,
+    find_batch_norms,
+    record_calls,
+    resolve,
+)
+
+_CONVERTIBLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
+_OPTIONS = ("momentum", "eps", "target", "window", "padding_mode", "sync", "backend")
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A norm layer that :func:`convert_norm` replaced.
+
+    Attributes
+    ----------
+    name : str
+        Qualified name in the model, the first one if the layer has several.
+    old : nn.Module
+        The batch norm, as it was.
+    new : PSDNorm
+
+    Examples
+    --------
+    >>> print(Conversion("encoder.norm", nn.BatchNorm1d(6), PSDNorm(6, filter_size=5)))
+    encoder.norm: BatchNorm1d(6) → PSDNorm(6, filter_size=5)
+    """
+
+    name: str
+    old: nn.Module
+    new: PSDNorm
+
+    @property
+    def filter_size(self) -> int:
+        """Filter size of the new layer."""
+        return self.new.filter_size
+
+    def __str__(self) -> str:
+        n, kind = self.new.num_features, type(self.old).__name__
+        return f"{self.name}: {kind}({n}) → PSDNorm({n}, filter_size={self.filter_size})"
+
+
+def convert_norm(
+    model: nn.Module,
+    filter_size: int = 5,
+    *,
+    layers: int | str = DEFAULT_LAYERS,
+    example_input: Tensor | tuple | None = None,
+    names: Sequence[str] | None = None,
+    where: Callable[[str, nn.Module], bool] | None = None,
+    fold: bool = True,
+    **options,
+) -> list[Conversion]:
+    """Swap batch norms of a model for :class:`~psdnorm.PSDNorm`, in place.
+
+    BatchNorm1d over (N, C, T) can be swapped, BatchNorm2d over (N, C, 1, T) or (N, C, T, 1), and
+    SyncBatchNorm over any of these; say which by ``example_input``, ``names`` or ``where``. If
+    anything is refused, the model is left as it was.
+
+    Parameters
+    ----------
+    model : nn.Module
+    filter_size : int
+        Of the first layer; the i-th one (from 0) gets ``max(1, filter_size // 2**i)``.
+    layers : int or "all"
+        How many eligible layers to swap, in the order in which ``example_input`` meets them.
+    example_input : Tensor or tuple of positional arguments
+        Passed through the model once, in evaluation mode; nothing in the model changes by it.
+        Beside ``names`` or ``where`` it checks shapes, and orders what ``where`` picks.
+    names : sequence of str
+        Qualified names, in the order that sets the filter sizes.
+    where : callable (name, module) -> bool
+        Asked about every batch norm; registration order sets the filter sizes.
+    fold : bool
+        Fold the batch norm's scale, shift and running variance into the new layer, so that a
+        calibrated model's outputs change little on data like those of training. Otherwise the
+        new layer starts fresh, with an affine map where the batch norm had one.
+    **options
+        ``momentum``, ``eps``, ``target``, ``window``, ``padding_mode``, ``sync``, ``backend``: as
+        in :class:`~psdnorm.PSDNorm`, except that ``sync`` is on in place of a SyncBatchNorm.
+
+    Returns
+    -------
+    list of Conversion
+        In the order of their filter sizes.
+
+    Raises
+    ------
+    ConversionError
+        A model or layer that cannot be converted as asked.
+    ArgumentError
+        Arguments that contradict each other or do not exist.
+
+    Notes
+    -----
+    Convert before making the optimizer, which otherwise holds the old parameters. A layer that is
+    registered or called several times is replaced everywhere, and all its calls must be eligible.
+    Subclasses of the batch norms are refused, as they may do more than normalize. The affine map
+    that stands for a batch norm without one does not learn. Hooks on a replaced layer go with it.
+
+    Examples
+    --------
+    >>> from psdnorm import calibrate, convert_norm
+    >>> model = nn.Sequential(nn.Conv1d(2, 6, 7), nn.BatchNorm1d(6), nn.ReLU())
+    >>> for conversion in convert_norm(model, layers=1, example_input=torch.randn(1, 2, 100)):
+    ...     print(conversion)
+    1: BatchNorm1d(6) → PSDNorm(6, filter_size=5)
+    >>> model = calibrate(model, [torch.randn(8, 2, 100) for _ in range(4)])
+    """
+    _check_selection(layers, example_input, names, where)
+    _check_options(filter_size, options)
+    found = find_batch_norms(model)
+    _refuse_unswappable(model)
+    calls: Calls | None = None
+    if example_input is not None:
+        args = example_input if isinstance(example_input, tuple) else (example_input,)
+        calls = record_calls(model, args, found)
+
+    def why_not(norm: _BatchNorm, position: int) -> str:
+        shapes = None if calls is None else calls.get(norm, [])
+        return _why_not_convertible(norm, shapes, _halved(filter_size, position))
+
+    if names is not None:
+        chosen = resolve(model, found, names, why_not)
+    elif where is not None:
+        chosen = _match(found, calls or {}, where, why_not)
+    else:
+        chosen = choose_first(found, calls or {}, layers, why_not)
+    # every new layer exists before the first old one goes: a refusal leaves the model whole
+    conversions = []
+    for i, old in enumerate(chosen):
+        new = _successor(model, old, found[old], _halved(filter_size, i), fold, options)
+        conversions.append(Conversion(found[old], old, new))
+    _swap(model, {conversion.old: conversion.new for conversion in conversions})
+    return conversions
+
+
+def _check_selection(layers, example_input, names, where) -> None:
+    check_layers(layers)
+    if names is not None and where is not None:
+        raise ArgumentError("give names or where, not both")
+    if names is None and where is None and example_input is None:
+        raise ArgumentError("say which layers to convert: give example_input, names or where")
+    if layers != DEFAULT_LAYERS and not (names is None and where is None):
+        raise ArgumentError(f"layers={layers!r} cannot go with names or where, which choose layers")
+
+
+def _check_options(filter_size, options) -> None:
+    for name in options:
+        if name not in _OPTIONS:
+            raise ArgumentError(f"unknown option {name!r}, expected one of {', '.join(_OPTIONS)}")
+    # a layer that is thrown away checks all values by the layer's own rules
+    PSDNorm(1, filter_size, **options)
+
+
+def _halved(filter_size: int, position: int) -> int:
+    return max(1, filter_size // 2**position)
+
+
+def _refuse_unswappable(model: nn.Module) -> None:
+    if isinstance(model, _BatchNorm):
+        kind = type(model).__name__
+        raise ConversionError(f"the model itself is a {kind}, expected a module that holds one")
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        # it would never reduce the gradients of parameters that come after it
+        raise ConversionError("convert the model before DistributedDataParallel wraps it")
+
+
+def _match(
+    found: Names,
+    calls: Calls,
+    where: Callable[[str, nn.Module], bool],
+    why_not: Callable[[_BatchNorm, int], str],
+) -> list[_BatchNorm]:
+    """Return the batch norms that the predicate picks, in execution order where it is known."""
+    chosen = [norm for norm in dict.fromkeys([*calls, *found]) if where(found[norm], norm)]
+    if not chosen:
+        raise ConversionError(f"where picks none of the {len(found)} BatchNorm layers of the model")
+    for i, norm in enumerate(chosen):
+        if reason := why_not(norm, i):
+            raise ConversionError(f"{found[norm]!r} {reason}")
+    return chosen
+
+
+def _why_not_convertible(
+    norm: _BatchNorm, shapes: list[tuple[int, ...]] | None, filter_size: int
+) -> str:
+    """Say why PSDNorm cannot replace a norm that sees ``shapes`` (None: unknown), "" if it can."""
+    # exact types: a subclass may do more than normalize, and that would be lost
+    if type(norm) not in _CONVERTIBLE:
+        expected = ", ".join(kind.__name__ for kind in _CONVERTIBLE)
+        return f"is a {type(norm).__name__}, expected one of {expected}"
+    if shapes is not None and not shapes:
+        return "is never called"
+    # one time sample is centred to zero, so two are the least even for one tap
+    shortest = max(2, filter_size)
+    for shape in shapes or []:
+        if len(shape) == 2:
+            return f"sees (N, C) = {shape}, expected a time axis"
+        if len(shape) > 4 or (len(shape) == 4 and 1 not in shape[2:]):
+            return f"sees images, {shape}, expected (N, C, T), (N, C, 1, T) or (N, C, T, 1)"
+        if max(shape[2:]) < shortest:
+            return f"sees {max(shape[2:])} time samples, {shape}, expected at least {shortest}"
+    return ""
+
+
+def _successor(
+    model: nn.Module, old: _BatchNorm, name: str, filter_size: int, fold: bool, options: dict
+) -> PSDNorm:
+    """Build the PSDNorm that takes the place of the batch norm ``old``."""
+    options = {"sync": isinstance(old, nn.SyncBatchNorm), **options}
+    tensors = chain([old.weight, old.running_var], model.parameters())
+    like = next((t for t in tensors if t is not None), torch.empty(0))
+    options |= {"affine": fold or old.affine, "device": like.device, "dtype": like.dtype}
+    new = PSDNorm(old.num_features, filter_size, **options)
+    if fold:
+        if new.target == "barycenter" and old.running_var is None:
+            raise ConversionError(
+                f"{name!r} keeps no running statistics to fold, expected track_running_stats=True "
+                "or fold=False"
+            )
+        _fold(old, new)
+    for former, parameter in ((old.weight, new.weight), (old.bias, new.bias)):
+        if parameter is not None:
+            # what the batch norm did not have stands for itself and does not learn
+            parameter.requires_grad_(former is not None and former.requires_grad)
+    new.training = old.training
+    return new
+
+
+@torch.no_grad()
+def _fold(old: _BatchNorm, new: PSDNorm) -> None:
+    """Give ``new`` the scale, shift and running variance of the batch norm ``old``."""
+    for former, parameter in ((old.weight, new.weight), (old.bias, new.bias)):
+        if former is not None:
+            parameter.copy_(former)
+    if new.target == "barycenter" and old.running_var is not None:
+        # a barycenter keeps the units of the input, so the division by σ moves into the weight;
+        # a flat PSD of σ² is the best guess before calibration
+        dtype = new.running_sqrt_psd.dtype
+        deviation = (old.running_var.to(dtype) + old.eps).sqrt()  # (C,)
+        new.weight.copy_(new.weight.to(dtype) / deviation)
+        new.running_sqrt_psd.copy_(deviation.unsqueeze(-1).expand_as(new.running_sqrt_psd))
+
+
+def _swap(model: nn.Module, successors: dict[nn.Module, PSDNorm]) -> None:
+    for parent in list(model.modules()):
+        for key, child in parent._modules.items():
+            if child in successors:
+                setattr(parent, key, successors[child])
