@@ -1,0 +1,69 @@
+"""Above the wall, psdnorm brings nothing that the user did not bring."""
+
+import json
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import psdnorm
+
+# rooms below the wall may bring the libraries of their trade
+BELOW_THE_WALL = ("psdnorm.alignment",)
+# imported by the functions that need it, where triton is installed
+ON_DEMAND = ("psdnorm.ops.kernels",)
+
+SCRIPT = """
+import importlib, json, sys
+import torch, numpy
+before = set(sys.modules)
+for name in json.loads(sys.argv[1]):
+    importlib.import_module(name)
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def rooms_above_the_wall():
+    names = [m.name for m in pkgutil.walk_packages(psdnorm.__path__, "psdnorm.")]
+    return ["psdnorm", *(n for n in names if not n.startswith(BELOW_THE_WALL + ON_DEMAND))]
+
+
+def test_the_core_loads_nothing_beyond_torch_and_numpy():
+    names = rooms_above_the_wall()
+    assert {"psdnorm.layer", "psdnorm.functional", "psdnorm.convert", "psdnorm.adapt"} <= set(names)
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(names)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = json.loads(run.stdout)
+    assert set(names) <= set(loaded)
+    assert [name for name in loaded if not name.startswith("psdnorm")] == []
+
+
+def test_the_public_names_are_exactly_these():
+    assert psdnorm.__all__ == [
+        "TMA",
+        "PSDNorm",
+        "adapt_batchnorm",
+        "calibrate",
+        "convert_norm",
+        "functional",
+    ]
+    for name in psdnorm.__all__:
+        assert getattr(psdnorm, name) is not None
+
+
+def test_tma_without_scikit_learn_says_what_to_install():
+    script = "import sys; sys.modules['sklearn'] = None; import psdnorm; psdnorm.TMA"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.returncode == 1
+    expected = 'MissingExtraError: TMA needs scikit-learn: pip install "psdnorm[sklearn]"'
+    assert run.stderr.strip().endswith(expected)
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="BatchNorm"):
+        psdnorm.BatchNorm  # noqa: B018
