@@ -3,10 +3,13 @@
 from itertools import pairwise
 
 import numpy as np
+import oracle
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from psdnorm import functional
+from psdnorm import PSDNorm, functional
 from psdnorm.errors import PsdnormError
 from psdnorm.functional import psd_norm
 from psdnorm.ops import reference
@@ -25,6 +28,24 @@ def psd_of(x, filter_size):
 def some_target(filter_size, channels=3, seed=7):
     generator = torch.Generator().manual_seed(seed)
     return 0.5 + torch.rand(channels, filter_size // 2 + 1, generator=generator).double()
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_any_shape_filter_window_and_padding_agrees_with_the_oracle(data):
+    n, channels = data.draw(st.integers(1, 3), "N"), data.draw(st.integers(1, 3), "C")
+    length = data.draw(st.integers(1, 90), "T")
+    f = data.draw(st.integers(1, length), "f")
+    padding = data.draw(st.sampled_from(reference.PADDING_MODES), "padding")
+    window = data.draw(st.sampled_from(sorted(reference.WINDOWS)), "window")
+    x = 2 * torch.rand(n, channels, length, dtype=torch.float64).cumsum(-1).sin()
+    target = some_target(f, channels)
+    expected = oracle.psd_norm(x.numpy(), target.numpy(), f, 1e-3, window, padding)
+    y = psd_norm(x, target, f, eps=1e-3, window=window, padding_mode=padding)
+    np.testing.assert_allclose(y, expected, rtol=1e-7, atol=1e-7)
+    layer = PSDNorm(channels, f, eps=1e-3, window=window, padding_mode=padding).double().eval()
+    layer.running_sqrt_psd.copy_(target)
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-7, atol=1e-7)
 
 
 def test_one_tap_and_a_white_target_is_instance_norm(batch):
@@ -46,6 +67,20 @@ def test_scaling_a_row_leaves_the_output_unchanged(batch, scale):
     target = some_target(5)
     scaled = psd_norm(scale * batch, target, 5, eps=1e-12)
     torch.testing.assert_close(scaled, psd_norm(batch, target, 5, eps=1e-12))
+
+
+def test_a_row_ten_thousand_times_louder_keeps_its_digits(batch):
+    x, target = batch.float(), some_target(5).float()
+    loud = psd_norm(1e4 * x, target, 5)
+    exact = psd_norm(1e4 * x.double(), target.double(), 5)
+    assert (loud - exact).norm() < 1e-5 * exact.norm()
+
+
+@pytest.mark.parametrize("filter_size", [5, 64])
+def test_a_pure_tone_keeps_its_digits_in_float32(filter_size):
+    tone = torch.sin(2 * torch.pi * 0.37 * torch.arange(4096, dtype=torch.float64))[None, None]
+    exact = psd_of(tone, filter_size)
+    assert (psd_of(tone.float(), filter_size) - exact).abs().max() < 1e-6 * exact.max()
 
 
 @pytest.mark.parametrize("padding_mode", reference.PADDING_MODES)
@@ -141,6 +176,15 @@ def test_autocast_changes_nothing(batch):
     torch.testing.assert_close(under_autocast, psd_norm(x, filter_size=5), rtol=0, atol=0)
 
 
+def test_parameters_may_have_another_precision_than_the_signal(batch):
+    target, weight = some_target(5), torch.tensor([1.5, -2.0, 0.5])
+    expected = psd_norm(batch, target, 5, weight.double())
+    rounded = psd_norm(batch, target.float(), 5, weight.half())
+    torch.testing.assert_close(rounded, expected, rtol=1e-5, atol=1e-6)
+    low = psd_norm(batch.bfloat16(), target, 5, weight.double(), weight)
+    assert low.dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("layout", ["transposed", "every other", "expanded", "flipped"])
 def test_strides_do_not_matter(batch, layout):
     x = {
@@ -210,9 +254,20 @@ def test_a_numpy_integer_is_a_filter_size(batch):
     torch.testing.assert_close(psd_norm(batch, None, np.int64(5)), psd_norm(batch, None, 5))
 
 
-def test_a_target_of_another_shape_is_refused(batch):
-    with pytest.raises(ValueError, match=r"\(3, 5\), expected \(3, 3\)"):
-        psd_norm(batch, torch.ones(3, 5), 5)
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("sqrt_target", torch.ones(3, 5), r"sqrt_target has shape \(3, 5\), expected \(3, 3\)"),
+        ("sqrt_target", torch.ones(3, 3).cfloat(), "sqrt_target .* found torch.complex64"),
+        ("sqrt_target", 5, "sqrt_target .* found int"),
+        ("weight", torch.ones(1), r"weight has shape \(1,\), expected \(3,\)"),
+        ("bias", torch.ones(3, 1), r"bias has shape \(3, 1\), expected \(3,\)"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_by_name(batch, name, value, words):
+    with pytest.raises((ValueError, TypeError), match=words) as caught:
+        psd_norm(batch, **{name: value})
+    assert isinstance(caught.value, PsdnormError)
 
 
 def test_channels_that_were_not_expected_are_refused(batch):

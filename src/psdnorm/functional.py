@@ -1,7 +1,8 @@
 """PSDNorm without state: checks arguments, chooses a backend, calls :mod:`psdnorm.ops`."""
 
-import math
+import numbers
 import operator
+import sys
 from contextlib import nullcontext
 from types import ModuleType
 
@@ -61,15 +62,13 @@ def psd_norm(
     filter_size = check_size("filter_size", filter_size)
     check_options(eps, window, padding_mode, backend)
     rows = as_rows(x)
-    n_channels, n_bins = rows.shape[1], filter_size // 2 + 1
+    n_channels, n_bins = rows.shape[1], reference.n_bins(filter_size)
     if sqrt_target is None:
         sqrt_target = rows.new_ones((), dtype=reference.statistics_dtype(rows.dtype))
         sqrt_target = sqrt_target.expand(n_channels, n_bins)
-    elif sqrt_target.shape != (n_channels, n_bins):
-        raise ShapeError(
-            f"sqrt_target has shape {tuple(sqrt_target.shape)}, expected {(n_channels, n_bins)}: "
-            f"{n_channels} channels and filter_size {filter_size} // 2 + 1 bins"
-        )
+    _check_parameter("sqrt_target", sqrt_target, (n_channels, n_bins))
+    _check_parameter("weight", weight, (n_channels,))
+    _check_parameter("bias", bias, (n_channels,))
     offset, psd = row_statistics(rows, filter_size, eps, window, backend)
     y = normalize(
         rows, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode, backend
@@ -159,7 +158,7 @@ def check_size(name: str, value: int) -> int:
 
 def check_options(eps: float, window: str, padding_mode: str, backend: str = "auto") -> None:
     """Raise :class:`~psdnorm.errors.ArgumentError` for an option that does not exist."""
-    if not isinstance(eps, int | float) or not 0 <= eps < math.inf:
+    if not is_number(eps, 0, sys.float_info.max):
         raise ArgumentError(f"eps must be a finite number from 0 on, found {eps!r}")
     for name, value, allowed in (
         ("window", window, tuple(reference.WINDOWS)),
@@ -168,6 +167,22 @@ def check_options(eps: float, window: str, padding_mode: str, backend: str = "au
     ):
         if value not in allowed:
             raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, found {value!r}")
+
+
+def is_number(value: object, least: float, most: float) -> bool:
+    """Tell whether ``value`` is a real number in a range; True and False are none."""
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_real and least <= value <= most  # type: ignore[operator]
+
+
+def _check_parameter(name: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
+    if value is None:
+        return
+    if not isinstance(value, Tensor) or value.dtype not in _FLOATS:
+        found = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise DtypeError(f"{name} must be a tensor of floating-point numbers, found {found}")
+    if value.shape != shape:
+        raise ShapeError(f"{name} has shape {tuple(value.shape)}, expected {shape}")
 
 
 def _check_length(length: int, filter_size: int) -> None:
@@ -186,6 +201,7 @@ def _ops(rows: Tensor, filter_size: int, backend: str) -> ModuleType:
 
 def _without_autocast(rows: Tensor):
     # statistics are float32 at least, whatever the region around the layer says
-    if torch.is_autocast_enabled(rows.device.type):
-        return torch.autocast(rows.device.type, enabled=False)
+    kind = rows.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
     return nullcontext()

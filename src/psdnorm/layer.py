@@ -1,6 +1,4 @@
-"""PSDNorm as a torch module: the running barycenter and nothing else."""
-
-from collections import deque
+"""PSDNorm as a torch module: it owns the running barycenter; the functional computes."""
 
 import torch
 import torch.distributed as dist
@@ -9,11 +7,9 @@ from torch import Tensor, nn
 from psdnorm import functional
 from psdnorm.errors import ArgumentError, BackendError
 from psdnorm.ops import reference
-from psdnorm.ops.snapshot import in_backward_pass, running_state
+from psdnorm.replay import PassMemory, running_state
 
 TARGETS = ("barycenter", "white")
-# forward passes whose target is remembered, in case activation checkpointing replays one
-_REMEMBERED_PASSES = 32
 
 
 class PSDNorm(nn.Module):
@@ -42,7 +38,7 @@ class PSDNorm(nn.Module):
         Weight α of a new batch; None averages all batches equally. The first batch with a valid row
         in a channel sets that channel's barycenter whole.
     eps : float
-        Added to every PSD.
+        Added to every PSD. With 0 a constant row has no finite output.
     affine : bool
         Learn a scale and a shift per channel.
     target : {"barycenter", "white"}
@@ -74,9 +70,9 @@ class PSDNorm(nn.Module):
     Notes
     -----
     Activation checkpointing replays a forward pass inside the backward pass. The layer notices,
-    does not update again, and uses the target of the pass that is replayed. Under torch.compile
-    it is the target of the latest pass, so there each checkpointed pass needs its backward pass
-    before the layer runs again.
+    does not update again, and uses the target of the pass that is replayed; up to 256 passes may
+    wait for their backward pass. Under torch.compile it is the target of the latest pass, so there
+    each checkpointed pass needs its backward pass before the layer runs again.
 
     Examples
     --------
@@ -116,8 +112,8 @@ class PSDNorm(nn.Module):
         functional.check_options(eps, window, padding_mode, backend)
         if target not in TARGETS:
             raise ArgumentError(f"target must be one of {', '.join(TARGETS)}, found {target!r}")
-        if momentum is not None and not 0 <= momentum <= 1:
-            raise ArgumentError(f"momentum must be None or between 0 and 1, found {momentum!r}")
+        if momentum is not None and not functional.is_number(momentum, 0, 1):
+            raise ArgumentError(f"momentum must be None or from 0 to 1, found {momentum!r}")
         self.num_features = num_features
         self.filter_size = filter_size
         self.momentum = momentum
@@ -134,14 +130,14 @@ class PSDNorm(nn.Module):
         else:
             self.register_parameter("weight", None)
             self.register_parameter("bias", None)
-        n_bins = filter_size // 2 + 1
+        n_bins = reference.n_bins(filter_size)
         state_dtype = reference.statistics_dtype(dtype or torch.get_default_dtype())
         sqrt_psd = torch.ones(num_features, n_bins, device=device, dtype=state_dtype)
         counts = torch.zeros(num_features, device=device, dtype=torch.int64)
         self.register_buffer("running_sqrt_psd", sqrt_psd)
         self.register_buffer("num_batches_tracked", counts)
         self.register_buffer("rows_skipped", torch.zeros((), device=device, dtype=torch.int64))
-        self._passes: deque[tuple[Tensor, Tensor]] = deque(maxlen=_REMEMBERED_PASSES)
+        self._memory = PassMemory()
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
@@ -149,7 +145,7 @@ class PSDNorm(nn.Module):
         self.running_sqrt_psd.fill_(1)
         self.num_batches_tracked.zero_()
         self.rows_skipped.zero_()
-        self._passes.clear()
+        self._memory = PassMemory()
 
     def reset_parameters(self) -> None:
         """Forget the barycenter and, where there is one, the affine map."""
@@ -168,7 +164,7 @@ class PSDNorm(nn.Module):
             rows,
             offset,
             psd,
-            self._target(psd.detach()),
+            self._target(psd),
             self.filter_size,
             self.weight,
             self.bias,
@@ -193,11 +189,10 @@ class PSDNorm(nn.Module):
             return self.running_sqrt_psd.clone()
         with torch.no_grad():
             total, count = reference.barycenter_sums(psd)  # (C, F), (C,)
-            if self._is_recomputation():
-                return self._recall(total)
+            if self._memory.holds_replayed_pass():
+                return self._memory.recall(total)
             target = self._update(total, count, psd.shape[0] - count)
-            if not torch.compiler.is_compiling():
-                self._passes.append((total, target))
+            self._memory.add(total, target)
             return target
 
     def _update(self, total: Tensor, count: Tensor, skipped: Tensor) -> Tensor:
@@ -215,23 +210,9 @@ class PSDNorm(nn.Module):
         batch = total / count.clamp(min=1).unsqueeze(-1)
         target = reference.geodesic(running.to(total.dtype), batch, step.unsqueeze(-1))
         self.running_sqrt_psd.copy_(target)
-        self.num_batches_tracked.add_(seen)
-        self.rows_skipped.add_(skipped.sum().to(torch.int64))
+        self.num_batches_tracked.add_(seen * pending)
+        self.rows_skipped.add_(skipped.sum().to(torch.int64) * pending)
         return target
-
-    def _is_recomputation(self) -> bool:
-        # a forward pass inside a backward pass is torch.utils.checkpoint at work; a compiled graph
-        # takes care of itself (see running_state)
-        return not torch.compiler.is_compiling() and len(self._passes) > 0 and in_backward_pass()
-
-    def _recall(self, total: Tensor) -> Tensor:
-        """Return the target of the remembered pass whose batch this is, (C, F)."""
-        # newest first: of several passes with the same batch, the latest is replayed
-        totals, targets = map(torch.stack, zip(*reversed(self._passes), strict=True))
-        # nearest rather than equal, as a replay may round differently; chosen on the device, so
-        # that nothing waits for it
-        distance = (totals - total).square().sum(dim=(1, 2))  # (passes,)
-        return targets.index_select(0, distance.argmin().unsqueeze(0))[0]
 
     def _refuse_unbatched_state(self, total: Tensor) -> None:
         if torch.compiler.is_compiling():
@@ -249,12 +230,20 @@ class PSDNorm(nn.Module):
         # .half() and .bfloat16() are meant for weights and signals: a slow average needs its digits
         if self.running_sqrt_psd.dtype in (torch.float16, torch.bfloat16):
             self.running_sqrt_psd = exact.to(self.running_sqrt_psd.device)
-        self._passes.clear()
+        self._memory = PassMemory()
         return self
 
-    def __getstate__(self) -> dict:
-        # remembered passes belong to graphs of this process: copies and pickles start without
-        return {**self.__dict__, "_passes": deque(maxlen=_REMEMBERED_PASSES)}
+    def _load_from_state_dict(self, *args, **kwargs):
+        super()._load_from_state_dict(*args, **kwargs)
+        # load_state_dict(assign=True) takes the checkpoint's dtype as it is
+        self.running_sqrt_psd = self.running_sqrt_psd.to(
+            reference.statistics_dtype(self.running_sqrt_psd.dtype)
+        )
+
+    def _replicate_for_data_parallel(self):
+        replica = super()._replicate_for_data_parallel()
+        replica._memory = PassMemory()  # passes of one device
+        return replica
 
 
 def _sum_over_processes(

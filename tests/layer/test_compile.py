@@ -36,16 +36,18 @@ def test_no_graph_break_and_no_recompilation_from_step_to_step(training, momentu
     layer = PSDNorm(2, 5, momentum=momentum, affine=True).train(training)
     compiled = torch.compile(layer, fullgraph=True, backend=counter)
     for step in range(4):
-        compiled(signals(step))
+        compiled(signals(step).requires_grad_()).backward(signals(step + 9))
     assert counter.graphs == 1
     assert layer.num_batches_tracked.tolist() == ([4, 4] if training else [0, 0])
 
 
-def steps(run, layer, n=3):
+def steps(run, layer, n=3, bad_row=False):
     outputs = []
     for step in range(n):
-        x = signals(step).requires_grad_()
-        y = run(x)
+        x = signals(step)
+        if bad_row:
+            x[0, 0, 0] = torch.nan
+        y = run(x.requires_grad_())
         y.backward(signals(step + 50))
         outputs += [y.detach(), x.grad]
     return outputs, dict(layer.state_dict())
@@ -65,6 +67,19 @@ def test_inductor_equals_eager_in_training_and_evaluation():
     torch.testing.assert_close(steps(compiled, layer), steps(eager, eager), rtol=1e-4, atol=1e-5)
     eager.eval(), layer.eval()
     torch.testing.assert_close(compiled(signals(9)), eager(signals(9)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("momentum", [0.5, None])
+def test_a_checkpoint_around_a_compiled_layer_updates_once_a_step(momentum):
+    eager, layer = PSDNorm(2, 5, momentum=momentum), PSDNorm(2, 5, momentum=momentum)
+    compiled = torch.compile(layer, backend="aot_eager")
+
+    def checkpointed(x):
+        return checkpoint(compiled, x, use_reentrant=False)
+
+    expected = steps(eager, eager, bad_row=True)
+    torch.testing.assert_close(steps(checkpointed, layer, bad_row=True), expected, equal_nan=True)
+    assert layer.rows_skipped == 3
 
 
 def test_a_compiled_model_with_activation_checkpointing_updates_once_a_step():

@@ -35,7 +35,11 @@ def train_rank(rank, folder):
         y = network(x)
         y.nan_to_num().square().sum().backward()
         outputs.append(y.detach())
-    torch.save((network.module.state_dict(), outputs), f"{folder}/{rank}.pt")
+    local = PSDNorm(2, 5)
+    local(batches()[0][rank : rank + 1])
+    gradients = [p.grad for p in network.parameters()]
+    result = network.module.state_dict(), outputs, gradients, local.running_sqrt_psd
+    torch.save(result, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -43,11 +47,20 @@ def train_rank(rank, folder):
 def test_two_processes_get_the_barycenter_of_one_with_the_whole_batch(tmp_path):
     mp.spawn(train_rank, args=(str(tmp_path),), nprocs=2)
     alone = model(sync=False)
-    expected = [alone(batch).detach() for batch in batches()]
+    expected = []
+    for batch in batches():
+        expected.append(alone(batch))
+        expected[-1].nan_to_num().square().sum().backward()
     for rank, part in ((0, slice(SPLIT)), (1, slice(SPLIT, None))):
-        state, outputs = torch.load(tmp_path / f"{rank}.pt")
+        state, outputs, gradients, local = torch.load(tmp_path / f"{rank}.pt")
         torch.testing.assert_close(state, dict(alone.state_dict()))
-        torch.testing.assert_close(outputs, [y[part] for y in expected], equal_nan=True)
+        torch.testing.assert_close(outputs, [y[part].detach() for y in expected], equal_nan=True)
+        # DistributedDataParallel averages where one process sums
+        whole = [p.grad / 2 for p in alone.parameters()]
+        torch.testing.assert_close(gradients, whole, rtol=1e-4, atol=1e-4, equal_nan=True)
+        apart = PSDNorm(2, 5)
+        apart(batches()[0][rank : rank + 1])
+        torch.testing.assert_close(local, apart.running_sqrt_psd)  # sync=False stays on its own
     assert state["1.rows_skipped"] == 3  # one bad input row spoils the three channels behind it
 
 

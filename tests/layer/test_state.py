@@ -125,6 +125,10 @@ def test_a_copy_behaves_as_the_original(duplicate):
     assert repr(twin) == repr(layer)
 
 
+def test_a_copy_carries_no_memory_of_passes():
+    assert len(pickle.dumps(trained())) == len(pickle.dumps(PSDNorm(3, 4)))
+
+
 def test_a_deep_copy_learns_on_its_own():
     layer = trained()
     before = layer.running_sqrt_psd.clone()
@@ -155,6 +159,21 @@ def test_double_precision_is_kept_in_double_precision():
     assert layer.running_sqrt_psd.dtype == torch.float64
     assert PSDNorm(3, 4, dtype=torch.float64).running_sqrt_psd.dtype == torch.float64
     assert PSDNorm(3, 4, dtype=torch.float16, affine=True).running_sqrt_psd.dtype == torch.float32
+
+
+def test_the_default_dtype_of_torch_is_followed():
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert PSDNorm(3, 4).running_sqrt_psd.dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_half_precision_checkpoint_loads_into_float32_statistics():
+    state = {k: v.half() if v.is_floating_point() else v for k, v in trained().state_dict().items()}
+    layer = PSDNorm(3, 4)
+    layer.load_state_dict(state, assign=True)
+    assert layer.running_sqrt_psd.dtype == torch.float32
 
 
 def test_a_layer_can_be_built_without_memory_and_filled_later():
@@ -247,6 +266,8 @@ def test_a_wrong_number_of_channels_names_both_numbers():
         ("num_features", 2.0),
         ("filter_size", -1),
         ("momentum", 1.5),
+        ("momentum", "fast"),
+        ("momentum", True),
         ("eps", -1),
         ("target", "pink"),
         ("window", "tukey"),
@@ -258,3 +279,22 @@ def test_a_wrong_option_is_refused_by_name_and_value(option, value):
     with pytest.raises(ValueError, match=option) as caught:
         PSDNorm(**{"num_features": 3, option: value})
     assert repr(value) in str(caught.value)
+
+
+def test_a_network_under_autocast_keeps_exact_statistics():
+    network = nn.Sequential(nn.Conv1d(2, 3, 5), PSDNorm(3, 5, affine=True))
+    x = signals(4, 2, 300)
+    with torch.autocast("cpu", torch.bfloat16):
+        features = network[0](x)
+        y = network[1](features)
+    assert features.dtype == y.dtype == torch.bfloat16
+    torch.testing.assert_close(
+        network[1].running_sqrt_psd, barycenter_of(features.float(), 5), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_no_step_waits_for_a_value_on_the_host():
+    # a meta tensor has no values to wait for: asking for one would raise
+    layer = PSDNorm(3, 4, affine=True, device="meta")
+    for mode in (layer.train, layer.eval):
+        assert mode()(torch.empty(4, 3, 200, device="meta")).shape == (4, 3, 200)

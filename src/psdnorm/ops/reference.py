@@ -33,6 +33,11 @@ def half_width(filter_size: int) -> int:
     return filter_size // 2
 
 
+def n_bins(filter_size: int) -> int:
+    """Return F, the number of bins of a real spectrum of ``filter_size`` samples."""
+    return filter_size // 2 + 1
+
+
 def center(x: Tensor, offset: Tensor | None = None) -> Tensor:
     """Subtract each row's mean over time.
 
@@ -89,10 +94,11 @@ def welch_psd(centered: Tensor, filter_size: int, window: str = "boxcar") -> Ten
     Tensor, (..., F)
     """
     hop = filter_size - half_width(filter_size)
-    segments = centered.unfold(-1, filter_size, hop)  # (..., L, f)
+    # laid out alike whatever the length is, or an exported program would refuse some lengths
+    segments = centered.unfold(-1, filter_size, hop).contiguous()  # (..., L, f)
     w = unit_window(filter_size, window, centered)
     if _is_direct(filter_size):
-        phases = _phases(filter_size, half_width(filter_size) + 1, filter_size, centered)
+        phases = _phases(filter_size, n_bins(filter_size), filter_size, centered)
         real = segments @ (w.unsqueeze(1) * phases.cos())  # (..., L, F)
         imag = segments @ (w.unsqueeze(1) * phases.sin())
     else:
@@ -206,7 +212,7 @@ def monge_filter(psd: Tensor, sqrt_target: Tensor, filter_size: int) -> Tensor:
 
 def _real_even_inverse_dft(gain: Tensor, filter_size: int) -> Tensor:
     """Lags 0 … f // 2 of ``irfft(gain, n=f)``, the lag f/2 of an even f halved; (..., F)."""
-    lags = half_width(filter_size) + 1
+    lags = n_bins(filter_size)
     k = torch.arange(lags, device=gain.device)
     unpaired = (k == 0) | (2 * k == filter_size)
     if _is_direct(filter_size):

@@ -1,0 +1,96 @@
+"""A pass that is run again must find the running state as it was the first time.
+
+Activation checkpointing runs a forward pass a second time inside the backward pass, and a compiled
+backward pass recomputes cheap forward values. By then the barycenter has moved on: the target would
+be another one, and the gradient silently wrong.
+"""
+
+from collections import deque
+
+import torch
+from torch import Tensor
+
+# forward passes whose target is remembered until their backward pass
+REMEMBERED_PASSES = 256
+
+
+def in_backward_pass() -> bool:
+    """Tell whether this code runs inside the autograd engine."""
+    return torch._C._current_graph_task_id() != -1
+
+
+class PassMemory:
+    """The targets of the latest forward passes, for those that are replayed in eager mode."""
+
+    def __init__(self) -> None:
+        # sums of the batch (C, F) and target (C, F), newest first
+        self._passes: deque[tuple[Tensor, Tensor]] = deque(maxlen=REMEMBERED_PASSES)
+        self._new = 0  # passes since the last replay
+        self._replays: Tensor | None = None  # how often each older pass was replayed
+
+    def __getstate__(self) -> dict:
+        # passes belong to the graphs of one process: copies and pickles start without
+        return {}
+
+    def __setstate__(self, state: dict) -> None:
+        self.__init__()  # type: ignore[misc]
+
+    def holds_replayed_pass(self) -> bool:
+        """Tell whether the forward pass that is running is one that is being replayed."""
+        # a compiled graph takes care of itself, see running_state
+        return not torch.compiler.is_compiling() and len(self._passes) > 0 and in_backward_pass()
+
+    def add(self, total: Tensor, target: Tensor) -> None:
+        """Remember that a batch with these sums, (C, F), was given this target, (C, F)."""
+        if not torch.compiler.is_compiling():
+            self._passes.appendleft((total, target))
+            self._new += 1
+
+    def recall(self, total: Tensor) -> Tensor:
+        """Return the target of the pass whose batch has these sums, (C, F)."""
+        totals, targets = map(torch.stack, zip(*self._passes, strict=True))  # (passes, C, F)
+        replays = total.new_zeros(self._new)
+        if self._replays is not None:
+            replays = torch.cat([replays, self._replays])
+        replays, self._new = replays[: len(totals)], 0
+        # nearest rather than equal, as a replay may round differently; of passes with the same
+        # batch the latest that was not replayed yet, since backward passes run in reverse.
+        # All of it on the device: nothing waits for the host
+        distance = (totals - total).square().sum(dim=(1, 2)) + 1e-6 * total.square().sum() * replays
+        nearest = distance.argmin()
+        self._replays = replays + (torch.arange(len(totals), device=total.device) == nearest)
+        return targets.index_select(0, nearest.unsqueeze(0))[0]
+
+
+def running_state(sqrt_psd: Tensor, batches: Tensor) -> tuple[Tensor, Tensor, Tensor | int]:
+    """Return the state before this pass's update, and whether the update is still to be made.
+
+    Under torch.compile the state is read through an operator. An operator is not recomputed,
+    except inside an activation checkpoint, where it finds out that it runs in the backward pass.
+
+    Parameters
+    ----------
+    sqrt_psd : Tensor, (C, F)
+    batches : Tensor, (C,)
+
+    Returns
+    -------
+    sqrt_psd : Tensor, (C, F)
+    batches : Tensor, (C,)
+    pending : Tensor, (), or int
+        1, or 0 in a compiled recomputation, where ``sqrt_psd`` is the updated one already.
+    """
+    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        return _snapshot(sqrt_psd, batches)
+    return sqrt_psd, batches, 1
+
+
+@torch.library.custom_op("psdnorm::snapshot", mutates_args=())
+def _snapshot(sqrt_psd: Tensor, batches: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    pending = batches.new_zeros(()) if in_backward_pass() else batches.new_ones(())
+    return sqrt_psd.clone(), batches.clone(), pending
+
+
+@_snapshot.register_fake
+def _(sqrt_psd: Tensor, batches: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(sqrt_psd), torch.empty_like(batches), batches.new_empty(())
