@@ -61,8 +61,25 @@ class Disordered(nn.Module):
         return self.third(self.second(self.first(x)))
 
 
+class Ending(nn.Module):
+    """Two norms over time, then one over (N, C)."""
+
+    def __init__(self):
+        super().__init__()
+        self.early = nn.BatchNorm1d(2)
+        self.late = nn.BatchNorm1d(2)
+        self.head = nn.BatchNorm1d(2)
+
+    def forward(self, x):
+        return self.head(self.late(self.early(x)).mean(dim=-1))
+
+
 def norms_of(model):
     return [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+
+
+def kinds(model):
+    return [(name, id(module)) for name, module in model.named_modules(remove_duplicate=False)]
 
 
 def buffers(model):

@@ -1,5 +1,6 @@
 """Fit the norms of a model to unlabelled data: calibrate PSDNorm, adapt batch norms (AdaBN)."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -15,6 +16,8 @@ from psdnorm.passes import (
     Buffers,
     Names,
     check_layers,
+    check_model,
+    check_names,
     choose_first,
     copy_buffers,
     evaluating,
@@ -41,6 +44,7 @@ def calibrate(
     model : nn.Module
     batches : iterable of Tensor, or of tuples or lists that begin with one
         Such as a DataLoader; what follows the first element is not used.
+        An empty batch is passed over.
     device : torch.device or str, optional
         Where the batches go; the device of the model if not given.
 
@@ -55,7 +59,7 @@ def calibrate(
     ConversionError
         The model has no PSDNorm with a barycenter.
     ArgumentError
-        There are no batches.
+        There are no batches, or ``model`` is not a module.
 
     Examples
     --------
@@ -64,6 +68,7 @@ def calibrate(
     >>> model[0].running_sqrt_psd.round().flatten().tolist()
     [3.0, 3.0]
     """
+    check_model(model)
     norms = [m for m in model.modules() if isinstance(m, PSDNorm) and m.target == "barycenter"]
     if not norms:
         raise ConversionError(f"{type(model).__name__} has no PSDNorm layer with a barycenter")
@@ -98,9 +103,10 @@ def adapt_batchnorm(
     Parameters
     ----------
     model : nn.Module
-        Its training flags are left alone: call ``eval()`` before predicting.
+        Its training flags are left alone: call ``eval()`` first.
     batches : iterable of Tensor, or of tuples or lists that begin with one
         The data of one subject, gone through once; moved to the device of the model.
+        An empty batch is passed over.
     layers : int, "all" or sequence of str
         The first so many batch norms with running statistics in execution order, or their names.
 
@@ -114,7 +120,12 @@ def adapt_batchnorm(
     ConversionError
         Fewer layers than asked for, no running statistics, or values that are not finite.
     ArgumentError
-        There are no batches, or ``layers`` is none of the above.
+        There are no batches, or an argument is none of the above.
+
+    Warns
+    -----
+    UserWarning
+        A chosen layer is in training mode, where it would not use the adapted statistics.
 
     Notes
     -----
@@ -131,22 +142,40 @@ def adapt_batchnorm(
     >>> model[0].running_mean
     tensor([0., 0.])
     """
-    if isinstance(layers, (int, str)):
-        check_layers(layers)
+    check_model(model)
+    wanted = _check_choice(layers)
     found = find_batch_norms(model)
     inputs = _inputs(model, batches)
     first = next(inputs)
-    if isinstance(layers, (int, str)):
-        calls = record_calls(model, (first,), found)
-        chosen = choose_first(found, calls, layers, _why_not_adaptable)
+    if isinstance(wanted, list):
+        chosen = resolve(model, found, wanted, _why_not_adaptable)
     else:
-        chosen = resolve(model, found, layers, _why_not_adaptable)
+        calls = record_calls(model, (first,), found)
+        chosen = choose_first(found, calls, wanted, _why_not_adaptable)
+    _warn_of_training_mode({norm: found[norm] for norm in chosen})
     former = copy_buffers(chosen)
     try:
         _reestimate(model, chain([first], inputs), {norm: found[norm] for norm in chosen})
         yield model
     finally:
         restore(former)
+
+
+def _check_choice(layers) -> int | str | list[str]:
+    """Return a count, "all" or a list of names."""
+    if isinstance(layers, Iterable) and not isinstance(layers, str):
+        return check_names("layers", layers)
+    return check_layers(layers, 'a whole number from 1 on, "all" or a sequence of layer names')
+
+
+def _warn_of_training_mode(norms: Names) -> None:
+    training = [name for norm, name in norms.items() if norm.training]
+    if training:
+        warnings.warn(
+            f"{len(training)} of {len(norms)} adapted layers, from {training[0]!r} on, are in "
+            "training mode, where adapted statistics have no effect: call model.eval() first",
+            stacklevel=4,  # past this function, adapt_batchnorm and contextlib: the with statement
+        )
 
 
 def _why_not_adaptable(norm: _BatchNorm, position: int = 0) -> str:
@@ -162,6 +191,9 @@ def _inputs(
     if isinstance(batches, Tensor):
         # going through it would take samples for batches
         raise ArgumentError("batches must be an iterable of batches, found one tensor x: pass [x]")
+    if not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
+        kind = type(batches).__name__
+        raise ArgumentError(f"batches must be an iterable of batches, found a {kind}")
     if device is None:
         device = next((t.device for t in chain(model.parameters(), model.buffers())), None)
     empty = True
@@ -170,10 +202,12 @@ def _inputs(
         if not isinstance(x, Tensor):
             kind = type(x).__name__
             raise ArgumentError(f"a batch must be, or begin with, a tensor, found a {kind}")
+        if x.numel() == 0:
+            continue  # it says nothing, and many a model cannot take it
         empty = False
         yield x.to(device)
     if empty:
-        raise ArgumentError("batches is empty, expected at least one batch")
+        raise ArgumentError("batches is empty, expected at least one batch with values")
 
 
 @torch.no_grad()
@@ -212,8 +246,11 @@ def _reestimate(model: nn.Module, inputs: Iterable[Tensor], norms: Names) -> Non
     pools = {norm: _Pool(norm) for norm in norms}
 
     def hook(norm, args, kwargs):
+        x = input_of(args, kwargs)
+        if x.numel() == 0:
+            return  # a branch of the model that no sample of this batch takes
         # with a batch's own statistics in its buffers, a layer in evaluation mode uses them
-        _set_statistics(norm, *pools[norm].add(input_of(args, kwargs)))
+        _set_statistics(norm, *pools[norm].add(x))
 
     with evaluating(model), hooked(norms, hook):
         for x in inputs:

@@ -68,6 +68,10 @@ class TMA(TransformerMixin, BaseEstimator):
 
     Notes
     -----
+    Domains go by keyword, ``fit(X, domains=subjects)``. The second positional argument is ``y``, as
+    scikit-learn has it, and ignored: ``fit(X, subjects)`` would silently take all windows for one
+    domain.
+
     A window is centred over time before anything else, as in :class:`psdnorm.PSDNorm`.
 
     ``transform`` depends on the windows it is given together: a domain's PSD comes from those.
@@ -138,6 +142,7 @@ class TMA(TransformerMixin, BaseEstimator):
         ----------
         X : array-like, (n_windows, C, T)
         y : ignored
+            Domains go by keyword: ``fit(X, subjects)`` would silently be one domain.
         domains : array-like, (n_windows,), optional
             The domain of each window: any hashable labels. One domain if not given.
 
@@ -187,6 +192,7 @@ class TMA(TransformerMixin, BaseEstimator):
         ----------
         X : array-like, (n_windows, C, T)
         y : ignored
+            Domains go by keyword: ``fit_transform(X, subjects)`` would silently be one domain.
         domains : array-like, (n_windows,), optional
 
         Returns
@@ -249,7 +255,7 @@ class TMA(TransformerMixin, BaseEstimator):
 
     def _domain_psds(self, signals: Signals, groups: list[Indices], filter_size: int) -> Tensor:
         """Average the PSDs of each domain's windows, and add eps: (D, C, F), zeros where flat."""
-        n_channels, n_bins = signals.shape[1], filter_size // 2 + 1
+        n_channels, n_bins = signals.shape[1], reference.n_bins(filter_size)
         psds = torch.zeros(len(groups), n_channels, n_bins, dtype=torch.float64)
         for psd, windows in zip(psds, groups, strict=True):
             for _, centered in _centered_chunks(signals, windows):

@@ -1,6 +1,7 @@
 """Swap the batch norms of any model for PSDNorm."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
@@ -15,8 +16,11 @@ from psdnorm.passes import (
     Calls,
     Names,
     check_layers,
+    check_model,
+    check_names,
     choose_first,
     find_batch_norms,
+    hooked,
     record_calls,
     resolve,
 )
@@ -61,7 +65,7 @@ def convert_norm(
     model: nn.Module,
     filter_size: int = 5,
     *,
-    layers: int | str = DEFAULT_LAYERS,
+    layers: int | str | None = None,
     example_input: Tensor | tuple | None = None,
     names: Sequence[str] | None = None,
     where: Callable[[str, nn.Module], bool] | None = None,
@@ -79,11 +83,13 @@ def convert_norm(
     model : nn.Module
     filter_size : int
         Of the first layer; the i-th one (from 0) gets ``max(1, filter_size // 2**i)``.
-    layers : int or "all"
-        How many eligible layers to swap, in the order in which ``example_input`` meets them.
+    layers : int or "all", optional
+        How many eligible layers to swap, in the order in which ``example_input`` meets them: 3 if
+        not given. Not for use with ``names`` or ``where``.
     example_input : Tensor or tuple of positional arguments
-        Passed through the model once, in evaluation mode; nothing in the model changes by it.
-        Beside ``names`` or ``where`` it checks shapes, and orders what ``where`` picks.
+        Passed through the model before the swap and after it, in evaluation mode; nothing in the
+        model changes by it. It shows that the swapped layers are those that run. Beside ``names``
+        or ``where`` it checks shapes too, and orders what ``where`` picks.
     names : sequence of str
         Qualified names, in the order that sets the filter sizes.
     where : callable (name, module) -> bool
@@ -104,7 +110,7 @@ def convert_norm(
     Raises
     ------
     ConversionError
-        A model or layer that cannot be converted as asked.
+        A model or layer that cannot be converted as asked, or that does not run its new layers.
     ArgumentError
         Arguments that contradict each other or do not exist.
 
@@ -124,14 +130,15 @@ def convert_norm(
     1: BatchNorm1d(6) → PSDNorm(6, filter_size=5)
     >>> model = calibrate(model, [torch.randn(8, 2, 100) for _ in range(4)])
     """
+    check_model(model)
+    count = check_layers(DEFAULT_LAYERS if layers is None else layers)
+    names = None if names is None else check_names("names", names)
     _check_selection(layers, example_input, names, where)
     _check_options(filter_size, options)
     found = find_batch_norms(model)
     _refuse_unswappable(model)
-    calls: Calls | None = None
-    if example_input is not None:
-        args = example_input if isinstance(example_input, tuple) else (example_input,)
-        calls = record_calls(model, args, found)
+    args = example_input if isinstance(example_input, tuple) else (example_input,)
+    calls = None if example_input is None else record_calls(model, args, found)
 
     def why_not(norm: _BatchNorm, position: int) -> str:
         shapes = None if calls is None else calls.get(norm, [])
@@ -142,24 +149,36 @@ def convert_norm(
     elif where is not None:
         chosen = _match(found, calls or {}, where, why_not)
     else:
-        chosen = choose_first(found, calls or {}, layers, why_not)
+        chosen = choose_first(found, calls or {}, count, why_not)
     # every new layer exists before the first old one goes: a refusal leaves the model whole
     conversions = []
     for i, old in enumerate(chosen):
         new = _successor(model, old, found[old], _halved(filter_size, i), fold, options)
         conversions.append(Conversion(found[old], old, new))
-    _swap(model, {conversion.old: conversion.new for conversion in conversions})
+    try:
+        _swap(model, {conversion.old: conversion.new for conversion in conversions})
+        if example_input is not None:
+            _refuse_unused(model, args, conversions)
+    except BaseException:
+        _swap(model, {conversion.new: conversion.old for conversion in conversions})
+        raise
     return conversions
 
 
 def _check_selection(layers, example_input, names, where) -> None:
-    check_layers(layers)
     if names is not None and where is not None:
         raise ArgumentError("give names or where, not both")
     if names is None and where is None and example_input is None:
         raise ArgumentError("say which layers to convert: give example_input, names or where")
-    if layers != DEFAULT_LAYERS and not (names is None and where is None):
+    if layers is not None and not (names is None and where is None):
         raise ArgumentError(f"layers={layers!r} cannot go with names or where, which choose layers")
+    if where is not None and not callable(where):
+        raise ArgumentError(f"where must be a callable (name, module) -> bool, found {where!r}")
+    if example_input is not None and not isinstance(example_input, (Tensor, tuple)):
+        kind = type(example_input).__name__
+        raise ArgumentError(
+            f"example_input must be a tensor or a tuple of positional arguments, found a {kind}"
+        )
 
 
 def _check_options(filter_size, options) -> None:
@@ -260,8 +279,47 @@ def _fold(old: _BatchNorm, new: PSDNorm) -> None:
         new.running_sqrt_psd.copy_(deviation.unsqueeze(-1).expand_as(new.running_sqrt_psd))
 
 
-def _swap(model: nn.Module, successors: dict[nn.Module, PSDNorm]) -> None:
+def _swap(model: nn.Module, successors: Mapping[nn.Module, nn.Module]) -> None:
     for parent in list(model.modules()):
         for key, child in parent._modules.items():
-            if child in successors:
+            if child is not None and child in successors:
                 setattr(parent, key, successors[child])
+
+
+def _refuse_unused(model: nn.Module, args: tuple, conversions: list[Conversion]) -> None:
+    """Run the swapped model: no old layer may be called any more, and every new one must be."""
+    names = {conversion.old: conversion.name for conversion in conversions}
+
+    def refuse(old, args, kwargs):
+        # before it runs: it is outside the model by now, so nothing guards its statistics
+        raise ConversionError(
+            f"{names[old]!r} is called by the model after the swap too, expected a model that "
+            "reaches it through its submodules alone"
+        )
+
+    try:
+        with hooked(names, refuse), _served_anywhere([c.new for c in conversions]) as new:
+            calls = record_calls(model, args, new)
+    except ConversionError:
+        raise
+    except Exception as error:
+        raise ConversionError(f"the model does not run after the swap: {error}") from error
+    for conversion in conversions:
+        if conversion.new not in calls:
+            raise ConversionError(
+                f"{conversion.name!r} is not called after the swap, expected a model that calls "
+                "whatever layer is in its place"
+            )
+
+
+@contextmanager
+def _served_anywhere(norms: list[PSDNorm]) -> Iterator[list[PSDNorm]]:
+    """Lend layers the backend that runs on any device: the one asked for may need another."""
+    backends = [norm.backend for norm in norms]
+    try:
+        for norm in norms:
+            norm.backend = "reference"
+        yield norms
+    finally:
+        for norm, backend in zip(norms, backends, strict=True):
+            norm.backend = backend

@@ -4,12 +4,14 @@ import difflib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from psdnorm.errors import ArgumentError, ConversionError
+from psdnorm.functional import check_size
 
 DEFAULT_LAYERS = 3
 _REASONS_SHOWN = 5
@@ -17,13 +19,31 @@ _REASONS_SHOWN = 5
 Names = dict[_BatchNorm, str]
 Calls = dict[_BatchNorm, list[tuple[int, ...]]]
 Buffers = list[tuple[nn.Module, dict[str, Tensor]]]
+Norm = TypeVar("Norm", bound=nn.Module)
 
 
-def check_layers(layers) -> None:
-    """Refuse what is neither a count from 1 on nor "all"."""
-    is_count = isinstance(layers, int) and not isinstance(layers, bool) and layers >= 1
-    if not is_count and layers != "all":
-        raise ArgumentError(f'layers must be a whole number from 1 on or "all", found {layers!r}')
+def check_model(model) -> None:
+    """Refuse what is not a module."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"model must be an nn.Module, found a {type(model).__name__}")
+
+
+def check_layers(layers, expected: str = 'a whole number from 1 on or "all"') -> int | str:
+    """Return a count as a plain int, or "all"; refuse anything else."""
+    if isinstance(layers, str) and layers == "all":
+        return layers
+    try:
+        return check_size("layers", layers)
+    except ArgumentError:
+        raise ArgumentError(f"layers must be {expected}, found {layers!r}") from None
+
+
+def check_names(argument: str, names) -> list[str]:
+    """Return layer names as a list; refuse what holds none, or anything else."""
+    listed = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else []
+    if not listed or not all(isinstance(name, str) for name in listed):
+        raise ArgumentError(f"{argument} must be a sequence of layer names, found {names!r}")
+    return listed
 
 
 def find_batch_norms(model: nn.Module) -> Names:
@@ -40,9 +60,11 @@ def find_batch_norms(model: nn.Module) -> Names:
     return found
 
 
-def record_calls(model: nn.Module, args: tuple, norms: Iterable[_BatchNorm]) -> Calls:
+def record_calls(
+    model: nn.Module, args: tuple, norms: Iterable[Norm]
+) -> dict[Norm, list[tuple[int, ...]]]:
     """Return the input shapes of each norm that one pass calls, in execution order."""
-    calls: Calls = {}
+    calls: dict[Norm, list[tuple[int, ...]]] = {}
 
     def hook(norm, args, kwargs):
         calls.setdefault(norm, []).append(tuple(input_of(args, kwargs).shape))
@@ -58,7 +80,7 @@ def record_calls(model: nn.Module, args: tuple, norms: Iterable[_BatchNorm]) -> 
 
 
 def input_of(args: tuple, kwargs: dict) -> Tensor:
-    """Return what a batch norm is called on, by position or by name."""
+    """Return what a batch norm, or its successor, is called on, by position or by name."""
     return args[0] if args else kwargs["input"]
 
 
@@ -93,15 +115,13 @@ def resolve(
     why_not: Callable[[_BatchNorm, int], str],
 ) -> list[_BatchNorm]:
     """Return the batch norms of these names."""
-    if isinstance(names, str) or not names:
-        raise ArgumentError(f"expected a sequence of layer names, found {names!r}")
     modules = dict(model.named_modules(remove_duplicate=False))
     chosen: list[_BatchNorm] = []
     for name in names:
         module = modules.get(name)
         if module is None:
             available = [name for name, module in modules.items() if module in found]
-            nearest = difflib.get_close_matches(str(name), available, cutoff=0)
+            nearest = difflib.get_close_matches(name, available, cutoff=0)
             raise ConversionError(f"no layer {name!r} in the model, nearest: {', '.join(nearest)}")
         if not isinstance(module, _BatchNorm):
             kind = type(module).__name__
@@ -137,7 +157,7 @@ def _eager_mode():
 
 
 @contextmanager
-def hooked(norms: Iterable[_BatchNorm], hook: Callable) -> Iterator[None]:
+def hooked(norms: Iterable[nn.Module], hook: Callable) -> Iterator[None]:
     """Call ``hook(norm, args, kwargs)`` before every call of the norms."""
     handles = [norm.register_forward_pre_hook(hook, with_kwargs=True) for norm in norms]
     try:

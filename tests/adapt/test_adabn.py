@@ -1,5 +1,6 @@
-"""What calibrate and adapt_batchnorm promise."""
+"""What adapt_batchnorm promises."""
 
+import numpy as np
 import pytest
 import torch
 from networks import (
@@ -14,122 +15,40 @@ from networks import (
 )
 from torch import nn
 
-from psdnorm import PSDNorm, adapt_batchnorm, calibrate
+from psdnorm import PSDNorm, adapt_batchnorm
 from psdnorm.errors import ArgumentError, ConversionError
 
 X = signals(3)
 
 
-def two_norms():
-    return nn.Sequential(PSDNorm(2, filter_size=5), nn.Dropout(0.9), PSDNorm(2, filter_size=2))
+def one_norm():
+    return nn.Sequential(nn.BatchNorm1d(2)).eval()
 
 
-def test_calibration_averages_the_barycenters_of_the_batches():
-    model = nn.Sequential(PSDNorm(2, filter_size=5))
-    a, b = signals(4), 3 * signals(7, seed=1)
-    calibrate(model, [a, b])
-    of_a, of_b = (calibrate(nn.Sequential(PSDNorm(2)), [x])[0].running_sqrt_psd for x in (a, b))
-    torch.testing.assert_close(model[0].running_sqrt_psd, (of_a + of_b) / 2)
+class Backwards(nn.Module):
+    """Norms registered last to first, called first to last; their variances begin at 7."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.BatchNorm1d(2) for _ in range(count))
+        for norm in self.norms:
+            norm.running_var.fill_(7)
+
+    def forward(self, x):
+        for norm in reversed(self.norms):
+            x = norm(x)
+        return x
 
 
-def test_calibration_forgets_what_came_before():
-    model, fresh = two_norms(), two_norms()
-    model(100 * signals(4))
-    calibrate(model, batches(2))
-    calibrate(fresh, batches(2))
-    torch.testing.assert_close(model.state_dict(), fresh.state_dict())
+class Branching(nn.Module):
+    """The norm sees only the samples whose mean is positive."""
 
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(2)
 
-def test_calibration_returns_the_model():
-    model = two_norms()
-    assert calibrate(model, batches(1)) is model
-
-
-def test_calibration_takes_the_first_element_of_what_a_loader_gives():
-    model, other = two_norms(), two_norms()
-    data = torch.utils.data.TensorDataset(signals(8), torch.zeros(8))
-    calibrate(model, torch.utils.data.DataLoader(data, batch_size=4))
-    calibrate(other, signals(8).split(4))
-    torch.testing.assert_close(model.state_dict(), other.state_dict())
-
-
-def test_calibration_leaves_flags_momenta_and_other_statistics_alone():
-    model = nn.Sequential(two_norms().eval(), nn.BatchNorm1d(2), PSDNorm(2, momentum=0.3))
-    flags, before = [m.training for m in model.modules()], buffers(model[1])
-    calibrate(model, batches(2))
-    assert [m.training for m in model.modules()] == flags
-    assert [m.momentum for m in model.modules() if isinstance(m, PSDNorm)] == [0.01, 0.01, 0.3]
-    assert unchanged(model[1], before)
-
-
-def test_calibration_runs_the_other_layers_in_evaluation_mode():
-    model, other = two_norms().train(), two_norms().train()
-    torch.manual_seed(1)
-    calibrate(model, batches(1))
-    torch.manual_seed(2)
-    calibrate(other, batches(1))
-    torch.testing.assert_close(model.state_dict(), other.state_dict(), rtol=0, atol=0)
-
-
-def test_calibration_makes_no_graph():
-    model = two_norms()
-    graphs = []
-    model.register_forward_hook(lambda _, args, y: graphs.append(y.requires_grad))
-    calibrate(model, [signals(2).requires_grad_()])
-    assert graphs == [False]
-
-
-def test_a_channel_or_layer_that_calibration_never_sees_keeps_its_barycenter():
-    model = nn.Sequential(PSDNorm(2))
-    model.spare = PSDNorm(2)
-    model.forward = model[0].forward
-    model[0](signals(4))
-    model.spare(signals(4))
-    before = buffers(model)
-    x = signals(4)
-    x[:, 1] = torch.nan
-    calibrate(model, [x])
-    assert torch.equal(model[0].running_sqrt_psd[1], before["0.running_sqrt_psd"][1])
-    assert unchanged(model.spare, {k[6:]: v for k, v in before.items() if k.startswith("spare")})
-
-
-def test_calibration_that_fails_midway_leaves_the_former_state():
-    def broken():
-        yield signals(4)
-        raise OSError("disk gone")
-
-    model = two_norms()
-    model(signals(4, seed=5))
-    model.eval()
-    before = buffers(model)
-    with pytest.raises(OSError, match="disk gone"):
-        calibrate(model, broken())
-    assert unchanged(model, before)
-    assert not any(m.training for m in model.modules())
-    assert [model[0].momentum, model[2].momentum] == [0.01, 0.01]
-
-
-@pytest.mark.parametrize("build", [network, lambda: nn.Sequential(PSDNorm(2, target="white"))])
-def test_calibration_needs_a_barycenter(build):
-    with pytest.raises(ConversionError, match="no PSDNorm layer with a barycenter"):
-        calibrate(build(), batches(1))
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ([], "batches is empty"),
-        (X, "found one tensor"),
-        ([{"x": X}], "found a dict"),
-        ([()], "found a tuple"),
-    ],
-)
-def test_batches_that_hold_no_inputs_are_refused(data, message):
-    model = two_norms()
-    before = buffers(model)
-    with pytest.raises(ArgumentError, match=message):
-        calibrate(model, data)
-    assert unchanged(model, before)
+    def forward(self, x):
+        return self.norm(x[x.mean(dim=(1, 2)) > 0])
 
 
 def moments(x):
@@ -150,7 +69,7 @@ def moments(x):
 def test_adapted_statistics_of_one_batch_are_its_mean_and_variance(norm, shape):
     torch.manual_seed(0)
     x = 7 + 3 * torch.randn(shape)
-    model = nn.Sequential(norm)
+    model = nn.Sequential(norm).eval()
     mean, variance = moments(x)
     with adapt_batchnorm(model, [x], layers=1):
         torch.testing.assert_close(norm.running_mean, mean)
@@ -159,7 +78,7 @@ def test_adapted_statistics_of_one_batch_are_its_mean_and_variance(norm, shape):
 
 def test_uneven_batches_pool_to_the_statistics_of_all_their_values():
     parts = [signals(1) + 100, 3 * signals(9, seed=1), signals(4, n_times=250, seed=2) - 5]
-    model = nn.Sequential(nn.BatchNorm1d(2))
+    model = one_norm()
     mean, variance = moments(torch.cat([p.transpose(0, 1).flatten(1) for p in parts], 1)[None])
     with adapt_batchnorm(model, parts, layers=1):
         torch.testing.assert_close(model[0].running_mean, mean)
@@ -168,7 +87,7 @@ def test_uneven_batches_pool_to_the_statistics_of_all_their_values():
 
 def test_variances_survive_a_large_offset():
     x = 1e4 + signals(8)
-    model = nn.Sequential(nn.BatchNorm1d(2))
+    model = one_norm()
     with adapt_batchnorm(model, x.split(3), layers=1):
         torch.testing.assert_close(model[0].running_var, moments(x)[1])
 
@@ -193,7 +112,7 @@ def test_all_layers_adapted_remove_a_gain_and_an_offset_of_the_input():
 
 @pytest.mark.parametrize("build", [network, Disordered])
 def test_original_statistics_come_back_bit_for_bit(build):
-    model = build()
+    model = build().eval()
     before = buffers(model)
     with adapt_batchnorm(model, batches(2), layers="all"):
         assert not unchanged(model, before)
@@ -214,12 +133,12 @@ def test_original_statistics_come_back_when_the_batches_fail():
         yield signals(4)
         raise OSError("disk gone")
 
-    model = network().train()
+    model = network()
     before = buffers(model)
     with pytest.raises(OSError, match="disk gone"), adapt_batchnorm(model, broken()):
         pass
     assert unchanged(model, before)
-    assert all(m.training and not m._forward_pre_hooks for m in model.modules())
+    assert not any(m.training or m._forward_pre_hooks for m in model.modules())
 
 
 def test_three_layers_leave_the_fourth_untouched():
@@ -231,10 +150,18 @@ def test_three_layers_leave_the_fourth_untouched():
 
 
 def test_adapted_layers_are_counted_in_execution_order():
-    model = Disordered()
+    model = Disordered().eval()
     with adapt_batchnorm(model, [9 + signals(4)], layers=1):
         assert model.first.running_mean.min() > 8
         assert model.third.running_mean.abs().max() == 0
+
+
+@pytest.mark.parametrize(("layers", "adapted"), [(12, 12), (np.int64(12), 12), ("all", 14)])
+def test_of_many_layers_exactly_the_first_so_many_in_execution_order_adapt(layers, adapted):
+    model = Backwards(14).eval()
+    with adapt_batchnorm(model, [signals(4)], layers=layers):
+        touched = [bool((norm.running_var != 7).all()) for norm in reversed(model.norms)]
+    assert touched == [True] * adapted + [False] * (14 - adapted)
 
 
 def test_layers_can_be_named():
@@ -245,13 +172,31 @@ def test_layers_can_be_named():
     assert touched == [False, False, True]
 
 
+def test_an_empty_batch_adds_nothing_wherever_it_comes():
+    model = one_norm()
+    mean, variance = moments(X)
+    with adapt_batchnorm(model, [X[:0], X[:1], X[:0], X[1:], X[:0]], layers=1):
+        torch.testing.assert_close(model[0].running_mean, mean)
+        torch.testing.assert_close(model[0].running_var, variance)
+
+
+def test_a_batch_that_gives_a_layer_no_values_adds_nothing_to_it():
+    model = Branching().eval()
+    x = 9 + signals(4)
+    mean, variance = moments(x)
+    with adapt_batchnorm(model, [x[:2], -x, x[2:], -x], layers=1):
+        torch.testing.assert_close(model.norm.running_mean, mean)
+        torch.testing.assert_close(model.norm.running_var, variance)
+
+
 def test_a_generator_of_batches_is_used_to_its_last_and_from_its_first():
-    model = nn.Sequential(nn.BatchNorm1d(2))
+    model = one_norm()
     parts = [signals(2) + 10, signals(3, seed=1)]
     with adapt_batchnorm(model, (part for part in parts), layers=1):
         torch.testing.assert_close(model[0].running_mean, moments(torch.cat(parts))[0])
 
 
+@pytest.mark.filterwarnings("ignore:.*in training mode")
 def test_adapting_yields_the_model_with_its_flags_as_they_were():
     model = network(3)
     model[1].train()
@@ -261,9 +206,37 @@ def test_adapting_yields_the_model_with_its_flags_as_they_were():
         assert [m.training for m in model.modules()] == flags
 
 
+def test_adapting_a_layer_in_training_mode_warns_that_it_has_no_effect():
+    model = network(3)
+    model[1].train()
+    with (
+        pytest.warns(
+            UserWarning, match=r"1 of 3 .*'1\.norm'.* call model\.eval\(\) first"
+        ) as warned,
+        adapt_batchnorm(model, batches(1)),
+    ):
+        pass
+    assert [w.filename for w in warned] == [__file__]
+
+
+def test_a_warning_made_an_error_leaves_the_statistics_alone():
+    model = network(3).train()
+    before = buffers(model)
+    with pytest.raises(UserWarning, match="3 of 3"), adapt_batchnorm(model, batches(1)):
+        pass
+    assert unchanged(model, before)
+
+
+def test_a_layer_in_training_mode_that_is_not_adapted_is_no_reason_to_warn():
+    model = network(3)
+    model[2].train()
+    with adapt_batchnorm(model, batches(1), layers=2) as adapted:
+        assert adapted is model
+
+
 def test_adapting_counts_only_layers_with_running_statistics():
     model = nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False), nn.BatchNorm1d(2))
-    with adapt_batchnorm(model, [9 + signals(4)], layers=1):
+    with adapt_batchnorm(model.eval(), [9 + signals(4)], layers=1):
         assert not unchanged(model[1], buffers(nn.BatchNorm1d(2)))
 
 
@@ -284,13 +257,14 @@ def test_adapting_a_compiled_model_that_ran_before():
         (untracked_second, ["1"], [X], "'1' keeps no running statistics"),
         (network, ["0.nrom"], [X], r"'0.nrom'.*nearest: .*0\.norm"),
         (network, ["0.conv"], [X], "'0.conv' is a Conv1d"),
-        (two_norms, 1, [X], "no BatchNorm layer"),
+        (lambda: nn.Sequential(PSDNorm(2)), 1, [X], "no BatchNorm layer"),
         (Idle, ["spare"], [X], "'spare' saw 0 values per channel"),
+        (Branching, 1, [-9 - X], "'norm' saw 0 values per channel, expected at least 2"),
         (network, 3, [X, X * torch.inf], "'0.norm' saw values that are not finite"),
     ],
 )
 def test_an_adaptation_that_cannot_be_is_refused(build, layers, data, message):
-    model = build()
+    model = build().eval()
     before = buffers(model)
     with pytest.raises(ConversionError, match=message), adapt_batchnorm(model, data, layers):
         pass
@@ -302,11 +276,26 @@ def test_an_adaptation_that_cannot_be_is_refused(build, layers, data, message):
     [
         (3, [], "batches is empty"),
         (3, X, "found one tensor"),
+        (3, [X[:0], X[:0]], "batches is empty, expected at least one batch with values"),
+        (3, None, "batches must be an iterable of batches, found a NoneType"),
+        (3, 5, "batches must be an iterable of batches, found a int"),
+        (2.5, [X], "layers must be .* sequence of layer names, found 2.5"),
+        (None, [X], "layers must be .* sequence of layer names, found None"),
+        (True, [X], "layers must be .*found True"),
         (0, [X], "layers must be .*found 0"),
         ("most", [X], "layers must be .*found 'most'"),
-        ([], [X], "sequence of layer names"),
+        ([], [X], r"layers must be a sequence of layer names, found \[\]"),
+        ([3], [X], r"layers must be a sequence of layer names, found \[3\]"),
     ],
 )
 def test_adapting_names_an_argument_that_makes_no_sense(layers, data, message):
     with pytest.raises(ArgumentError, match=message), adapt_batchnorm(network(), data, layers):
+        pass
+
+
+def test_adapting_refuses_what_is_no_module():
+    with (
+        pytest.raises(ArgumentError, match=r"model must be an nn\.Module, found a NoneType"),
+        adapt_batchnorm(None, [X]),
+    ):
         pass
