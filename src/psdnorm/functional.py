@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from psdnorm.errors import ArgumentError, BackendError, DtypeError, ShapeError
-from psdnorm.ops import reference
+from psdnorm.ops import fused, reference
 
 BACKENDS = ("auto", "reference", "fused")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -194,14 +194,19 @@ def _check_length(length: int, filter_size: int) -> None:
 
 def _ops(rows: Tensor, filter_size: int, backend: str) -> ModuleType:
     """Choose the module whose ``row_statistics`` and ``normalize`` serve this call."""
+    if backend == "reference":
+        return reference
+    reason = fused.supports(rows, filter_size)
+    if reason is None:
+        return fused
     if backend == "fused":
-        raise BackendError('backend="fused": this version of psdnorm has no fused kernels')
+        raise BackendError(f'backend="fused" cannot serve this call: {reason}')
     return reference
 
 
 def _without_autocast(rows: Tensor):
     # statistics are float32 at least, whatever the region around the layer says
     kind = rows.device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+    if kind != "meta" and torch.is_autocast_enabled(kind):
         return torch.autocast(kind, enabled=False)
     return nullcontext()

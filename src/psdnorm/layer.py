@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from psdnorm import functional
 from psdnorm.errors import ArgumentError, BackendError
-from psdnorm.ops import reference
+from psdnorm.ops import cuda, fused, reference
 from psdnorm.replay import PassMemory, running_state
 
 TARGETS = ("barycenter", "white")
@@ -188,10 +188,20 @@ class PSDNorm(nn.Module):
             # a copy: the buffer may move on before a backward pass that needs this value
             return self.running_sqrt_psd.clone()
         with torch.no_grad():
-            total, count = reference.barycenter_sums(psd)  # (C, F), (C,)
-            if self._memory.holds_replayed_pass():
-                return self._memory.recall(total)
-            target = self._update(total, count, psd.shape[0] - count)
+            is_replayed = self._memory.holds_replayed_pass()
+            if not (is_replayed or self.sync) and fused.updates(psd, self.running_sqrt_psd):
+                total, target = cuda.update_barycenter(
+                    psd,
+                    self.running_sqrt_psd,
+                    self.num_batches_tracked,
+                    self.rows_skipped,
+                    self.momentum,
+                )
+            else:
+                total, count = reference.barycenter_sums(psd)  # (C, F), (C,)
+                if is_replayed:
+                    return self._memory.recall(total)
+                target = self._update(total, count, psd.shape[0] - count)
             self._memory.add(total, target)
             return target
 

@@ -10,6 +10,8 @@ from collections import deque
 import torch
 from torch import Tensor
 
+from psdnorm.ops.reference import is_exporting
+
 # forward passes whose target is remembered until their backward pass
 REMEMBERED_PASSES = 256
 
@@ -80,7 +82,7 @@ def running_state(sqrt_psd: Tensor, batches: Tensor) -> tuple[Tensor, Tensor, Te
     pending : Tensor, (), or int
         1, or 0 in a compiled recomputation, where ``sqrt_psd`` is the updated one already.
     """
-    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+    if torch.compiler.is_compiling() and not is_exporting():
         return _snapshot(sqrt_psd, batches)
     return sqrt_psd, batches, 1
 

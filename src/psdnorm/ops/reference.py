@@ -23,9 +23,15 @@ def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
+def is_exporting() -> bool:
+    """Tell whether torch.export traces this call."""
+    # torch 2.11 answers torch.compiler.is_exporting() with yes inside torch.compile too
+    return torch.compiler._is_exporting_flag
+
+
 def _is_direct(filter_size: int) -> bool:
     # exported graphs never hold an FFT: the runtimes that read them disagree about it
-    return filter_size <= DIRECT_FILTER_SIZE or torch.compiler.is_exporting()
+    return filter_size <= DIRECT_FILTER_SIZE or is_exporting()
 
 
 def half_width(filter_size: int) -> int:

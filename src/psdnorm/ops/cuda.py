@@ -1,0 +1,276 @@
+"""PSDNorm on CUDA devices: how the Triton kernels are cut to size and launched.
+
+Triton is imported by the functions that need it, not by those who import psdnorm.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from psdnorm.ops.reference import WINDOWS, n_bins
+
+# positions within a row are int32 in the kernels, and mirroring doubles them
+LONGEST_ROW = 2**30
+# enough programs to keep every multiprocessor busy, with a tail that does not show
+_ENOUGH_PROGRAMS = 2048
+# measured: neither much smaller nor much larger is as fast (docs/performance.md)
+_TILE_SAMPLES = 1536
+_CHUNK_BYTES = 24 * 1024
+
+
+class _Launch:
+    """A kernel with everything but its tensors."""
+
+    def __init__(self, kernel, n_programs: int, arguments: tuple, num_warps: int):
+        self.kernel = kernel
+        self.grid = (n_programs, 1, 1)
+        self.arguments = arguments
+        self.num_warps = num_warps
+        self._compiled: dict[tuple, Callable] = {}
+
+    def __call__(self, *tensors: Tensor | None) -> None:
+        device = tensors[0].device  # type: ignore[union-attr]
+        if device.type == "cuda" and device.index != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                self(*tensors)
+            return
+        # what triton compiles for; looking it up here is several times faster than triton's own way
+        key = (device.index, *[t if t is None else (t.dtype, t.data_ptr() % 16) for t in tensors])
+        launch = self._compiled.get(key)
+        if launch is not None:
+            launch(*tensors, *self.arguments)
+            return
+        compiled = self.kernel[self.grid](*tensors, *self.arguments, num_warps=self.num_warps)
+        if compiled is not None:  # the interpreter compiles nothing
+            self._compiled[key] = compiled[self.grid]
+
+
+class _Tiling:
+    """How the rows of a batch are cut into lanes, tiles and chunks; see the kernels."""
+
+    def __init__(self, shape, steps, itemsize: int, hop: int, reach: int, sums: int):
+        n_rows, length = shape[0] * shape[1], shape[2]
+        self.vec, self.own = _lane(16 // itemsize, hop, reach)
+        # the largest number of samples, up to a vector, that every row starts at a multiple of
+        self.unit = math.gcd(self.vec, *steps)
+        largest = min(256, max(32, _power_of_two(_TILE_SAMPLES // self.own + 1) // 2))
+        self.block = min(largest, max(32, _power_of_two(-(-length // self.own))))
+        tile = self.block * self.own
+        n_tiles = -(-length // tile)
+        # long chunks spend less time on sums, many chunks fill the device, and the sums that are
+        # kept per chunk must stay under 1 % of the signal
+        fill = n_rows * n_tiles // _ENOUGH_PROGRAMS
+        least = -(-400 * sums // (tile * itemsize))
+        self.tiles = max(1, least, min(fill, _CHUNK_BYTES // (tile * itemsize)))
+        self.chunks = -(-n_tiles // self.tiles)
+        self.lanes = (self.own, self.vec, self.unit, self.block)
+        self.warps = self.block // 32
+
+
+def _lane(widest: int, hop: int, reach: int) -> tuple[int, int]:
+    """Vector width and samples per lane: whole hops, whole vectors, a kernel of bounded size."""
+    vec = widest
+    while vec > 1 and math.lcm(vec, hop) > hop and math.lcm(vec, hop) * reach > 512:
+        vec //= 2
+    return vec, math.lcm(vec, hop)
+
+
+def _power_of_two(value: int) -> int:
+    return 1 << max(0, value - 1).bit_length()
+
+
+def _n_segments(length: int, filter_size: int) -> int:
+    return (length - filter_size) // (filter_size - filter_size // 2) + 1
+
+
+def _n_leaky(filter_size: int, window: str) -> int:
+    return 1 if window == "boxcar" else min(2, n_bins(filter_size))
+
+
+def _with_unit_time_stride(x: Tensor) -> Tensor:
+    # any strides of N and C will do; a row that is scattered in memory is gathered first
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+@lru_cache(maxsize=256)
+def _measure_plan(shape, stride, itemsize, filter_size, eps, window):
+    from psdnorm.ops import kernels
+
+    n, c, length = shape
+    hop, sums = filter_size - filter_size // 2, filter_size // 2 + 3 + _n_leaky(filter_size, window)
+    tiling = _Tiling(shape, stride[:2], itemsize, hop, filter_size, sums)
+    sizes = (c, length, _n_segments(length, filter_size))
+    steps = (tiling.chunks, tiling.tiles)
+    in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
+    options = (filter_size, WINDOWS[window])
+    measure = _Launch(
+        kernels.measure_kernel,
+        n * c * tiling.chunks,
+        (*sizes, *in_units, *steps, *options, *tiling.lanes),
+        tiling.warps,
+    )
+    chunks = min(1024, _power_of_two(tiling.chunks))
+    finish = _Launch(
+        kernels.finish_measure_kernel,
+        n * c,
+        (*sizes, *stride[:2], *steps, eps, *options, tiling.block * tiling.own, chunks),
+        1,
+    )
+    return measure, finish, n * c * tiling.chunks * sums
+
+
+def row_statistics(
+    x: Tensor, filter_size: int, eps: float = 1e-5, window: str = "boxcar"
+) -> tuple[Tensor, Tensor]:
+    """Measure each row; see :func:`psdnorm.ops.reference.row_statistics`."""
+    x = _with_unit_time_stride(x)
+    offset = x.new_empty(x.shape[:2], dtype=torch.float32)
+    psd = x.new_empty((*x.shape[:2], n_bins(filter_size)), dtype=torch.float32)
+    if offset.numel():
+        measure, finish, n_partials = _measure_plan(
+            x.shape, x.stride(), x.element_size(), filter_size, eps, window
+        )
+        partials = offset.new_empty(n_partials)
+        measure(x, partials)
+        finish(x, partials, offset, psd)
+    return offset, psd
+
+
+@lru_cache(maxsize=256)
+def _filter_plan(shape, stride, itemsize, filter_size, padding_mode, has_weight, has_bias):
+    from psdnorm.ops import kernels
+
+    n, c, length = shape
+    steps = (*stride[:2], length)
+    tiling = _Tiling(shape, steps, itemsize, 1, 1, 0)
+    in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
+    sizes = (c, length, *in_units, tiling.chunks, tiling.tiles)
+    options = (filter_size, padding_mode, has_weight, has_bias)
+    return _Launch(
+        kernels.filter_kernel,
+        n * c * tiling.chunks,
+        (*sizes, *options, *tiling.lanes),
+        tiling.warps,
+    )
+
+
+def normalize(
+    x: Tensor,
+    offset: Tensor,
+    psd: Tensor,
+    sqrt_target: Tensor,
+    filter_size: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+) -> Tensor:
+    """Carry rows onto the target; see :func:`psdnorm.ops.reference.normalize`."""
+    x = _with_unit_time_stride(x)
+    y = x.new_empty(x.shape)
+    if offset.numel():
+        launch = _filter_plan(
+            x.shape, x.stride(), x.element_size(), filter_size, padding_mode,
+            weight is not None, bias is not None,
+        )  # fmt: skip
+        launch(x, y, offset.contiguous(), psd.contiguous(), sqrt_target.contiguous(), weight, bias)
+    return y
+
+
+@lru_cache(maxsize=256)
+def _backward_plan(
+    shape, stride, grad_stride, itemsize, filter_size, window, padding_mode, has_weight
+):
+    from psdnorm.ops import kernels_backward
+
+    n, c, length = shape
+    bins, hop = n_bins(filter_size), filter_size - filter_size // 2
+    sums = 1 + bins + _n_leaky(filter_size, window)
+    steps = (*stride[:2], *grad_stride[:2], length)
+    tiling = _Tiling(shape, steps, itemsize, hop, filter_size, sums)
+    in_units = tuple(step // tiling.unit for step in steps[:4])
+    sizes = (c, length, _n_segments(length, filter_size))
+    options = (filter_size, WINDOWS[window], padding_mode)
+    passes = (*sizes, *in_units, tiling.chunks, tiling.tiles, *options, *tiling.lanes)
+    chunks = min(1024, _power_of_two(tiling.chunks))
+    between = (*sizes, *grad_stride[:2], tiling.chunks, *options, has_weight, chunks)
+    launches = (
+        _Launch(kernels_backward.correlate_kernel, n * c * tiling.chunks, passes, tiling.warps),
+        _Launch(kernels_backward.coefficients_kernel, n * c, between, 1),
+        _Launch(kernels_backward.gradient_kernel, n * c * tiling.chunks, passes, tiling.warps),
+    )
+    return launches, n * c * tiling.chunks * sums, n * c * (2 * bins + 1)
+
+
+def normalize_backward(
+    grad: Tensor,
+    x: Tensor,
+    offset: Tensor,
+    psd: Tensor,
+    sqrt_target: Tensor,
+    filter_size: int,
+    weight: Tensor | None = None,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+) -> tuple[Tensor, Tensor]:
+    """Differentiate both; see :func:`psdnorm.ops.blocked.normalize_backward`."""
+    x, grad = _with_unit_time_stride(x), _with_unit_time_stride(grad)
+    dx = x.new_empty(x.shape)
+    row_sums = x.new_empty((*x.shape[:2], 2), dtype=torch.float32)
+    if offset.numel():
+        launches, n_partials, n_coefficients = _backward_plan(
+            x.shape, x.stride(), grad.stride(), x.element_size(),
+            filter_size, window, padding_mode, weight is not None,
+        )  # fmt: skip
+        correlate, between, apply = launches
+        offset, psd, sqrt_target = offset.contiguous(), psd.contiguous(), sqrt_target.contiguous()
+        partials = row_sums.new_empty(n_partials)
+        coefficients = row_sums.new_empty(n_coefficients)
+        correlate(x, grad, offset, partials)
+        between(grad, partials, psd, sqrt_target, weight, coefficients, row_sums)
+        apply(x, grad, dx, offset, coefficients)
+    return dx, row_sums
+
+
+@lru_cache(maxsize=256)
+def _barycenter_plan(n, c, filter_size_bins, momentum):
+    from psdnorm.ops import kernels_barycenter
+
+    width = _power_of_two(filter_size_bins)
+    block = min(_power_of_two(n), max(1, 2048 // width))
+    sizes = (n, c, momentum, filter_size_bins, width, block)
+    return _Launch(kernels_barycenter.barycenter_kernel, c, sizes, 4)
+
+
+def update_barycenter(
+    psd: Tensor,
+    sqrt_psd: Tensor,
+    batches: Tensor,
+    skipped: Tensor,
+    momentum: float | None,
+) -> tuple[Tensor, Tensor]:
+    """Move the running state in place, in one launch.
+
+    Parameters
+    ----------
+    psd : Tensor, (N, C, F), float32
+    sqrt_psd : Tensor, (C, F), float32
+    batches : Tensor, (C,), int64
+    skipped : Tensor, (), int64
+    momentum : float or None
+
+    Returns
+    -------
+    total : Tensor, (C, F)
+        The sums of the roots of the batch's valid rows.
+    target : Tensor, (C, F)
+        The moved barycenter, in memory of its own.
+    """
+    n, c, bins = psd.shape
+    total, target = torch.empty_like(sqrt_psd), torch.empty_like(sqrt_psd)
+    launch = _barycenter_plan(n, c, bins, -1.0 if momentum is None else float(momentum))
+    launch(psd.contiguous(), sqrt_psd, batches, skipped, total, target)
+    return total, target

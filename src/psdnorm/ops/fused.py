@@ -1,0 +1,205 @@
+"""PSDNorm as torch operators with a backward pass of their own, for processors and CUDA devices.
+
+Same names and signatures as :mod:`psdnorm.ops.reference`. The work is done by
+:mod:`psdnorm.ops.blocked` on a processor and by Triton kernels, :mod:`psdnorm.ops.cuda`, on a CUDA
+device. The operators are functional and know their shapes without running (fake tensors), so
+``torch.compile(fullgraph=True)`` sees them without a graph break. Statistics and sums are float32
+at least, and an autocast region changes nothing. The statistics carry no gradient: the backward
+pass of :func:`normalize` is the whole gradient, as if the statistics were computed from ``x``
+inside it.
+"""
+
+import os
+from importlib.util import find_spec
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from psdnorm.ops import blocked, cuda, reference
+from psdnorm.ops.reference import is_exporting, n_bins, statistics_dtype
+
+LARGEST_FILTER_SIZE = 32
+CUDA_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# asked without importing it: that takes a second, and most users of a processor never need it
+_HAS_TRITON = find_spec("triton") is not None
+
+
+def supports(x: Tensor, filter_size: int) -> str | None:
+    """Say why the fused backend cannot serve this call; None if it can."""
+    if filter_size > LARGEST_FILTER_SIZE:
+        return f"filter_size {filter_size} is larger than {LARGEST_FILTER_SIZE}"
+    if x.device.type not in ("cpu", "cuda"):
+        return f"there are no kernels for the device {x.device}"
+    if x.is_cuda and x.dtype not in CUDA_DTYPES:
+        return f"on CUDA devices {x.dtype} is not one of float32, bfloat16 and float16"
+    if x.is_cuda and not _HAS_TRITON:
+        return "triton is not installed"
+    if is_exporting():
+        return "an exported program must also run where there is no psdnorm"
+    if not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return "the transforms of torch.func cannot see into the kernels"
+    if x.is_cuda and x.shape[-1] > cuda.LONGEST_ROW:
+        return f"rows of {x.shape[-1]} samples are longer than {cuda.LONGEST_ROW}"
+    return None
+
+
+def row_statistics(
+    x: Tensor, filter_size: int, eps: float = 1e-5, window: str = "boxcar"
+) -> tuple[Tensor, Tensor]:
+    """Measure each row, without gradient; see :func:`psdnorm.ops.reference.row_statistics`."""
+    if _is_plain(x):
+        return _row_statistics(x.detach(), filter_size, eps, window)
+    return _row_statistics_op(x.detach(), filter_size, eps, window)
+
+
+def normalize(
+    x: Tensor,
+    offset: Tensor,
+    psd: Tensor,
+    sqrt_target: Tensor,
+    filter_size: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+) -> Tensor:
+    """Carry rows onto the target; see :func:`psdnorm.ops.reference.normalize`."""
+    arguments = (x, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode)
+    return _Normalize.apply(*arguments) if _is_plain(x) else _normalize_op(*arguments)
+
+
+def updates(psd: Tensor, sqrt_psd: Tensor) -> bool:
+    """Tell whether :func:`psdnorm.ops.cuda.update_barycenter` can move this running state."""
+    is_float32 = psd.dtype == sqrt_psd.dtype == torch.float32
+    return is_float32 and _HAS_TRITON and psd.is_cuda and _is_plain(psd) and _is_plain(sqrt_psd)
+
+
+def _is_plain(x: Tensor) -> bool:
+    # the way through torch's dispatcher and torch.library's autograd takes longer than the kernels;
+    # only compilers, tracers and tensors that are not what they seem need it
+    return (
+        not torch.compiler.is_compiling()
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and torch._C._len_torch_dispatch_stack() == 0
+    )
+
+
+def _for(x: Tensor) -> ModuleType:
+    """Return the module that does the work where ``x`` is."""
+    # the interpreter is how the kernels are tested on a machine without a CUDA device
+    return cuda if x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1" else blocked
+
+
+def _row_statistics(x: Tensor, *options) -> tuple[Tensor, Tensor]:
+    return _for(x).row_statistics(x, *options)
+
+
+def _normalize(x: Tensor, *arguments) -> Tensor:
+    return _for(x).normalize(x, *arguments)
+
+
+def _normalize_backward(grad: Tensor, *arguments) -> tuple[Tensor, Tensor]:
+    return _for(grad).normalize_backward(grad, *arguments)
+
+
+class _Normalize(torch.autograd.Function):
+    """The operators' fast lane in eager mode."""
+
+    @staticmethod
+    def forward(ctx, *arguments):
+        _keep_for_backward(ctx, arguments, None)
+        return _normalize(*arguments)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _gradients(ctx, grad, _normalize_backward)
+
+
+def _keep_for_backward(ctx, inputs, output):
+    x, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode = inputs
+    ctx.save_for_backward(x, offset, psd, sqrt_target, weight)
+    ctx.options = filter_size, window, padding_mode
+    ctx.bias_dtype = None if bias is None else bias.dtype
+
+
+def _gradients(ctx, grad, differentiate):
+    x, offset, psd, sqrt_target, weight = ctx.saved_tensors
+    filter_size, window, padding_mode = ctx.options
+    if torch.is_grad_enabled():
+        # create_graph=True: somebody will differentiate this gradient, which a kernel cannot
+        return _differentiable_gradients(ctx, grad)
+    dx, row_sums = differentiate(
+        grad, x, offset, psd, sqrt_target, filter_size, weight, window, padding_mode
+    )
+    dweight = dbias = None
+    if ctx.needs_input_grad[5]:
+        dweight = row_sums[..., 0].sum(dim=0).to(weight.dtype)
+    if ctx.needs_input_grad[6]:
+        dbias = row_sums[..., 1].sum(dim=0).to(ctx.bias_dtype)
+    return dx, None, None, None, None, dweight, dbias, None, None
+
+
+def _differentiable_gradients(ctx, grad):
+    """Compute the same gradients by autograd through the reference, ready for another pass."""
+    x, _, psd, sqrt_target, weight = ctx.saved_tensors
+    filter_size, window, padding_mode = ctx.options
+    offset, measured = reference.row_statistics(x, filter_size, 0.0, window)
+    eps = (psd - measured).detach()
+    bias = None
+    if ctx.bias_dtype is not None:
+        bias = x.new_zeros(x.shape[1], dtype=ctx.bias_dtype, requires_grad=True)
+    y = reference.normalize(
+        x, offset, measured + eps, sqrt_target, filter_size, weight, bias, window, padding_mode
+    )
+    positions = [i for i in (0, 5, 6) if ctx.needs_input_grad[i]]
+    sources = {0: x, 5: weight, 6: bias}
+    found = torch.autograd.grad(y, [sources[i] for i in positions], grad, create_graph=True)
+    gradients: list[Tensor | None] = [None] * 9
+    for position, gradient in zip(positions, found, strict=True):
+        gradients[position] = gradient
+    return tuple(gradients)
+
+
+_row_statistics_op = torch.library.custom_op(
+    "psdnorm::row_statistics",
+    _row_statistics,
+    mutates_args=(),
+    schema="(Tensor x, int filter_size, float eps, str window) -> (Tensor, Tensor)",
+)
+_normalize_op = torch.library.custom_op(
+    "psdnorm::normalize",
+    _normalize,
+    mutates_args=(),
+    schema="(Tensor x, Tensor offset, Tensor psd, Tensor sqrt_target, int filter_size, "
+    "Tensor? weight, Tensor? bias, str window, str padding_mode) -> Tensor",
+)
+_normalize_backward_op = torch.library.custom_op(
+    "psdnorm::normalize_backward",
+    _normalize_backward,
+    mutates_args=(),
+    schema="(Tensor grad, Tensor x, Tensor offset, Tensor psd, Tensor sqrt_target, "
+    "int filter_size, Tensor? weight, str window, str padding_mode) -> (Tensor, Tensor)",
+)
+
+
+@_row_statistics_op.register_fake
+def _(x, filter_size, eps, window):
+    offset = x.new_empty(x.shape[:2], dtype=statistics_dtype(x.dtype))
+    return offset, offset.new_empty((*x.shape[:2], n_bins(filter_size)))
+
+
+@_normalize_op.register_fake
+def _(x, *others):
+    return x.new_empty(x.shape)
+
+
+@_normalize_backward_op.register_fake
+def _(grad, x, *others):
+    return x.new_empty(x.shape), x.new_empty((*x.shape[:2], 2), dtype=statistics_dtype(x.dtype))
+
+
+_normalize_op.register_autograd(
+    lambda ctx, grad: _gradients(ctx, grad, _normalize_backward_op),
+    setup_context=_keep_for_backward,
+)
