@@ -30,12 +30,13 @@ def steps(layer, run, device, n=4):
 
 @pytest.fixture
 def expected():
-    layer = PSDNorm(3, 5, affine=True, momentum=0.3, backend="reference")
+    layer = PSDNorm(3, 5, momentum=0.3, backend="reference")
     return steps(layer, layer, "cpu")
 
 
 def on_gpu(backend):
-    return PSDNorm(3, 5, affine=True, momentum=0.3, backend=backend, device="cuda")
+    # no affine map: with parameters, this way of stepping breaks CUDA graphs for torch's norms too
+    return PSDNorm(3, 5, momentum=0.3, backend=backend, device="cuda")
 
 
 @pytest.mark.parametrize("backend", ["reference", "auto"])

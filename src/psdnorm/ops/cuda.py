@@ -53,9 +53,8 @@ class _Tiling:
 
     def __init__(self, shape, steps, itemsize: int, hop: int, reach: int, sums: int):
         n_rows, length = shape[0] * shape[1], shape[2]
-        self.vec, self.own = _lane(16 // itemsize, hop, reach)
-        # the largest number of samples, up to a vector, that every row starts at a multiple of
-        self.unit = math.gcd(self.vec, *steps)
+        self.vec, self.own = _lane(16 // itemsize, steps, hop, reach)
+        self.unit = self.vec
         largest = min(256, max(32, _power_of_two(_TILE_SAMPLES // self.own + 1) // 2))
         self.block = min(largest, max(32, _power_of_two(-(-length // self.own))))
         tile = self.block * self.own
@@ -70,12 +69,14 @@ class _Tiling:
         self.warps = self.block // 32
 
 
-def _lane(widest: int, hop: int, reach: int) -> tuple[int, int]:
+def _lane(widest: int, steps, hop: int, reach: int) -> tuple[int, int]:
     """Vector width and samples per lane: whole hops, whole vectors, a kernel of bounded size."""
-    vec = widest
+    # every row starts at a multiple of it: wider vectors would be put together in shared memory
+    vec = math.gcd(widest, *steps)
     while vec > 1 and math.lcm(vec, hop) > hop and math.lcm(vec, hop) * reach > 512:
         vec //= 2
-    return vec, math.lcm(vec, hop)
+    own = math.lcm(vec, hop)
+    return vec, own * -(-widest // own)
 
 
 def _power_of_two(value: int) -> int:
