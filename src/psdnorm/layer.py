@@ -188,26 +188,21 @@ class PSDNorm(nn.Module):
             # a copy: the buffer may move on before a backward pass that needs this value
             return self.running_sqrt_psd.clone()
         with torch.no_grad():
-            is_replayed = self._memory.holds_replayed_pass()
-            if not (is_replayed or self.sync) and fused.updates(psd, self.running_sqrt_psd):
-                total, target = cuda.update_barycenter(
-                    psd,
-                    self.running_sqrt_psd,
-                    self.num_batches_tracked,
-                    self.rows_skipped,
-                    self.momentum,
-                )
-            else:
-                total, count = reference.barycenter_sums(psd)  # (C, F), (C,)
-                if is_replayed:
-                    return self._memory.recall(total)
-                target = self._update(total, count, psd.shape[0] - count)
+            if self._memory.holds_replayed_pass():
+                return self._memory.recall(reference.barycenter_sums(psd)[0])
+            total, target = self._update(psd)
             self._memory.add(total, target)
             return target
 
-    def _update(self, total: Tensor, count: Tensor, skipped: Tensor) -> Tensor:
-        """Move the running barycenter towards the batch's and return it, (C, F)."""
-        self._refuse_unbatched_state(total)
+    def _update(self, psd: Tensor) -> tuple[Tensor, Tensor]:
+        """Move the barycenter towards the batch's; return this process's sums and it, (C, F)."""
+        state = self.running_sqrt_psd, self.num_batches_tracked, self.rows_skipped
+        in_one_launch = self.backend != "reference" and not self.sync
+        if in_one_launch and fused.can_update_barycenter(psd, self.running_sqrt_psd):
+            return cuda.update_barycenter(psd, *state, self.momentum)
+        own_total, own_count = reference.barycenter_sums(psd)  # (C, F), (C,)
+        self._refuse_unbatched_state(own_total)
+        total, count, skipped = own_total, own_count, psd.shape[0] - own_count
         if self.sync and dist.is_available() and dist.is_initialized():
             total, count, skipped = _sum_over_processes(total, count, skipped)
         seen = count > 0
@@ -222,7 +217,7 @@ class PSDNorm(nn.Module):
         self.running_sqrt_psd.copy_(target)
         self.num_batches_tracked.add_(seen * pending)
         self.rows_skipped.add_(skipped.sum().to(torch.int64) * pending)
-        return target
+        return own_total, target
 
     def _refuse_unbatched_state(self, total: Tensor) -> None:
         if torch.compiler.is_compiling():

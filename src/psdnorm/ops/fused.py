@@ -69,8 +69,8 @@ def normalize(
     return _Normalize.apply(*arguments) if _is_plain(x) else _normalize_op(*arguments)
 
 
-def updates(psd: Tensor, sqrt_psd: Tensor) -> bool:
-    """Tell whether :func:`psdnorm.ops.cuda.update_barycenter` can move this running state."""
+def can_update_barycenter(psd: Tensor, sqrt_psd: Tensor) -> bool:
+    """Tell whether :func:`psdnorm.ops.cuda.update_barycenter` can serve this running state."""
     is_float32 = psd.dtype == sqrt_psd.dtype == torch.float32
     return is_float32 and _HAS_TRITON and psd.is_cuda and _is_plain(psd) and _is_plain(sqrt_psd)
 
