@@ -1,11 +1,8 @@
-"""Triton kernels of the fused backend; :mod:`psdnorm.ops.fused` launches them.
+"""Triton kernels of the fused backend; :mod:`psdnorm.ops.cuda` imports them on first use.
 
-Imported on first use only, because it imports triton.
-
-Every lane owns ``OWN`` neighbouring samples of a row and holds them, with the halo that taps and
-segments need, as a tuple of columns: column ``j`` of all lanes is one tensor of shape (BLOCK,).
-So a loaded value serves all its taps from a register. ``OWN`` is a multiple of the hop of the Welch
-segments, which makes every position inside a segment, and with it every weight, a constant.
+Every lane owns ``OWN`` neighbouring samples of a row, whole hops of the Welch segments, so that
+every weight is a constant. It holds them, with the halo that taps and segments need, as a tuple of
+columns, each a tensor of shape (BLOCK,): a loaded value serves all its taps from a register.
 A row is cut into chunks of ``n_tiles`` tiles of ``BLOCK * OWN`` samples; a program takes one chunk.
 Sums over a chunk go to ``partials`` and are added up in a fixed order: two runs give the same bits.
 """
