@@ -40,8 +40,14 @@ def served_by(monkeypatch):
     ],
 )
 def test_a_processor_is_served_by(served_by, backend, filter_size, server):
-    psd_norm(signals(2, 3, 100), filter_size=filter_size, backend=backend)
+    psd_norm(signals(2, 3, 1100), filter_size=filter_size, backend=backend)
     assert served_by == [server]
+
+
+def test_short_rows_of_a_processor_are_served_by_the_reference_unless_forced(served_by):
+    for backend in ("auto", "fused"):
+        psd_norm(signals(2, 3, 100), filter_size=5, backend=backend)
+    assert served_by == ["reference", "blocked"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -71,6 +77,86 @@ def test_fused_refuses_transforms_that_cannot_see_into_it():
     layer = PSDNorm(3, 5, backend="fused").eval()
     with pytest.raises(BackendError, match=r"torch\.func"):
         torch.func.vmap(layer)(signals(4, 2, 3, 100))
+
+
+def test_fused_refuses_a_target_that_wants_a_gradient():
+    x, target = signals(2, 3, 1000), torch.ones(3, 3, requires_grad=True)
+    with pytest.raises(BackendError, match="sqrt_target requires a gradient"):
+        psd_norm(x, target, 5, backend="fused")
+    psd_norm(x, target, 5).square().sum().backward()  # auto takes the reference
+    assert target.grad.norm() > 1
+
+
+@pytest.mark.parametrize("backend", ["reference", "auto", "fused"])
+def test_an_operation_in_place_may_follow_the_layer(backend):
+    norm = PSDNorm(3, 5, backend=backend)
+    x = signals(2, 3, 1000).requires_grad_()
+    y = norm(x)
+    y += 1
+    torch.nn.functional.relu(y, inplace=True).sum().backward()
+    assert x.grad.abs().sum() > 0
+
+
+def test_functional_transforms_of_the_parameters_take_the_reference():
+    layer = PSDNorm(3, 5, affine=True).eval()
+    x = signals(2, 3, 1000)
+
+    def loss(parameters):
+        return torch.func.functional_call(layer, parameters, (x,)).square().sum()
+
+    found = torch.func.grad(loss)({k: p.detach() for k, p in layer.named_parameters()})
+    loss(dict(layer.named_parameters())).backward()
+    expected = {k: p.grad for k, p in layer.named_parameters()}
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_members_of_an_ensemble_may_share_their_input():
+    members = [PSDNorm(3, 5) for _ in range(2)]
+    params, buffers = torch.func.stack_module_state(members)
+    x = signals(2, 3, 1000)
+
+    def forward(params, buffers, x):
+        return torch.func.functional_call(members[0], (params, buffers), (x,))
+
+    mapped = torch.func.vmap(forward, in_dims=(0, 0, None))(params, buffers, x)
+    torch.testing.assert_close(mapped[0], PSDNorm(3, 5)(x))
+
+
+def test_forward_mode_gradients_take_the_reference():
+    x, tangent = signals(1, 2, 500), signals(1, 2, 500, seed=1)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, tangent)
+        found = torch.autograd.forward_ad.unpack_dual(psd_norm(dual)).tangent
+    _, expected = torch.func.jvp(psd_norm, (x,), (tangent,))
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_batch_of_gradients_is_differentiated_at_once():
+    x = signals(1, 2, 500).requires_grad_()
+    upstream = torch.stack([signals(1, 2, 500, seed=s) for s in (1, 2)])
+    (found,) = torch.autograd.grad(psd_norm(x, backend="fused"), x, upstream, is_grads_batched=True)
+    expected = [torch.autograd.grad(psd_norm(x), x, g)[0] for g in upstream]
+    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_a_default_device_elsewhere_does_not_matter():
+    x = signals(2, 3, 1000).requires_grad_()
+    expected = psd_norm(x)
+    with torch.device("meta"):
+        y = psd_norm(x)
+        y.sum().backward()
+    torch.testing.assert_close(y, expected)
+
+
+@pytest.mark.parametrize("scale", [1e-13, 1e13])
+def test_tiny_and_huge_signals_have_the_gradients_of_float64(scale):
+    grad, x = signals(1, 2, 500, seed=1), scale * signals(1, 2, 500)
+    gradients = []
+    for dtype, backend in ((torch.float32, "fused"), (torch.float64, "reference")):
+        leaf = x.to(dtype, copy=True).requires_grad_()
+        psd_norm(leaf, eps=0.0, backend=backend).backward(grad.to(dtype))
+        gradients.append(leaf.grad.double())
+    assert (gradients[0] - gradients[1]).norm() < 1e-4 * gradients[1].norm()
 
 
 def test_second_derivatives_of_the_fast_path_are_the_references():

@@ -43,6 +43,9 @@ def test_any_shape_filter_window_and_padding_agrees_with_the_oracle(data):
     expected = oracle.psd_norm(x.numpy(), target.numpy(), f, 1e-3, window, padding)
     y = psd_norm(x, target, f, eps=1e-3, window=window, padding_mode=padding)
     np.testing.assert_allclose(y, expected, rtol=1e-7, atol=1e-7)
+    if f <= 32:
+        y = psd_norm(x, target, f, None, None, 1e-3, window, padding, backend="fused")
+        np.testing.assert_allclose(y, expected, rtol=1e-7, atol=1e-7)
     layer = PSDNorm(channels, f, eps=1e-3, window=window, padding_mode=padding).double().eval()
     layer.running_sqrt_psd.copy_(target)
     np.testing.assert_allclose(layer(x), expected, rtol=1e-7, atol=1e-7)

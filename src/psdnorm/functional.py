@@ -4,7 +4,6 @@ import numbers
 import operator
 import sys
 from contextlib import nullcontext
-from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -13,6 +12,9 @@ from psdnorm.errors import ArgumentError, BackendError, DtypeError, ShapeError
 from psdnorm.ops import fused, reference
 
 BACKENDS = ("auto", "reference", "fused")
+_OPS = {"reference": reference, "fused": fused}
+# on a processor the fast path pays for rows this many times longer than the filter
+_LONG_ROW = 32
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -69,6 +71,7 @@ def psd_norm(
     _check_parameter("sqrt_target", sqrt_target, (n_channels, n_bins))
     _check_parameter("weight", weight, (n_channels,))
     _check_parameter("bias", bias, (n_channels,))
+    backend = choose_backend(backend, rows, filter_size, sqrt_target, weight, bias)
     offset, psd = row_statistics(rows, filter_size, eps, window, backend)
     y = normalize(
         rows, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode, backend
@@ -81,16 +84,17 @@ def row_statistics(
     filter_size: int,
     eps: float = 1e-5,
     window: str = "boxcar",
-    backend: str = "auto",
+    backend: str = "reference",
 ) -> tuple[Tensor, Tensor]:
     """Measure rows: mean relative to the first sample, (N, C), and PSD plus eps, (N, C, F).
 
-    ``rows`` is (N, C, T); its statistics are float32 at least. Only the reference backend lets
-    gradients flow through them here; :func:`normalize` accounts for the fused one's.
+    ``rows`` is (N, C, T); its statistics are float32 at least. Gradients flow through them with
+    ``backend="reference"`` alone: in the fused backend :func:`normalize` accounts for them. So use
+    the same backend for both, from :func:`choose_backend`.
     """
     _check_length(rows.shape[-1], filter_size)
     with _without_autocast(rows):
-        return _ops(rows, filter_size, backend).row_statistics(rows, filter_size, eps, window)
+        return _OPS[backend].row_statistics(rows, filter_size, eps, window)
 
 
 def normalize(
@@ -103,14 +107,37 @@ def normalize(
     bias: Tensor | None = None,
     window: str = "boxcar",
     padding_mode: str = "circular",
-    backend: str = "auto",
+    backend: str = "reference",
 ) -> Tensor:
     """Carry rows (N, C, T) measured by :func:`row_statistics` onto ``sqrt_target``, (C, F)."""
     with _without_autocast(rows):
-        ops = _ops(rows, filter_size, backend)
-        return ops.normalize(
+        return _OPS[backend].normalize(
             rows, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode
         )
+
+
+def choose_backend(
+    backend: str,
+    rows: Tensor,
+    filter_size: int,
+    sqrt_target: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> str:
+    """Say which backend serves a call, "reference" or "fused".
+
+    "auto" takes the fused one where it can serve and pays; "fused" raises
+    :class:`~psdnorm.errors.BackendError` where it cannot.
+    """
+    if backend == "reference":
+        return backend
+    reason = fused.supports(rows, filter_size, sqrt_target, weight, bias)
+    if backend == "fused":
+        if reason is not None:
+            raise BackendError(f'backend="fused" cannot serve this call: {reason}')
+        return backend
+    pays = rows.is_cuda or rows.shape[-1] >= _LONG_ROW * filter_size
+    return "fused" if reason is None and pays else "reference"
 
 
 def as_rows(x: Tensor, num_features: int | None = None) -> Tensor:
@@ -190,18 +217,6 @@ def _check_length(length: int, filter_size: int) -> None:
         raise ShapeError(
             f"the signal has {length} time samples, fewer than filter_size {filter_size}"
         )
-
-
-def _ops(rows: Tensor, filter_size: int, backend: str) -> ModuleType:
-    """Choose the module whose ``row_statistics`` and ``normalize`` serve this call."""
-    if backend == "reference":
-        return reference
-    reason = fused.supports(rows, filter_size)
-    if reason is None:
-        return fused
-    if backend == "fused":
-        raise BackendError(f'backend="fused" cannot serve this call: {reason}')
-    return reference
 
 
 def _without_autocast(rows: Tensor):

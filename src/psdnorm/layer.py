@@ -157,20 +157,24 @@ class PSDNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; see the class for shapes."""
         rows = functional.as_rows(x, self.num_features)
-        offset, psd = functional.row_statistics(
-            rows, self.filter_size, self.eps, self.window, self.backend
+        backend = functional.choose_backend(
+            self.backend, rows, self.filter_size, self.running_sqrt_psd, self.weight, self.bias
         )
+        offset, psd = functional.row_statistics(
+            rows, self.filter_size, self.eps, self.window, backend
+        )
+        target = self._target(psd)
         y = functional.normalize(
             rows,
             offset,
             psd,
-            self._target(psd),
+            target,
             self.filter_size,
             self.weight,
             self.bias,
             self.window,
             self.padding_mode,
-            self.backend,
+            backend,
         )
         return y.reshape(x.shape)
 

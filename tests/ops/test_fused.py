@@ -166,6 +166,15 @@ def test_strided_inputs(view):
     assert_matches(view(signals(2, 2, 203)), 4)
 
 
+def test_parameters_may_be_strided():
+    x = signals(2, 3, 101)
+    offset, psd = fused.row_statistics(x, 5)
+    target, weight, bias = parameters(x, 5)
+    expected = fused.normalize(x, offset, psd, target, 5, weight, bias)
+    spread = [p.repeat_interleave(2, dim=-1)[..., ::2] for p in (target, weight, bias)]
+    torch.testing.assert_close(fused.normalize(x, offset, psd, spread[0], 5, *spread[1:]), expected)
+
+
 def test_a_gradient_that_is_one_number_expanded():
     x = signals(2, 2, 64)
     grad = torch.ones((), device=DEVICE).expand(x.shape)

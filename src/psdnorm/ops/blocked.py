@@ -17,6 +17,8 @@ from psdnorm.ops import reference
 CHUNK_SAMPLES = 2**18
 # outputs that one line of a matrix product makes, at most
 BLOCK = 48
+# named wherever a tensor is made, because torch.set_default_device may say otherwise
+_CPU = torch.device("cpu")
 
 
 def row_statistics(
@@ -56,13 +58,13 @@ def normalize(
     half = reference.half_width(filter_size)
     chunks = _Chunks(rows, half, _block_size(length, 2 * half, 1), offset)
     tap_index = _lags(chunks.block, half, half)
-    y = torch.empty(rows.shape, dtype=rows.dtype)
+    y = torch.empty(x.shape, dtype=x.dtype, device=_CPU)
     for chunk in chunks:
         chunks.load_centered(chunk)
         chunks.fill_margin(half, padding_mode)
         out = chunks.banded_product(pad(filters.scaled(chunk), (0, 1))[:, tap_index])
-        y[chunk] = out if shift is None else out.add_(shift[chunk])
-    return y.view(x.shape)
+        _as_matrix(y)[chunk] = out if shift is None else out.add_(shift[chunk])
+    return y
 
 
 def normalize_backward(
@@ -104,7 +106,7 @@ def normalize_backward(
     signal, upstream = (_Chunks(r, margin, block, offset) for r in (rows, grads))
     tap_index, segment_index = _lags(block, margin, half), _segment_index(block, filter_size)
     lag_sums = _LagSums(block, half, psd.dtype)
-    grad_x = torch.empty(rows.shape, dtype=rows.dtype)
+    grad_x = torch.empty(x.shape, dtype=x.dtype, device=_CPU)
     grad_taps = torch.empty_like(filters.taps)
     grad_sums = psd.new_empty(rows.shape[0])
     for chunk in signal:
@@ -124,9 +126,9 @@ def normalize_backward(
         operator = pad(kernels, (0, 1))[:, segment_index].sum(dim=1)
         signal.banded_product(operator, add_to=upstream.results)
         _remove_hanging_segments(out, signal, kernels, filter_size)
-        torch.sub(out, out.mean(dim=-1, keepdim=True), out=grad_x[chunk])
+        torch.sub(out, out.mean(dim=-1, keepdim=True), out=_as_matrix(grad_x)[chunk])
     row_sums = torch.stack([(grad_taps * filters.taps).sum(dim=-1), grad_sums], dim=-1)
-    return grad_x.view(x.shape), row_sums.view(*x.shape[:2], 2)
+    return grad_x, row_sums.view(*x.shape[:2], 2)
 
 
 class _Filters:
@@ -137,11 +139,12 @@ class _Filters:
     ) -> None:
         sqrt_target = sqrt_target.to(psd.dtype)
         self.taps = reference.monge_filter(psd, sqrt_target, filter_size).flatten(0, 1)  # (R, K)
-        self.slope = (-0.5 * sqrt_target / psd.sqrt() / psd).flatten(0, 1)  # of the gain, (R, F)
+        self.psd = psd.flatten(0, 1)
+        self.gain = (sqrt_target / psd.sqrt()).flatten(0, 1)  # (R, F)
         scale = psd.new_ones(psd.shape[1]) if weight is None else weight.to(psd.dtype)
         self.scale = scale.expand(psd.shape[:2]).reshape(-1, 1)
         # the taps are linear in the gain, so their matrix is what they are for unit gains
-        unit = torch.eye(psd.shape[-1], dtype=psd.dtype)
+        unit = torch.eye(psd.shape[-1], dtype=psd.dtype, device=_CPU)
         self.inverse_dft = reference.monge_filter(torch.ones_like(unit), unit, filter_size)
 
     def scaled(self, chunk: slice) -> Tensor:
@@ -150,7 +153,9 @@ class _Filters:
 
     def gradient_of_psd(self, chunk: slice, grad_taps: Tensor) -> Tensor:
         """Carry a gradient of the taps without weight, (r, K), back to the PSD, (r, F)."""
-        return (grad_taps * self.scale[chunk]) @ self.inverse_dft.T * self.slope[chunk]
+        through_gain = (grad_taps * self.scale[chunk]) @ self.inverse_dft.T
+        # in this order nothing overflows that the result does not
+        return -0.5 * through_gain * self.gain[chunk] / self.psd[chunk]
 
 
 class _Chunks:
@@ -165,12 +170,14 @@ class _Chunks:
         dtype = reference.statistics_dtype(rows.dtype)
         self.offset = None if offset is None else offset.reshape(-1, 1)
         self.first = rows[:, :1].to(dtype)
-        # at least a row per thread, since a batched matrix product is shared out by rows
-        self.step = max(torch.get_num_threads(), CHUNK_SAMPLES // max(self.length, 1))
+        # a row per thread at least, since a batched matrix product is shared out by rows; of short
+        # rows the band matrices are larger than the rows
+        per_row = max(self.length, (block + 2 * margin) * block)
+        self.step = max(torch.get_num_threads(), CHUNK_SAMPLES // per_row)
         n_blocks = -(-self.length // block)
         n_rows = min(self.step, rows.shape[0])
-        self.memory = torch.zeros(n_rows, n_blocks + 1, block, dtype=dtype)
-        self.results = torch.empty(n_rows, n_blocks, block, dtype=dtype)
+        self.memory = torch.zeros(n_rows, n_blocks + 1, block, dtype=dtype, device=_CPU)
+        self.results = torch.empty(n_rows, n_blocks, block, dtype=dtype, device=_CPU)
         self.blocks = self.memory
 
     def __iter__(self) -> Iterator[slice]:
@@ -251,15 +258,15 @@ class _LagSums:
 
     def __init__(self, block: int, half: int, dtype: torch.dtype) -> None:
         self.half, self.dtype = half, dtype
-        inside = torch.arange(block)
+        inside = _count(block)
         lag = inside.unsqueeze(1) - inside  # signal position minus gradient position
-        edge = torch.arange(half)
+        edge = _count(half)
         ahead = edge.unsqueeze(1) - edge + half  # signal at the start of the next block
         self.within = self._one_hot(lag)
         self.across = torch.cat([self._one_hot(ahead), self._one_hot(-ahead.T)])
 
     def _one_hot(self, lag: Tensor) -> Tensor:
-        lags = torch.arange(-self.half, self.half + 1)
+        lags = _count(2 * self.half + 1) - self.half
         return (lag.flatten().unsqueeze(1) == lags).to(self.dtype)
 
     def __call__(self, signal: Tensor, gradient: Tensor) -> Tensor:
@@ -279,6 +286,10 @@ def _as_matrix(x: Tensor) -> Tensor:
     return x.reshape(x.shape[0] * x.shape[1], x.shape[2])
 
 
+def _count(n: int) -> Tensor:
+    return torch.arange(n, device=_CPU)
+
+
 def _block_size(length: int, width: int, hop: int) -> int:
     """Choose whole hops, as wide as a band at least, and not much of a short row."""
     if width == 0:
@@ -288,7 +299,7 @@ def _block_size(length: int, width: int, hop: int) -> int:
 
 def _real_dft(filter_size: int, window: str, like: Tensor) -> Tensor:
     """Windowed cosines of the F bins, then the sines that are not zero: (f, f)."""
-    turns = torch.arange(filter_size).unsqueeze(1) * torch.arange(filter_size // 2 + 1)
+    turns = _count(filter_size).unsqueeze(1) * _count(filter_size // 2 + 1)
     angles = (turns % filter_size).to(like.dtype) * (2 * torch.pi / filter_size)
     sines = angles[:, 1 : (filter_size + 1) // 2].sin()
     w = reference.unit_window(filter_size, window, like)
@@ -327,7 +338,7 @@ def _psd_as_quadratic_form(filter_size: int, window: str, length: int, like: Ten
 
 def _lags(block: int, margin: int, half: int) -> Tensor:
     """Which tap stands at (i, b) of a filter's band matrix, K where none: (B + 2 margin, B)."""
-    tap = torch.arange(block + 2 * margin).unsqueeze(1) - torch.arange(block) - margin + half
+    tap = _count(block + 2 * margin).unsqueeze(1) - _count(block) - margin + half
     n_taps = 2 * half + 1
     return torch.where((tap >= 0) & (tap < n_taps), tap, n_taps)
 
@@ -339,8 +350,8 @@ def _segment_index(block: int, filter_size: int) -> Tensor:
     Returns (2, B + 2f - 2, B).
     """
     hop = filter_size - filter_size // 2
-    b = torch.arange(block)
-    lag = torch.arange(block + 2 * filter_size - 2).unsqueeze(1) - b - (filter_size - 1)
+    b = _count(block)
+    lag = _count(block + 2 * filter_size - 2).unsqueeze(1) - b - (filter_size - 1)
     entries = []
     for position in (b % hop, b % hop + hop):
         other = position + lag

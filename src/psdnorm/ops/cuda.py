@@ -91,6 +91,10 @@ def _n_leaky(filter_size: int, window: str) -> int:
     return 1 if window == "boxcar" else min(2, n_bins(filter_size))
 
 
+def _contiguous(parameter: Tensor | None) -> Tensor | None:
+    return None if parameter is None else parameter.contiguous()
+
+
 def _with_unit_time_stride(x: Tensor) -> Tensor:
     # any strides of N and C will do; a row that is scattered in memory is gathered first
     return x if x.stride(-1) == 1 else x.contiguous()
@@ -177,7 +181,8 @@ def normalize(
             x.shape, x.stride(), x.element_size(), filter_size, padding_mode,
             weight is not None, bias is not None,
         )  # fmt: skip
-        launch(x, y, offset.contiguous(), psd.contiguous(), sqrt_target.contiguous(), weight, bias)
+        parameters = (_contiguous(t) for t in (offset, psd, sqrt_target, weight, bias))
+        launch(x, y, *parameters)
     return y
 
 
@@ -228,6 +233,7 @@ def normalize_backward(
         )  # fmt: skip
         correlate, between, apply = launches
         offset, psd, sqrt_target = offset.contiguous(), psd.contiguous(), sqrt_target.contiguous()
+        weight = _contiguous(weight)
         partials = row_sums.new_empty(n_partials)
         coefficients = row_sums.new_empty(n_coefficients)
         correlate(x, grad, offset, partials)
@@ -237,12 +243,12 @@ def normalize_backward(
 
 
 @lru_cache(maxsize=256)
-def _barycenter_plan(n, c, filter_size_bins, momentum):
+def _barycenter_plan(n, c, bins, momentum):
     from psdnorm.ops import kernels_barycenter
 
-    width = _power_of_two(filter_size_bins)
+    width = _power_of_two(bins)
     block = min(_power_of_two(n), max(1, 2048 // width))
-    sizes = (n, c, momentum, filter_size_bins, width, block)
+    sizes = (n, c, momentum, bins, width, block)
     return _Launch(kernels_barycenter.barycenter_kernel, c, sizes, 4)
 
 

@@ -15,6 +15,7 @@ from types import ModuleType
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from psdnorm.ops import blocked, cuda, reference
 from psdnorm.ops.reference import is_exporting, n_bins, statistics_dtype
@@ -25,7 +26,13 @@ CUDA_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _HAS_TRITON = find_spec("triton") is not None
 
 
-def supports(x: Tensor, filter_size: int) -> str | None:
+def supports(
+    x: Tensor,
+    filter_size: int,
+    sqrt_target: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> str | None:
     """Say why the fused backend cannot serve this call; None if it can."""
     if filter_size > LARGEST_FILTER_SIZE:
         return f"filter_size {filter_size} is larger than {LARGEST_FILTER_SIZE}"
@@ -37,8 +44,10 @@ def supports(x: Tensor, filter_size: int) -> str | None:
         return "triton is not installed"
     if is_exporting():
         return "an exported program must also run where there is no psdnorm"
-    if not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(x):
-        return "the transforms of torch.func cannot see into the kernels"
+    if sqrt_target is not None and sqrt_target.requires_grad:
+        return "sqrt_target requires a gradient, which only the reference gives"
+    if not torch.compiler.is_compiling() and _is_transformed(x, sqrt_target, weight, bias):
+        return "the transforms of torch.func and forward-mode gradients cannot see into the kernels"
     if x.is_cuda and x.shape[-1] > cuda.LONGEST_ROW:
         return f"rows of {x.shape[-1]} samples are longer than {cuda.LONGEST_ROW}"
     return None
@@ -69,9 +78,22 @@ def normalize(
     return _Normalize.apply(*arguments) if _is_plain(x) else _normalize_op(*arguments)
 
 
+def _is_transformed(*tensors: Tensor | None) -> bool:
+    """Tell whether torch.func or forward-mode differentiation follows one of the tensors."""
+    given = [t for t in tensors if t is not None]
+    wrappers = torch._C._functorch
+    if any(
+        wrappers.is_functorch_wrapped_tensor(t) or wrappers.is_legacy_batchedtensor(t)
+        for t in given
+    ):
+        return True
+    in_dual_level = forward_ad._current_level >= 0
+    return in_dual_level and any(forward_ad.unpack_dual(t).tangent is not None for t in given)
+
+
 def can_update_barycenter(psd: Tensor, sqrt_psd: Tensor) -> bool:
     """Tell whether :func:`psdnorm.ops.cuda.update_barycenter` can serve this running state."""
-    is_float32 = psd.dtype == sqrt_psd.dtype == torch.float32
+    is_float32 = psd.dtype == sqrt_psd.dtype == torch.float32 and sqrt_psd.is_contiguous()
     return is_float32 and _HAS_TRITON and psd.is_cuda and _is_plain(psd) and _is_plain(sqrt_psd)
 
 
@@ -81,6 +103,7 @@ def _is_plain(x: Tensor) -> bool:
     return (
         not torch.compiler.is_compiling()
         and type(x) in (Tensor, torch.nn.Parameter)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
         and torch._C._len_torch_dispatch_stack() == 0
     )
 
@@ -88,7 +111,8 @@ def _is_plain(x: Tensor) -> bool:
 def _for(x: Tensor) -> ModuleType:
     """Return the module that does the work where ``x`` is."""
     # the interpreter is how the kernels are tested on a machine without a CUDA device
-    return cuda if x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1" else blocked
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1" and x.dtype in CUDA_DTYPES
+    return cuda if x.is_cuda or interpreted else blocked
 
 
 def _row_statistics(x: Tensor, *options) -> tuple[Tensor, Tensor]:
@@ -126,8 +150,10 @@ def _keep_for_backward(ctx, inputs, output):
 def _gradients(ctx, grad, differentiate):
     x, offset, psd, sqrt_target, weight = ctx.saved_tensors
     filter_size, window, padding_mode = ctx.options
-    if torch.is_grad_enabled():
-        # create_graph=True: somebody will differentiate this gradient, which a kernel cannot
+    # create_graph=True: somebody will differentiate this gradient; a gradient that is batched by
+    # vmap is likewise more than a kernel can take
+    is_batched = not torch.compiler.is_compiling() and _is_transformed(grad)
+    if torch.is_grad_enabled() or is_batched:
         return _differentiable_gradients(ctx, grad)
     dx, row_sums = differentiate(
         grad, x, offset, psd, sqrt_target, filter_size, weight, window, padding_mode
@@ -144,19 +170,20 @@ def _differentiable_gradients(ctx, grad):
     """Compute the same gradients by autograd through the reference, ready for another pass."""
     x, _, psd, sqrt_target, weight = ctx.saved_tensors
     filter_size, window, padding_mode = ctx.options
-    offset, measured = reference.row_statistics(x, filter_size, 0.0, window)
-    eps = (psd - measured).detach()
-    bias = None
-    if ctx.bias_dtype is not None:
-        bias = x.new_zeros(x.shape[1], dtype=ctx.bias_dtype, requires_grad=True)
-    y = reference.normalize(
-        x, offset, measured + eps, sqrt_target, filter_size, weight, bias, window, padding_mode
-    )
-    positions = [i for i in (0, 5, 6) if ctx.needs_input_grad[i]]
-    sources = {0: x, 5: weight, 6: bias}
-    found = torch.autograd.grad(y, [sources[i] for i in positions], grad, create_graph=True)
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        offset, measured = reference.row_statistics(x, filter_size, 0.0, window)
+        eps = (psd - measured).detach()
+        bias = None
+        if ctx.bias_dtype is not None:
+            bias = x.new_zeros(x.shape[1], dtype=ctx.bias_dtype, requires_grad=True)
+        options = filter_size, weight, bias, window, padding_mode
+        y = reference.normalize(x, offset, measured + eps, sqrt_target, *options)
+        wanted = {0: x, 5: weight, 6: bias}
+        wanted = {i: t for i, t in wanted.items() if ctx.needs_input_grad[i]}
+        found = torch.autograd.grad(y, [*wanted.values()], grad, create_graph=create_graph)
     gradients: list[Tensor | None] = [None] * 9
-    for position, gradient in zip(positions, found, strict=True):
+    for position, gradient in zip(wanted, found, strict=True):
         gradients[position] = gradient
     return tuple(gradients)
 

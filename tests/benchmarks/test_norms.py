@@ -1,0 +1,50 @@
+"""The benchmark times what is right, and refuses what is not."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def norms(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import norms, shapes
+
+    monkeypatch.setattr(shapes, "CPU", [shapes.Case("small", (2, 3, 400), 5)])
+    monkeypatch.setattr(norms, "REPEATS", 1)
+    threads = torch.get_num_threads()
+    yield norms
+    torch.set_num_threads(threads)
+    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
+        del sys.modules[name]
+
+
+def test_every_norm_and_phase_has_a_row(norms, tmp_path):
+    table = tmp_path / "norms.csv"
+    assert norms.main(["--device", "cpu", "--csv", str(table)]) == 0
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["norm"], row["phase"]) for row in rows} == {
+        (norm, phase) for norm in norms.PASSES for phase in norms.PHASES
+    }
+    assert all(float(row["ms"]) > 0 for row in rows)
+
+
+def test_a_layer_that_computes_something_else_is_not_timed(norms, tmp_path, monkeypatch, capsys):
+    made = norms.layers
+
+    def broken(*arguments):
+        layers = made(*arguments)
+        layers["PSDNorm"] = torch.nn.Identity()
+        return layers
+
+    monkeypatch.setattr(norms, "layers", broken)
+    table = tmp_path / "norms.csv"
+    assert norms.main(["--device", "cpu", "--csv", str(table)]) == 1
+    assert "not timed" in capsys.readouterr().err
+    assert len(table.read_text().splitlines()) == 1  # the header
