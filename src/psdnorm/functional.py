@@ -12,7 +12,6 @@ from psdnorm.errors import ArgumentError, BackendError, DtypeError, ShapeError
 from psdnorm.ops import fused, reference
 
 BACKENDS = ("auto", "reference", "fused")
-_OPS = {"reference": reference, "fused": fused}
 # on a processor the fast path pays for rows this many times longer than the filter
 _LONG_ROW = 32
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -94,7 +93,8 @@ def row_statistics(
     """
     _check_length(rows.shape[-1], filter_size)
     with _without_autocast(rows):
-        return _OPS[backend].row_statistics(rows, filter_size, eps, window)
+        ops = fused if backend == "fused" else reference
+        return ops.row_statistics(rows, filter_size, eps, window)
 
 
 def normalize(
@@ -111,7 +111,8 @@ def normalize(
 ) -> Tensor:
     """Carry rows (N, C, T) measured by :func:`row_statistics` onto ``sqrt_target``, (C, F)."""
     with _without_autocast(rows):
-        return _OPS[backend].normalize(
+        ops = fused if backend == "fused" else reference
+        return ops.normalize(
             rows, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode
         )
 
