@@ -126,7 +126,8 @@ def test_an_empty_batch_gives_an_empty_result():
 
 
 def largest_allocation(function, *args):
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+    options = {"activities": [ProfilerActivity.CPU], "profile_memory": True, "acc_events": True}
+    with profile(**options) as record:
         function(*args)
     return max(event.cpu_memory_usage for event in record.events())
 
