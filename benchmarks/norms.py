@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -205,9 +206,14 @@ def main(arguments: list[str] | None = None) -> int:
         torch.set_num_threads(2)
         chosen.modes = ["eager"]
     cases = shapes.GPU if chosen.device == "cuda" else shapes.CPU
-    cases = [case for case in cases if re.search(chosen.only, case.name)]
+    try:
+        cases = [case for case in cases if re.search(chosen.only, case.name)]
+    except re.error as error:
+        parser.error(f"--only {chosen.only!r} is not a regular expression: {error}")
     if not cases:
         parser.error(f"--only {chosen.only!r} matches no case")
+    if not Path(chosen.csv).absolute().parent.is_dir():
+        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
     where = environment(chosen.device)
     print(", ".join(f"{key} {value}" for key, value in where.items()))
     bandwidth = copy_bytes_per_ms(chosen.device, gpu_ms if chosen.device == "cuda" else cpu_ms)

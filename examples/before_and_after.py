@@ -87,6 +87,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the picture")
     out = parser.parse_args(arguments).out
+    if out.exists() and not out.is_dir():
+        parser.error(f"--out {out} is a file, expected a folder")
     out.mkdir(parents=True, exist_ok=True)
     nights = [simulate_clinic(*a, seed=seed) for seed, a in enumerate(CLINICS.values())]
     sizes = [len(n) for n in nights]

@@ -2,8 +2,10 @@
 
 import json
 import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +43,35 @@ def test_the_core_loads_nothing_beyond_torch_and_numpy():
     loaded = json.loads(run.stdout)
     assert set(names) <= set(loaded)
     assert [name for name in loaded if not name.startswith("psdnorm")] == []
+
+
+# each may import from those before it
+ROOMS = (
+    "errors",
+    "ops",
+    "replay",
+    "functional",
+    "layer",
+    "passes",
+    "convert",
+    "adapt",
+    "alignment",
+)
+
+
+def test_rooms_import_only_from_rooms_above_them():
+    folder = Path(psdnorm.__file__).parent
+    for place, room in enumerate(ROOMS):
+        files = [folder / f"{room}.py"] if room != "ops" else sorted((folder / "ops").glob("*.py"))
+        for file in files:
+            imported = set(
+                re.findall(r"^ *from psdnorm(?:\.| import )(\w+)", file.read_text(), re.M)
+            )
+            assert imported - set(ROOMS[: place + 1]) == set(), file
+
+
+def test_every_module_has_a_room():
+    assert {m.name for m in pkgutil.iter_modules(psdnorm.__path__)} == set(ROOMS)
 
 
 def test_the_public_names_are_exactly_these():

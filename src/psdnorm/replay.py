@@ -44,7 +44,9 @@ class PassMemory:
 
     def add(self, total: Tensor, target: Tensor) -> None:
         """Remember that a batch with these sums, (C, F), was given this target, (C, F)."""
-        if not torch.compiler.is_compiling():
+        # neither a tracer's tensors nor those of torch.func live on after the call
+        is_traced = torch.compiler.is_compiling()
+        if not is_traced and not torch._C._functorch.is_functorch_wrapped_tensor(total):
             self._passes.appendleft((total, target))
             self._new += 1
 

@@ -34,7 +34,7 @@ def row_statistics(
         centered = chunks.load(chunk)
         offset[chunk] = centered.mean(dim=-1)
         power[chunk] = _segment_power(centered.sub_(offset[chunk].unsqueeze(-1)), basis)
-    n_bins = filter_size // 2 + 1
+    n_bins = reference.n_bins(filter_size)
     psd = power[:, :n_bins]
     psd[:, 1 : (filter_size + 1) // 2] += power[:, n_bins:]  # cosine and sine of the same bin
     return offset.view(x.shape[:2]), (psd + eps).view(*x.shape[:2], n_bins)
@@ -299,7 +299,7 @@ def _block_size(length: int, width: int, hop: int) -> int:
 
 def _real_dft(filter_size: int, window: str, like: Tensor) -> Tensor:
     """Windowed cosines of the F bins, then the sines that are not zero: (f, f)."""
-    turns = _count(filter_size).unsqueeze(1) * _count(filter_size // 2 + 1)
+    turns = _count(filter_size).unsqueeze(1) * _count(reference.n_bins(filter_size))
     angles = (turns % filter_size).to(like.dtype) * (2 * torch.pi / filter_size)
     sines = angles[:, 1 : (filter_size + 1) // 2].sin()
     w = reference.unit_window(filter_size, window, like)
@@ -329,7 +329,7 @@ def _psd_as_quadratic_form(filter_size: int, window: str, length: int, like: Ten
     """Twice the matrix of P_k as a quadratic form of a segment, over their number: (F, f * f)."""
     hop = filter_size - filter_size // 2
     n_segments = (length - filter_size) // hop + 1
-    basis, n_bins = _real_dft(filter_size, window, like), filter_size // 2 + 1
+    basis, n_bins = _real_dft(filter_size, window, like), reference.n_bins(filter_size)
     outer = basis.T.unsqueeze(2) * basis.T.unsqueeze(1)  # (f, f, f), one matrix a coefficient
     forms = outer[:n_bins].clone()
     forms[1 : (filter_size + 1) // 2] += outer[n_bins:]
