@@ -22,6 +22,8 @@ demo: .venv/installed
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "torch>=2.11" setuptools
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev]"
+	# U-Sleep is compared with this one; alone, as the rest of it would bring another torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps braindecode
 	touch $@
 
 clean:

@@ -1,5 +1,9 @@
-"""Doctests import every module; the kernels need triton, which not every machine has."""
+"""Doctests import every module; those of the kernels need triton, which not every machine has."""
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("triton") else ["src/psdnorm/ops/kernels*.py"]
+collect_ignore_glob = (
+    []
+    if find_spec("triton")
+    else ["src/psdnorm/ops/kernels*.py", "src/psdnorm/ops/banded.py", "tests/ops/test_banded.py"]
+)

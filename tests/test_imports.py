@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import psdnorm
+import psdnorm.models
 
 # rooms below the wall may bring the libraries of their trade
 BELOW_THE_WALL = ("psdnorm.alignment",)
 # imported by the functions that need it, where triton is installed
-ON_DEMAND = ("psdnorm.ops.kernels",)
+ON_DEMAND = ("psdnorm.ops.banded", "psdnorm.ops.kernels")
 
 SCRIPT = """
 import importlib, json, sys
@@ -34,6 +35,7 @@ def rooms_above_the_wall():
 def test_the_core_loads_nothing_beyond_torch_and_numpy():
     names = rooms_above_the_wall()
     assert {"psdnorm.layer", "psdnorm.functional", "psdnorm.convert", "psdnorm.adapt"} <= set(names)
+    assert {"psdnorm.models.norms", "psdnorm.models.usleep"} <= set(names)
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(names)],
         capture_output=True,
@@ -42,7 +44,8 @@ def test_the_core_loads_nothing_beyond_torch_and_numpy():
     )
     loaded = json.loads(run.stdout)
     assert set(names) <= set(loaded)
-    assert [name for name in loaded if not name.startswith("psdnorm")] == []
+    brought = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names
+    assert brought == {"psdnorm"}
 
 
 # each may import from those before it
@@ -55,6 +58,7 @@ ROOMS = (
     "passes",
     "convert",
     "adapt",
+    "models",
     "alignment",
 )
 
@@ -62,7 +66,7 @@ ROOMS = (
 def test_rooms_import_only_from_rooms_above_them():
     folder = Path(psdnorm.__file__).parent
     for place, room in enumerate(ROOMS):
-        files = [folder / f"{room}.py"] if room != "ops" else sorted((folder / "ops").glob("*.py"))
+        files = sorted((folder / room).glob("*.py")) or [folder / f"{room}.py"]
         for file in files:
             imported = set(
                 re.findall(r"^ *from psdnorm(?:\.| import )(\w+)", file.read_text(), re.M)
@@ -85,6 +89,12 @@ def test_the_public_names_are_exactly_these():
     ]
     for name in psdnorm.__all__:
         assert getattr(psdnorm, name) is not None
+
+
+def test_the_public_models_are_exactly_these():
+    assert psdnorm.models.__all__ == ["CNNTransformer", "USleep", "from_pretrained"]
+    for name in psdnorm.models.__all__:
+        assert getattr(psdnorm.models, name) is not None
 
 
 def test_tma_without_scikit_learn_says_what_to_install():

@@ -8,6 +8,7 @@
     ├── DtypeError (TypeError)              a tensor of the wrong kind of number
     ├── BackendError (RuntimeError)         a backend or transform that cannot serve the call
     ├── ConversionError (ValueError)        a model whose norms cannot be swapped or adapted
+    ├── CheckpointError (ValueError)        a saved model that cannot be written or read
     └── MissingExtraError (ImportError)     a feature whose optional dependency is absent
 """
 
@@ -34,6 +35,10 @@ class BackendError(PsdnormError, RuntimeError):
 
 class ConversionError(PsdnormError, ValueError):
     """A model's norm layers cannot be swapped or adapted as asked."""
+
+
+class CheckpointError(PsdnormError, ValueError):
+    """A model cannot be saved, or a saved one cannot be loaded."""
 
 
 class MissingExtraError(PsdnormError, ImportError):

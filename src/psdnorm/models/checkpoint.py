@@ -1,0 +1,336 @@
+"""Models on disk: weights as safetensors, everything else as JSON that a person can read."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+import psdnorm
+from psdnorm.errors import CheckpointError, MissingExtraError
+from psdnorm.models.card import (
+    FORMAT_VERSION,
+    check_stages,
+    plain_arguments,
+    plain_field,
+    plain_stages,
+    read_card,
+)
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+# names, shapes and dtypes of tensors; a dtype that no model has stays safetensors' own word for it
+Layout = dict[str, tuple[tuple[int, ...], torch.dtype | str]]
+
+_FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+_DTYPES = {**_FLOATS, "I64": torch.int64}
+# building a module takes about five calls of torch for each of its tensors
+_MOST_CALLS_PER_TENSOR = 50
+
+_ARCHITECTURES: dict[str, type["Pretrained"]] = {}
+Model = TypeVar("Model", bound="Pretrained")
+
+
+class Pretrained(nn.Module):
+    """A model that can be saved to a folder and loaded from it.
+
+    A subclass keeps the arguments that it was built with in ``config``, such that
+    ``Class(**config)`` has the same architecture.
+
+    Attributes
+    ----------
+    config : dict
+    card : dict or None
+        What ``config.json`` said, if the model was loaded: ``architecture``, ``arguments``,
+        ``stages``, ``recipe``, ``training_data``, ``licence``, ``versions`` and more.
+    """
+
+    config: dict[str, Any]
+    card: dict[str, Any] | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _ARCHITECTURES.setdefault(cls.__name__, cls)
+
+    def save_pretrained(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        stages: Sequence[str] | None = None,
+        recipe: Mapping[str, Any] | None = None,
+        training_data: Any = None,
+        licence: str | None = None,
+    ) -> None:
+        """Write ``model.safetensors`` and ``config.json`` into a folder, both or neither.
+
+        What is not given is taken from ``card``, so that a model that was loaded and trained
+        further keeps its recipe and its licence.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it does not exist. A checkpoint in it is replaced once the new one is written.
+        stages : sequence of str, optional
+            Names of the outputs; W, N1, N2, N3, REM for a model with five.
+        recipe : dict, optional
+            The preprocessing that the model expects.
+        training_data : str, dict or list, optional
+            What the model learned from.
+        licence : str, optional
+            Under which the weights may be used.
+        """
+        card = self.card or {}
+        document = {
+            "format_version": FORMAT_VERSION,
+            "architecture": type(self).__name__,
+            "arguments": plain_arguments(self.config),
+            "stages": card.get("stages") if stages is None else stages,
+            "recipe": recipe,
+            "training_data": training_data,
+            "licence": licence,
+            "versions": {"psdnorm": psdnorm.__version__, "torch": str(torch.__version__)},
+        }
+        document["stages"] = plain_stages(document["stages"], self.config["n_outputs"])
+        for name in ("recipe", "training_data", "licence"):
+            value = card.get(name) if document[name] is None else document[name]
+            document[name] = plain_field(name, value)
+        tensors = _tensors(self)
+        _check_rebuilds(type(self), document["arguments"], tensors)
+        weights = _safetensors().torch.save(tensors)
+        checksum = hashlib.sha256(weights).hexdigest()
+        document["weights"] = {"bytes": len(weights), "sha256": checksum}
+        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        try:
+            _write(Path(folder), text.encode(), weights)
+        except OSError as error:
+            raise CheckpointError(f"{folder} cannot be written: {error.strerror}") from error
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str]) -> Self:
+        """Load a model that :meth:`save_pretrained` wrote, in evaluation mode and on the CPU.
+
+        Only JSON and safetensors are read, neither of which can run code. Every tensor has the
+        dtype that it was saved with.
+
+        Parameters
+        ----------
+        folder : path
+
+        Returns
+        -------
+        Pretrained
+            Of the class that this is called on, with ``card`` filled in.
+        """
+        path = Path(folder)
+        if not path.is_dir():
+            raise CheckpointError(
+                f"{path} is not a folder, expected one that holds {CONFIG} and {WEIGHTS}"
+            )
+        card = read_card(path / CONFIG)
+        architecture = _architecture(cls, card["architecture"], path / CONFIG)
+        tensors = _read_weights(path / WEIGHTS, architecture, card)
+        # of the file's shapes, so it takes no more memory than the file; and nobody's seed moves
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            model = architecture(**card["arguments"])
+        check_stages(card, model.config["n_outputs"], path / CONFIG)
+        model.load_state_dict(tensors, assign=True)
+        model.card = card
+        return model.eval()
+
+
+def from_pretrained(folder: str | os.PathLike[str]) -> Pretrained:
+    """Load the model in a folder, of whichever architecture; see :class:`Pretrained`.
+
+    Parameters
+    ----------
+    folder : path
+        Where :meth:`Pretrained.save_pretrained` wrote.
+
+    Returns
+    -------
+    USleep or CNNTransformer
+        In evaluation mode, on the CPU.
+    """
+    return Pretrained.from_pretrained(folder)
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise MissingExtraError(
+            'save_pretrained and from_pretrained need safetensors: pip install "psdnorm[models]"'
+        ) from error
+    return safetensors
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the state of a model, each tensor in memory of its own on the CPU."""
+    tensors = {}
+    for key, value in model.state_dict().items():
+        name = key.replace("_orig_mod.", "")  # where torch.compile puts a compiled submodule
+        if not isinstance(value, Tensor):
+            raise CheckpointError(
+                f"the model's state {name} is a {type(value).__name__}, expected a tensor"
+            )
+        tensors[name] = value.detach().to("cpu", copy=True).contiguous()
+        _check_finite(name, tensors[name], "the model")
+    return tensors
+
+
+def _check_finite(name: str, tensor: Tensor, place: str | Path) -> None:
+    if tensor.is_floating_point() and not tensor.isfinite().all():
+        raise CheckpointError(
+            f"{place} has a value in {name} that is not finite, expected weights that can predict"
+        )
+
+
+def _check_rebuilds(
+    architecture: type[Pretrained], arguments: dict[str, Any], tensors: dict[str, Tensor]
+) -> None:
+    """Refuse a model that was changed after it was built: its checkpoint could not be loaded."""
+    found: Layout = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
+    difference = _difference(found, _layout(architecture, arguments, len(tensors)))
+    if difference is not None:
+        raise CheckpointError(
+            f"the model is not the {architecture.__name__} that its config builds: {difference}"
+        )
+
+
+def _write(folder: Path, config: bytes, weights: bytes) -> None:
+    """Put both files in place; what goes wrong on the way leaves those that were there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = os.urandom(8).hex()  # several processes may write here
+    fresh_config, fresh_weights = folder / f".{CONFIG}.{mark}", folder / f".{WEIGHTS}.{mark}"
+    try:
+        for path, content in ((fresh_config, config), (fresh_weights, weights)):
+            with path.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        before = (folder / CONFIG).read_bytes() if (folder / CONFIG).exists() else None
+        os.replace(fresh_config, folder / CONFIG)
+        try:
+            os.replace(fresh_weights, folder / WEIGHTS)
+        except BaseException:
+            # the old weights are still there, and need the words that go with them
+            if before is None:
+                (folder / CONFIG).unlink()
+            else:
+                fresh_config.write_bytes(before)
+                os.replace(fresh_config, folder / CONFIG)
+            raise
+    finally:
+        fresh_config.unlink(missing_ok=True)
+        fresh_weights.unlink(missing_ok=True)
+
+
+def _architecture(asked: type[Model], name: str, path: Path) -> type[Model]:
+    if name == asked.__name__ and name in _ARCHITECTURES:
+        return asked
+    found = _ARCHITECTURES.get(name)
+    if found is None:
+        known = ", ".join(sorted(_ARCHITECTURES))
+        raise CheckpointError(f"{path} describes a {name!r:.50}, expected one of {known}")
+    if not issubclass(found, asked):
+        raise CheckpointError(f"{path} describes a {name}, expected a {asked.__name__}")
+    return found
+
+
+def _read_weights(
+    path: Path, architecture: type[Pretrained], card: dict[str, Any]
+) -> dict[str, Tensor]:
+    """Read the tensors, after their names and shapes are known to be those of the architecture."""
+    safetensors = _safetensors()
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist, expected the weights of a model")
+    size, expected_size = path.stat().st_size, card["weights"].get("bytes")
+    if size != expected_size:
+        raise CheckpointError(
+            f"{path} has {size} bytes, expected {expected_size!r:.50} as {CONFIG} says: it is "
+            "truncated or from another save"
+        )
+    try:
+        # reads the header alone
+        with safetensors.safe_open(path, framework="pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            found = {name: _shape_and_dtype(part) for name, part in slices.items()}
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
+    difference = _difference(found, _trusted_layout(path, architecture, card, len(found)))
+    if difference is not None:
+        raise CheckpointError(
+            f"{path} does not fit the {architecture.__name__} of {CONFIG}: {difference}"
+        )
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != card["weights"].get("sha256"):
+        raise CheckpointError(
+            f"{path} has another SHA-256 than the one that {CONFIG} says, expected the file that "
+            "was saved with it: it is damaged or from another save"
+        )
+    tensors = safetensors.torch.load(content)
+    for name, tensor in tensors.items():
+        _check_finite(name, tensor, path)
+    return tensors
+
+
+def _shape_and_dtype(part: Any) -> tuple[tuple[int, ...], torch.dtype | str]:
+    dtype = part.get_dtype()
+    return tuple(part.get_shape()), _DTYPES.get(dtype, dtype)
+
+
+def _trusted_layout(
+    path: Path, architecture: type[Pretrained], card: dict[str, Any], n_tensors: int
+) -> Layout:
+    """Return the layout that a card asks for; refuse one that cannot be built."""
+    try:
+        return _layout(architecture, card["arguments"], n_tensors)
+    except Exception as error:  # whatever a stranger's arguments break
+        reason = str(error).split("\n")[0] or type(error).__name__
+        raise CheckpointError(
+            f"{path.with_name(CONFIG)} has arguments that do not build a "
+            f"{architecture.__name__}: {reason}"
+        ) from error
+
+
+def _layout(architecture: type[Pretrained], arguments: dict[str, Any], n_tensors: int) -> Layout:
+    """Build a model without memory for its tensors, of which there should be ``n_tensors``."""
+    with torch.device("meta"), _Budget(n_tensors):
+        state = architecture(**arguments).state_dict()
+    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in state.items()}
+
+
+class _Budget(TorchFunctionMode):
+    """Stop a constructor that makes many more tensors than the file has."""
+
+    def __init__(self, n_tensors: int) -> None:
+        super().__init__()
+        self.n_tensors = n_tensors
+        self.calls_left = _MOST_CALLS_PER_TENSOR * (n_tensors + 1)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.calls_left -= 1
+        if self.calls_left < 0:
+            raise CheckpointError(f"it would have many more tensors than {self.n_tensors}")
+        return func(*args, **(kwargs or {}))
+
+
+def _difference(found: Layout, expected: Layout) -> str | None:
+    """Say in which tensor two layouts differ first; None if they do not."""
+    for name in sorted(found.keys() | expected.keys()):
+        if name not in found:
+            return f"it lacks the tensor {name}"
+        if name not in expected:
+            return f"it has a tensor {name}, where none is expected"
+        (shape, dtype), (expected_shape, expected_dtype) = found[name], expected[name]
+        if shape != expected_shape:
+            return f"{name} has shape {shape}, expected {expected_shape}"
+        # a model may be saved in any precision
+        if dtype != expected_dtype and not {dtype, expected_dtype} <= set(_FLOATS.values()):
+            return f"{name} holds {dtype}, expected {expected_dtype}"
+    return None

@@ -1,0 +1,289 @@
+"""U-Sleep: a U-Net over time that stages every epoch of a night at once."""
+
+import math
+import numbers
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from psdnorm.errors import ArgumentError, DtypeError, ShapeError
+from psdnorm.functional import check_size
+from psdnorm.models.checkpoint import Pretrained
+from psdnorm.models.norms import Norm, check_norm, norm_at
+from psdnorm.ops import convolution
+
+
+class USleep(Pretrained):
+    """Sleep staging with a U-Net over time (Perslev et al., npj Digital Medicine 4:72, 2021).
+
+    ``depth`` blocks of convolution, ELU, norm and pooling by 2 see the signal ever more coarsely;
+    as many blocks bring it back to its full rate, each joined by the features that the block at the
+    same rate had found; the mean over each epoch is classified. All of it is convolutions, so one
+    network stages sequences of any length.
+
+    Parameters
+    ----------
+    n_chans : int
+        Number of channels C.
+    n_outputs : int
+        Number of sleep stages.
+    n_times : int
+        Samples T in an epoch.
+    sfreq : float
+        Sampling frequency in Hz; with ``time_conv_size_s`` it sets the length of the filters.
+    depth : int
+        Number of blocks on the way down, and on the way up.
+    n_time_filters : int
+        Filters of the first block before ``complexity_factor``; each block has √2 times as many.
+    complexity_factor : float
+        Its square root multiplies every number of filters.
+    with_skip_connection : bool
+        Join the features of the way down to those of the way up.
+    time_conv_size_s : float
+        Length of the filters in seconds.
+    ensure_odd_conv_size : bool
+        Lengthen filters with an even number of samples by one; if False, refuse them.
+    norm : {"batch", "layer", "instance", "psd", "psd-white"} or callable
+        The norm of the first ``norm_depth`` blocks on the way down; see
+        :func:`psdnorm.models.norms.norm_at`. Everywhere else stands BatchNorm.
+    filter_size : int
+        PSDNorm's filter size f in the first block; block i has ``max(1, f // 2**i)``.
+    norm_depth : int
+        Number of blocks with ``norm``.
+
+    Attributes
+    ----------
+    config : dict
+        The arguments: ``USleep(**model.config)`` has the same architecture. Unless ``norm`` is a
+        callable, it can be written as JSON.
+
+    Shape
+    -----
+    (N, S, C, T), sequences of S epochs, any S from 1 → (N, n_outputs, S), logits.
+    (N, C, T), single epochs → (N, n_outputs).
+
+    Notes
+    -----
+    With ``norm="batch"`` the state dict is that of braindecode's ``USleep``, and so are the
+    outputs, but for two things. A sequence of one epoch keeps its axis here: (N, n_outputs, 1). And
+    BatchNorm learns from a batch of one sequence as from any other, where braindecode's does not;
+    one sequence so short that a single sample reaches the bottom is refused in training.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from psdnorm.models import USleep
+    >>> model = USleep(n_times=300, sfreq=10, depth=4, norm="psd")
+    >>> model(torch.randn(2, 7, 2, 300)).shape
+    torch.Size([2, 5, 7])
+    >>> model(torch.randn(8, 2, 300)).shape
+    torch.Size([8, 5])
+    """
+
+    def __init__(
+        self,
+        n_chans: int = 2,
+        n_outputs: int = 5,
+        n_times: int = 3000,
+        sfreq: float = 100,
+        depth: int = 12,
+        n_time_filters: int = 5,
+        complexity_factor: float = 1.67,
+        with_skip_connection: bool = True,
+        time_conv_size_s: float = 9 / 128,
+        ensure_odd_conv_size: bool = True,
+        norm: Norm = "batch",
+        filter_size: int = 5,
+        norm_depth: int = 3,
+    ) -> None:
+        super().__init__()
+        check_norm(norm, norm_depth, filter_size)
+        # plain numbers, so that NumPy's do not end up in a JSON file
+        self.config = {
+            "n_chans": (n_chans := check_size("n_chans", n_chans)),
+            "n_outputs": (n_outputs := check_size("n_outputs", n_outputs)),
+            "n_times": (n_times := check_size("n_times", n_times)),
+            "sfreq": (sfreq := _positive("sfreq", sfreq)),
+            "depth": (depth := check_size("depth", depth)),
+            "n_time_filters": check_size("n_time_filters", n_time_filters),
+            "complexity_factor": _positive("complexity_factor", complexity_factor),
+            "with_skip_connection": bool(with_skip_connection),
+            "time_conv_size_s": _positive("time_conv_size_s", time_conv_size_s),
+            "ensure_odd_conv_size": bool(ensure_odd_conv_size),
+            "norm": norm,
+            "filter_size": int(filter_size),
+            "norm_depth": int(norm_depth),
+        }
+        self.n_chans, self.n_outputs, self.n_times = n_chans, n_outputs, n_times
+        self.sfreq, self.depth = sfreq, depth
+        kernel_size = _kernel_size(time_conv_size_s, sfreq, ensure_odd_conv_size)
+        *widths, bottom = _widths(depth, n_time_filters, complexity_factor)
+        # the names of the submodules are braindecode's, so that weights travel both ways
+        self.encoder_blocks = nn.ModuleList()
+        for i, (n_in, n_out) in enumerate(pairwise([n_chans, *widths])):
+            at_i = norm_at(norm, i, n_out, norm_depth=norm_depth, filter_size=filter_size)
+            self.encoder_blocks.append(_EncoderBlock(n_in, n_out, kernel_size, at_i))
+        self.bottom = _conv_elu_norm(widths[-1], bottom, kernel_size, nn.BatchNorm1d(bottom))
+        self.decoder_blocks = nn.ModuleList(
+            _DecoderBlock(n_in, n_out, kernel_size, with_skip_connection)
+            for n_in, n_out in pairwise([bottom, *reversed(widths)])
+        )
+        self.clf = nn.Sequential(_Conv(widths[0], widths[0], 1, elu=False), nn.Tanh())
+        self.final_layer = nn.Sequential(
+            nn.Conv1d(widths[0], n_outputs, 1), nn.ELU(), nn.Conv1d(n_outputs, n_outputs, 1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of every epoch; see the class for shapes."""
+        sequences = self._sequences(x)  # (N, S, C, T)
+        n, n_epochs = sequences.shape[:2]
+        # a view where S = 1; otherwise the one copy that time-contiguous rows cost
+        rows = sequences.transpose(1, 2).reshape(n, self.n_chans, n_epochs * self.n_times)
+        features = self._features(rows)
+        # without skip connections the way up may end beyond the last epoch
+        epochs = self.clf(features[..., : rows.shape[-1]]).unflatten(-1, (n_epochs, self.n_times))
+        logits = self.final_layer(epochs.mean(dim=-1))  # (N, n_outputs, S)
+        return logits if x.dim() == 4 else logits.squeeze(-1)
+
+    def _features(self, rows: Tensor) -> Tensor:
+        """Map (N, C, S·T) to features at the same rate, (N, C', S·T or more)."""
+        self._refuse_one_value(rows)
+        features, skips = rows, []
+        for encode in self.encoder_blocks:
+            features, skip = encode(features)
+            skips.append(skip)
+        features = self.bottom(features)
+        for decode, skip in zip(self.decoder_blocks, reversed(skips), strict=True):
+            features = decode(features, skip)
+        return features
+
+    def _sequences(self, x: Tensor) -> Tensor:
+        """View the input as (N, S, C, T)."""
+        if not isinstance(x, Tensor):
+            raise DtypeError(f"USleep expects a torch.Tensor, found {type(x).__name__}")
+        if x.dim() not in (3, 4):
+            raise ShapeError(
+                f"USleep expects (N, S, C, T) or (N, C, T), found {x.dim()} dimensions: "
+                f"{tuple(x.shape)}"
+            )
+        if x.shape[-2] != self.n_chans:
+            raise ShapeError(
+                f"USleep was built for {self.n_chans} channels, "
+                f"found {x.shape[-2]} in an input of shape {tuple(x.shape)}"
+            )
+        if x.shape[-1] != self.n_times:
+            raise ShapeError(
+                f"USleep was built for epochs of {self.n_times} samples, "
+                f"found {x.shape[-1]} in an input of shape {tuple(x.shape)}"
+            )
+        if x.dim() == 4 and x.shape[1] == 0:
+            raise ShapeError(
+                f"USleep expects sequences of 1 epoch or more, found 0: {tuple(x.shape)}"
+            )
+        return x if x.dim() == 4 else x.unsqueeze(1)
+
+    def _refuse_one_value(self, rows: Tensor) -> None:
+        bottom_length = math.ceil(rows.shape[-1] / 2**self.depth)
+        if self.bottom[-1].training and bottom_length == 1 and rows.shape[0] == 1:
+            raise ShapeError(
+                f"training needs 2 samples or more at the bottom of the network, found 1: depth "
+                f"{self.depth} leaves no more of one sequence of {rows.shape[-1]} samples"
+            )
+
+
+class _EncoderBlock(nn.Module):
+    """(N, C, L) → half as long, (N, C', ⌈L/2⌉), and at full length, (N, C', L)."""
+
+    def __init__(self, n_in: int, n_out: int, kernel_size: int, norm: nn.Module) -> None:
+        super().__init__()
+        self.block_prepool = _conv_elu_norm(n_in, n_out, kernel_size, norm)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        skip = self.block_prepool(x)
+        # a zero in front makes an odd length even, as in braindecode; not pooling's own padding,
+        # which is never the maximum
+        even = F.pad(skip, (1, 0)) if skip.shape[-1] % 2 else skip
+        return F.max_pool1d(even, 2), skip
+
+
+class _DecoderBlock(nn.Module):
+    """(N, C, L) and the features of the way down, (N, C', L') → (N, C', min(2L, L'))."""
+
+    def __init__(self, n_in: int, n_out: int, kernel_size: int, with_skip: bool) -> None:
+        super().__init__()
+        self.with_skip = bool(with_skip)
+        # in braindecode's state dicts the upsampling is 0 and the ELU 2
+        self.block_preskip = nn.Sequential()
+        self.block_preskip.add_module("1", _UpsampleConvELU(n_in, n_out))
+        self.block_preskip.add_module("3", nn.BatchNorm1d(n_out))
+        n_joined = 2 * n_out if with_skip else n_out
+        self.block_postskip = _conv_elu_norm(n_joined, n_out, kernel_size, nn.BatchNorm1d(n_out))
+
+    def forward(self, x: Tensor, skip: Tensor) -> Tensor:
+        x = self.block_preskip(x)
+        if self.with_skip:
+            # the way down rounds odd lengths up, so x has at most one sample more than the skip
+            x = torch.cat([x[..., : skip.shape[-1]], skip], dim=1)
+        return self.block_postskip(x)
+
+
+class _Conv(nn.Conv1d):
+    """Convolve and keep the length, with ELU where ``elu`` says so: (N, C, L) → (N, C', L)."""
+
+    def __init__(self, n_in: int, n_out: int, kernel_size: int, elu: bool) -> None:
+        super().__init__(n_in, n_out, kernel_size, padding=kernel_size // 2)
+        self.elu = elu
+
+    def forward(self, x: Tensor) -> Tensor:
+        return convolution.conv(x, self.weight, self.bias, self.elu)
+
+
+class _UpsampleConvELU(nn.Conv1d):
+    """Repeat every sample, convolve with two taps, apply ELU: (N, C, L) → (N, C', 2L)."""
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__(n_in, n_out, kernel_size=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return convolution.upsample_conv(x, self.weight, self.bias, elu=True)
+
+
+def _conv_elu_norm(n_in: int, n_out: int, kernel_size: int, norm: nn.Module) -> nn.Sequential:
+    # named as in braindecode's state dicts, where the ELU, without weights, is 1
+    block = nn.Sequential()
+    block.add_module("0", _Conv(n_in, n_out, kernel_size, elu=True))
+    block.add_module("2", norm)
+    return block
+
+
+def _kernel_size(time_conv_size_s: float, sfreq: float, ensure_odd: bool) -> int:
+    size = round(time_conv_size_s * sfreq)
+    if size % 2 == 0 and not ensure_odd:
+        raise ArgumentError(
+            f"time_conv_size_s of {time_conv_size_s} at sfreq {sfreq} gives filters of {size} "
+            "samples, expected an odd number (ensure_odd_conv_size=True adds one)"
+        )
+    return size + 1 - size % 2
+
+
+def _widths(depth: int, n_time_filters: int, complexity_factor: float) -> list[int]:
+    """Return the numbers of channels of the blocks on the way down and of the bottom."""
+    widths, n_filters = [], n_time_filters
+    for _ in range(depth + 1):
+        widths.append(int(n_filters * math.sqrt(complexity_factor)))
+        n_filters = int(n_filters * math.sqrt(2))
+    if widths[0] < 1:
+        raise ArgumentError(
+            f"complexity_factor {complexity_factor} leaves none of the {n_time_filters} filters "
+            "of n_time_filters, expected at least 1"
+        )
+    return widths
+
+
+def _positive(name: str, value: float) -> float:
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (is_real and 0 < float(value) < math.inf):
+        raise ArgumentError(f"{name} must be a finite number above 0, found {value!r}")
+    return float(value)
