@@ -120,13 +120,68 @@ def _sum_chunks(partials, n_chunks, COUNT: tl.constexpr, CHUNKS: tl.constexpr):
 
 
 @triton.jit
+def _lost_at_ends(grad_row, length, taps, FILTER: tl.constexpr):
+    """Return what of the gradient's filtered sum falls beyond the ends of a zero-padded row."""
+    lost = 0.0
+    reaching = 0.0
+    for m in tl.static_range(FILTER // 2, 0, -1):
+        # at distance m - 1 from an end, the taps from m on reach beyond it
+        reaching += taps[m]
+        first = tl.load(grad_row + (m - 1)).to(tl.float32)
+        last = tl.load(grad_row + (length - m)).to(tl.float32)
+        lost += reaching * (first + last)
+    return lost
+
+
+@triton.jit
+def _coefficients(
+    grad_row, total, lags, means, psd, sqrt_target, index, channel, scale, length, n_segments,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr,
+):  # fmt: skip
+    """Between the passes: a row's Σ g y, mean gradient, taps and PSD coefficients a_m."""
+    BINS: tl.constexpr = FILTER // 2 + 1
+    gains, taps = _taps(psd, sqrt_target, index, channel, 1.0, FILTER)
+    response = 0.0
+    gain_at_zero = 0.0
+    for m in tl.static_range(BINS):
+        response += taps[m] * lags[m]
+        gain_at_zero += taps[m] * (1.0 if m == 0 else 2.0)
+    # the gradient with respect to the centred row sums to this; centring subtracts its mean
+    drift = gain_at_zero * total
+    if PADDING == "zeros":
+        drift -= _lost_at_ends(grad_row, length, taps, FILTER)
+    drift *= scale
+    slopes = ()
+    for k in tl.static_range(BINS):
+        slope = 0.0
+        for m in tl.static_range(BINS):
+            slope += lags[m] * (_split_tap(m, FILTER) * _cosine(k * m, FILTER))
+        power = tl.load(psd + index * BINS + k)
+        # dL/dP_k, from D_k = target / √P_k, with the 2 / L of the PSD
+        slope *= scale * (-_mirrored(k, FILTER) / FILTER) * gains[k] / (power * n_segments)
+        slopes = slopes + (slope,)
+        if k < _leaky_bins(FILTER, TAPER):
+            drift += slope * means[k] * _taper_spectrum(k, FILTER, TAPER)
+    scaled = ()
+    a = ()
+    for m in tl.static_range(BINS):
+        value = 0.0
+        for k in tl.static_range(BINS):
+            value += slopes[k] * _cosine(k * m, FILTER)
+        # a rectangular window has all its weights here, once
+        a = a + (value * (1.0 / FILTER if TAPER == 1.0 else 1.0),)
+        scaled = scaled + (taps[m] * scale,)
+    return response, drift / length, scaled, a
+
+
+@triton.jit
 def coefficients_kernel(
     grad, partials, psd, sqrt_target, weight, coefficients, row_sums,
     n_channels, length, n_segments, grad_stride_n, grad_stride_c, n_chunks,
     FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, HAS_WEIGHT: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """Between the passes: a row's taps, its PSD coefficients a_m and the mean of its gradient.
+    """Between the passes: what the second one needs to know about one row.
 
     Also the row's share of the gradients of weight and bias.
     """
@@ -138,51 +193,24 @@ def coefficients_kernel(
     partials += index * n_chunks * COUNT
     coefficients += index * (2 * BINS + 1)
     scale = tl.load(weight + channel).to(tl.float32) if HAS_WEIGHT else 1.0
-    gains, taps = _taps(psd, sqrt_target, index, channel, 1.0, FILTER)
+    grad_row = _row(grad, index, n_channels, grad_stride_n, grad_stride_c, 1)
     total = _sum_chunks(partials, n_chunks, COUNT, CHUNKS)
     lags = ()
-    response = 0.0
-    gain_at_zero = 0.0
     for m in tl.static_range(BINS):
-        lag = _sum_chunks(partials + 1 + m, n_chunks, COUNT, CHUNKS)
-        lags = lags + (lag,)
-        response += taps[m] * lag
-        gain_at_zero += taps[m] * (1.0 if m == 0 else 2.0)
+        lags = lags + (_sum_chunks(partials + 1 + m, n_chunks, COUNT, CHUNKS),)
+    means = ()
+    for k in tl.static_range(LEAKY):
+        means = means + (_sum_chunks(partials + 1 + BINS + k, n_chunks, COUNT, CHUNKS),)
+    response, drift, taps, a = _coefficients(
+        grad_row, total, lags, means, psd, sqrt_target, index, channel, scale, length, n_segments,
+        FILTER, TAPER, PADDING,
+    )  # fmt: skip
     tl.store(row_sums + index * 2, response)
     tl.store(row_sums + index * 2 + 1, total)
-    # the gradient with respect to the centred row sums to this; centring subtracts its mean
-    drift = gain_at_zero * total
-    if PADDING == "zeros":
-        grad_row = _row(grad, index, n_channels, grad_stride_n, grad_stride_c, 1)
-        lost = 0.0
-        for m in tl.static_range(FILTER // 2, 0, -1):
-            # at distance m - 1 from an end, the taps from m on reach beyond it
-            lost += taps[m]
-            first = tl.load(grad_row + (m - 1)).to(tl.float32)
-            last = tl.load(grad_row + (length - m)).to(tl.float32)
-            drift -= lost * (first + last)
-    drift *= scale
-    slopes = ()
-    for k in tl.static_range(BINS):
-        slope = 0.0
-        for m in tl.static_range(BINS):
-            slope += lags[m] * (_split_tap(m, FILTER) * _cosine(k * m, FILTER))
-        power = tl.load(psd + index * BINS + k)
-        # dL/dP_k, from D_k = target / √P_k, with the 2 / L of the PSD
-        slope *= scale * (-_mirrored(k, FILTER) / FILTER) * gains[k] / (power * n_segments)
-        slopes = slopes + (slope,)
-        if k < LEAKY:
-            mean = _sum_chunks(partials + 1 + BINS + k, n_chunks, COUNT, CHUNKS)
-            drift += slope * mean * _taper_spectrum(k, FILTER, TAPER)
-    tl.store(coefficients, drift / length)
+    tl.store(coefficients, drift)
     for m in tl.static_range(BINS):
-        a = 0.0
-        for k in tl.static_range(BINS):
-            a += slopes[k] * _cosine(k * m, FILTER)
-        # a rectangular window has all its weights here, once
-        a *= 1.0 / FILTER if TAPER == 1.0 else 1.0
-        tl.store(coefficients + 1 + m, taps[m] * scale)
-        tl.store(coefficients + 1 + BINS + m, a)
+        tl.store(coefficients + 1 + m, taps[m])
+        tl.store(coefficients + 1 + BINS + m, a[m])
 
 
 @triton.constexpr_function
