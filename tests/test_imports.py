@@ -15,7 +15,7 @@ import psdnorm.models
 # rooms below the wall may bring the libraries of their trade
 BELOW_THE_WALL = ("psdnorm.alignment",)
 # imported by the functions that need it, where triton is installed
-ON_DEMAND = ("psdnorm.ops.banded", "psdnorm.ops.kernels")
+ON_DEMAND = ("psdnorm.ops.kernels",)
 
 SCRIPT = """
 import importlib, json, sys
@@ -92,7 +92,7 @@ def test_the_public_names_are_exactly_these():
 
 
 def test_the_public_models_are_exactly_these():
-    assert psdnorm.models.__all__ == ["CNNTransformer", "USleep", "from_pretrained"]
+    assert psdnorm.models.__all__ == ["CNNTransformer", "USleep", "accelerate", "from_pretrained"]
     for name in psdnorm.models.__all__:
         assert getattr(psdnorm.models, name) is not None
 

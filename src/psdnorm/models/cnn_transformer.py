@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from torch import Tensor, compiler, nn, randn
+from torch import Tensor, compiler, nn, randn, relu
 
 from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.functional import check_size, is_number
@@ -74,7 +74,7 @@ class CNNTransformer(Pretrained):
             norm_i = norm_at(norm, i, widths[i + 1], norm_depth=norm_depth, filter_size=filter_size)
             self.blocks.extend([conv, nn.ELU(inplace=True), norm_i])
         self.positions: Tensor = nn.Parameter(0.02 * randn(1, d_model, n_epochs))
-        sizes = d_model, n_heads, 8 * d_model // 3, dropout
+        sizes = d_model, n_heads, 8 * d_model // 3, dropout, relu  # F.relu: a path inductor breaks
         layer = nn.TransformerEncoderLayer(*sizes, batch_first=True, norm_first=True)  # no warm-up
         self.transformer = nn.TransformerEncoder(layer, n_layers, nn.LayerNorm(d_model), False)
         self.head = nn.Conv1d(d_model, n_outputs, 1)
@@ -90,7 +90,7 @@ class CNNTransformer(Pretrained):
         n_epochs, positions = x.shape[1], self.positions
         features = self.blocks(x.transpose(1, 2).flatten(2))  # (N, d_model, at least S)
         if n_times % self.stride == 0:
-            features = features.unflatten(-1, (n_epochs, n_times // self.stride)).mean(-1)
+            features = nn.functional.avg_pool1d(features, n_times // self.stride)
         else:
             features = nn.functional.adaptive_avg_pool1d(features, n_epochs)
         if compiler.is_exporting() or n_epochs != positions.shape[-1]:  # exported for any S

@@ -131,9 +131,9 @@ class USleep(Pretrained):
             for n_in, n_out in pairwise([bottom, *reversed(widths)])
         )
         self.clf = nn.Sequential(_Conv(widths[0], widths[0], 1, elu=False), nn.Tanh())
-        self.final_layer = nn.Sequential(
-            nn.Conv1d(widths[0], n_outputs, 1), nn.ELU(), nn.Conv1d(n_outputs, n_outputs, 1)
-        )
+        self.final_layer = nn.Sequential()
+        self.final_layer.add_module("0", _Conv(widths[0], n_outputs, 1, elu=True))
+        self.final_layer.add_module("2", _Conv(n_outputs, n_outputs, 1, elu=False))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of every epoch; see the class for shapes."""
@@ -203,9 +203,11 @@ class _EncoderBlock(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         skip = self.block_prepool(x)
         # a zero in front makes an odd length even, as in braindecode; not pooling's own padding,
-        # which is never the maximum
-        even = F.pad(skip, (1, 0)) if skip.shape[-1] % 2 else skip
-        return F.max_pool1d(even, 2), skip
+        # which is never the maximum, nor F.pad, which onnxruntime would fold into that
+        if skip.shape[-1] % 2:
+            zero = skip.new_zeros((*skip.shape[:-1], 1))
+            return F.max_pool1d(torch.cat([zero, skip], dim=-1), 2), skip
+        return F.max_pool1d(skip, 2), skip
 
 
 class _DecoderBlock(nn.Module):

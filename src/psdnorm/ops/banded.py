@@ -1,18 +1,18 @@
 """Convolutions as products with banded matrices: operators over the Triton kernels.
 
-The operators are functional, and torch.compile sees through them to the kernels. Importing this
-module imports triton.
+The operators are functional and know their shapes without running, so that torch.compile takes
+them without a graph break.
 """
 
-import os
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.library import triton_op, wrap_triton
 from torch.nn import functional as F
 
-from psdnorm.ops import kernels_banded
+from psdnorm.errors import BackendError
+from psdnorm.ops.cuda import Launch
 
 # enough programs to keep every multiprocessor busy
 _ENOUGH_PROGRAMS = 1024
@@ -56,10 +56,12 @@ def convolve(
     window, output, tap = _axes(forward, taps, x.device)
     reads = window == (output + tap - pad) // up
     matrix = _banded(weight.transpose(0, 1), reads)
-    window, output, tap = _axes(adjoint, taps, x.device)
-    reads = output == torch.div(window + tap - pad, up, rounding_mode="floor")
-    transposed = _banded(weight.detach(), reads)
-    return _convolve(x, matrix, transposed, bias, list(forward), list(adjoint), elu)
+    transposed = None
+    if x.requires_grad and torch.is_grad_enabled():
+        window, output, tap = _axes(adjoint, taps, x.device)
+        reads = output == torch.div(window + tap - pad, up, rounding_mode="floor")
+        transposed = _banded(weight, reads)
+    return _convolve_op(x, matrix, transposed, bias, list(forward), list(adjoint), elu)
 
 
 def groupings(taps: int, pad: int, up: int) -> tuple[Grouping, Grouping]:
@@ -96,7 +98,9 @@ def _banded(weight: Tensor, reads: Tensor) -> Tensor:
 
 
 def _with_unit_time_stride(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
+    # and with channels near enough for the 32 bits of positions within a sample
+    is_near = x.stride(1) * x.shape[1] < 2**31
+    return x if x.stride(-1) == 1 and is_near else x.contiguous()
 
 
 def _unit(*steps: int) -> int:
@@ -104,18 +108,28 @@ def _unit(*steps: int) -> int:
     return next(unit for unit in (8, 4, 2, 1) if all(step % unit == 0 for step in steps))
 
 
-def _launch(kernel, grid, *arguments, **options):
-    # torch does not know the interpreter's kernels
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        kernel = wrap_triton(kernel)
-    kernel[grid](*arguments, **options)
+@lru_cache(maxsize=256)
+def _convolve_plan(shape, stride, forward, c_out, has_bias, elu):
+    from psdnorm.ops import kernels_banded
+
+    step, span, offset, window = forward
+    n, c_in, length = shape
+    out_length = length * span // step
+    unit, out_unit = _unit(*stride[:2]), _unit(out_length)
+    groups, width, height = (128, 64, 32) if c_out * span <= 64 else (64, 128, 64)
+    n_tiles, n_blocks = -(-out_length // (groups * span)), -(-c_out * span // width)
+    arguments = (
+        stride[0] // unit, stride[1] // unit, length, out_length // out_unit, n_tiles, c_in, c_out,
+        step, offset, window, span, has_bias, elu, unit, out_unit, groups, width, height,
+    )  # fmt: skip
+    launch = Launch(kernels_banded.convolve_kernel, (n * n_tiles, n_blocks, 1), arguments, 4)
+    return launch, (0, -c_out * span % width, 0, -c_in * window % height)
 
 
-@triton_op("psdnorm::banded_convolve", mutates_args=())
 def _convolve(
     x: Tensor,
     matrix: Tensor,
-    transposed: Tensor,
+    transposed: Tensor | None,
     bias: Tensor | None,
     forward: list[int],
     adjoint: list[int],
@@ -123,49 +137,49 @@ def _convolve(
 ) -> Tensor:
     """Multiply the windows of x, (N, C, T), by the matrix, (C · window, C' · span)."""
     x = _with_unit_time_stride(x)
-    step, span, offset, window = forward
-    n, c_in, length = x.shape
-    rows, columns = matrix.shape
-    out_length = length * span // step
-    y = x.new_empty(n, columns // span, out_length)
-    unit, out_unit = _unit(x.stride(0), x.stride(1)), _unit(out_length)
-    groups, width, height = (128, 64, 32) if columns <= 64 else (64, 128, 64)
-    n_tiles, n_blocks = -(-out_length // (groups * span)), -(-columns // width)
-    whole = (0, n_blocks * width - columns, 0, -rows % height)
-    _launch(
-        kernels_banded.convolve_kernel, (n * n_tiles, n_blocks, 1),
-        x, F.pad(matrix.to(x.dtype), whole), bias, y, x.stride(0) // unit, x.stride(1) // unit,
-        length, out_length // out_unit, n_tiles, c_in, columns // span, step, offset, window, span,
-        bias is not None, elu, unit, out_unit, groups, width, height,
-        num_warps=4,
-    )  # fmt: skip
+    step, span, _, _ = forward
+    c_out = matrix.shape[1] // span
+    y = x.new_empty(x.shape[0], c_out, x.shape[-1] * span // step)
+    if y.numel():
+        launch, whole = _convolve_plan(
+            x.shape, x.stride(), tuple(forward), c_out, bias is not None, elu
+        )
+        bias = None if bias is None else bias.contiguous()
+        launch(x, F.pad(matrix.to(x.dtype), whole), bias, y)
     return y
 
 
-@triton_op("psdnorm::banded_gradient", mutates_args=())
+@lru_cache(maxsize=256)
+def _gradient_plan(shape, stride, grad_shape, grad_stride, forward):
+    from psdnorm.ops import kernels_banded
+
+    step, span, offset, window = forward
+    n, c_in, length = shape
+    c_out, out_length = grad_shape[1:]
+    unit, grad_unit = _unit(*stride[:2]), _unit(*grad_stride[:2])
+    groups, width, height = 64, 64, 64
+    blocks = (-(-(c_in * window + 1) // height), -(-c_out * span // width))
+    n_tiles = -(-out_length // (groups * span))
+    each = -(-n * n_tiles * blocks[0] * blocks[1] // _ENOUGH_PROGRAMS)
+    n_parts = -(-n * n_tiles // each)
+    arguments = (
+        grad_stride[0] // grad_unit, grad_stride[1] // grad_unit,
+        stride[0] // unit, stride[1] // unit, length, out_length, n_tiles, n * n_tiles, each,
+        c_in, c_out, step, offset, window, span, unit, grad_unit, groups, width, height,
+    )  # fmt: skip
+    return Launch(kernels_banded.matrix_gradient_kernel, (n_parts, *blocks), arguments, 4), n_parts
+
+
 def _matrix_gradient(grad: Tensor, x: Tensor, forward: list[int]) -> Tensor:
     """Differentiate by the matrix, and by the bias in a last row: (C · window + 1, C' · span)."""
     grad, x = _with_unit_time_stride(grad), _with_unit_time_stride(x)
-    step, span, offset, window = forward
-    n, c_in, length = x.shape
-    c_out, out_length = grad.shape[1:]
-    rows, columns = c_in * window + 1, c_out * span
-    unit = _unit(x.stride(0), x.stride(1))
-    grad_unit = _unit(grad.stride(0), grad.stride(1))
-    groups, width, height = 64, 64, 64
-    blocks = (-(-rows // height), -(-columns // width))
-    n_tiles = -(-out_length // (groups * span))
-    each = -(-n * n_tiles * blocks[0] * blocks[1] // _ENOUGH_PROGRAMS)
-    splits = -(-n * n_tiles // each)
-    partials = x.new_empty(splits, rows, columns, dtype=torch.float32)
-    _launch(
-        kernels_banded.matrix_gradient_kernel, (splits, *blocks),
-        grad, x, partials, grad.stride(0) // grad_unit, grad.stride(1) // grad_unit,
-        x.stride(0) // unit, x.stride(1) // unit, length, out_length, n_tiles, n * n_tiles, each,
-        c_in, c_out, step, offset, window, span, unit, grad_unit, groups, width, height,
-        num_warps=4,
-    )  # fmt: skip
-    return partials.sum(dim=0)
+    size = (x.shape[1] * forward[3] + 1, grad.shape[1] * forward[1])
+    if not grad.numel():
+        return x.new_zeros(size, dtype=torch.float32)
+    launch, n_parts = _gradient_plan(x.shape, x.stride(), grad.shape, grad.stride(), tuple(forward))
+    parts = x.new_empty(n_parts, *size, dtype=torch.float32)
+    launch(grad, x, parts)
+    return parts.sum(dim=0)
 
 
 def _keep_for_backward(ctx, inputs, output):
@@ -183,14 +197,36 @@ def _gradients(ctx, grad):
         grad = torch.where(y > 0, grad, grad * (y + 1))
     dx = dmatrix = dbias = None
     if ctx.needs_input_grad[0]:
-        # the operator of the gradient has no use for the way back
-        dx = _convolve(grad, transposed, transposed, None, adjoint, adjoint, False)
+        if transposed is None:
+            raise BackendError(
+                "convolutions in half precision have no second derivative: use float32 for it"
+            )
+        dx = _convolve_op(grad, transposed, None, None, adjoint, forward, False)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        gradient = _matrix_gradient(grad, x, forward)
+        gradient = _matrix_gradient_op(grad, x, forward)
         dmatrix = gradient[:-1]
         if ctx.bias_dtype is not None:
             dbias = gradient[-1].view(-1, forward[1]).sum(dim=1).to(ctx.bias_dtype)
     return dx, dmatrix, None, dbias, None, None, None
 
 
-_convolve.register_autograd(_gradients, setup_context=_keep_for_backward)
+# opaque to the compiler: what it sees through, it may hand tensors with other strides than it said
+_convolve_op = torch.library.custom_op("psdnorm::banded_convolve", _convolve, mutates_args=())
+_matrix_gradient_op = torch.library.custom_op(
+    "psdnorm::banded_gradient", _matrix_gradient, mutates_args=()
+)
+
+
+@_convolve_op.register_fake
+def _(x, matrix, transposed, bias, forward, adjoint, elu):
+    step, span, _, _ = forward
+    return x.new_empty(x.shape[0], matrix.shape[1] // span, x.shape[-1] * span // step)
+
+
+@_matrix_gradient_op.register_fake
+def _(grad, x, forward):
+    size = (x.shape[1] * forward[3] + 1, grad.shape[1] * forward[1])
+    return x.new_empty(size, dtype=torch.float32)
+
+
+_convolve_op.register_autograd(_gradients, setup_context=_keep_for_backward)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from psdnorm.ops import banded
 from psdnorm.ops.reference import is_exporting
 
 # beyond it the libraries' matrix products win (docs/performance.md)
@@ -36,8 +37,6 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, elu: bool = False) -> T
     """
     pad = weight.shape[-1] // 2
     if is_served(x, weight):
-        from psdnorm.ops import banded
-
         return banded.convolve(x.to(_dtype(x)), weight, bias, pad, 1, elu)
     y = F.conv1d(x, weight, bias, padding=pad)
     return F.elu(y, inplace=True) if elu else y
@@ -59,8 +58,6 @@ def upsample_conv(x: Tensor, weight: Tensor, bias: Tensor | None, elu: bool = Fa
     Tensor, (N, C', 2T)
     """
     if is_served(x, weight):
-        from psdnorm.ops import banded
-
         return banded.convolve(x.to(_dtype(x)), weight, bias, 0, 2, elu)
     now, following = weight.unbind(-1)
     # y[2i] = (now + following) x[i] and y[2i+1] = now x[i] + following x[i+1], read by what each
@@ -73,13 +70,13 @@ def upsample_conv(x: Tensor, weight: Tensor, bias: Tensor | None, elu: bool = Fa
 def is_served(x: Tensor, weight: Tensor) -> bool:
     """Tell whether the kernels serve this convolution."""
     return (
-        x.is_cuda
+        not is_exporting()
+        and x.is_cuda
         and _HAS_TRITON
         and _dtype(x) in (torch.bfloat16, torch.float16)
         and max(weight.shape[:2]) <= MOST_CHANNELS
         # positions within a sample are 32 bits in the kernels
         and MOST_CHANNELS * 2 * x.shape[-1] < 2**31
-        and not is_exporting()
     )
 
 

@@ -21,17 +21,18 @@ _TILE_SAMPLES = 1536
 _CHUNK_BYTES = 24 * 1024
 
 
-class _Launch:
+class Launch:
     """A kernel with everything but its tensors."""
 
-    def __init__(self, kernel, n_programs: int, arguments: tuple, num_warps: int):
+    def __init__(self, kernel, n_programs: tuple[int, int, int], arguments: tuple, num_warps: int):
         self.kernel = kernel
-        self.grid = (n_programs, 1, 1)
+        self.grid = n_programs
         self.arguments = arguments
         self.num_warps = num_warps
         self._compiled: dict[tuple, Callable] = {}
 
     def __call__(self, *tensors: Tensor | None) -> None:
+        """Run the kernel on tensors; the first is one, and where it is the kernel runs."""
         device = tensors[0].device  # type: ignore[union-attr]
         if device.type == "cuda" and device.index != torch.cuda.current_device():
             with torch.cuda.device(device):
@@ -111,16 +112,16 @@ def _measure_plan(shape, stride, itemsize, filter_size, eps, window):
     steps = (tiling.chunks, tiling.tiles)
     in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
     options = (filter_size, WINDOWS[window])
-    measure = _Launch(
+    measure = Launch(
         kernels.measure_kernel,
-        n * c * tiling.chunks,
+        (n * c * tiling.chunks, 1, 1),
         (*sizes, *in_units, *steps, *options, *tiling.lanes),
         tiling.warps,
     )
     chunks = min(1024, _power_of_two(tiling.chunks))
-    finish = _Launch(
+    finish = Launch(
         kernels.finish_measure_kernel,
-        n * c,
+        (n * c, 1, 1),
         (*sizes, *stride[:2], *steps, eps, *options, tiling.block * tiling.own, chunks),
         1,
     )
@@ -154,9 +155,9 @@ def _filter_plan(shape, stride, itemsize, filter_size, padding_mode, has_weight,
     in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
     sizes = (c, length, *in_units, tiling.chunks, tiling.tiles)
     options = (filter_size, padding_mode, has_weight, has_bias)
-    return _Launch(
+    return Launch(
         kernels.filter_kernel,
-        n * c * tiling.chunks,
+        (n * c * tiling.chunks, 1, 1),
         (*sizes, *options, *tiling.lanes),
         tiling.warps,
     )
@@ -203,10 +204,11 @@ def _backward_plan(
     passes = (*sizes, *in_units, tiling.chunks, tiling.tiles, *options, *tiling.lanes)
     chunks = min(1024, _power_of_two(tiling.chunks))
     between = (*sizes, *grad_stride[:2], tiling.chunks, *options, has_weight, chunks)
+    chunked = (n * c * tiling.chunks, 1, 1)
     launches = (
-        _Launch(kernels_backward.correlate_kernel, n * c * tiling.chunks, passes, tiling.warps),
-        _Launch(kernels_backward.coefficients_kernel, n * c, between, 1),
-        _Launch(kernels_backward.gradient_kernel, n * c * tiling.chunks, passes, tiling.warps),
+        Launch(kernels_backward.correlate_kernel, chunked, passes, tiling.warps),
+        Launch(kernels_backward.coefficients_kernel, (n * c, 1, 1), between, 1),
+        Launch(kernels_backward.gradient_kernel, chunked, passes, tiling.warps),
     )
     return launches, n * c * tiling.chunks * sums, n * c * (2 * bins + 1)
 
@@ -249,7 +251,7 @@ def _barycenter_plan(n, c, bins, momentum):
     width = _power_of_two(bins)
     block = min(_power_of_two(n), max(1, 2048 // width))
     sizes = (n, c, momentum, bins, width, block)
-    return _Launch(kernels_barycenter.barycenter_kernel, c, sizes, 4)
+    return Launch(kernels_barycenter.barycenter_kernel, (c, 1, 1), sizes, 4)
 
 
 def update_barycenter(

@@ -1,0 +1,62 @@
+"""The benchmark of whole models has a row for each model and norm."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def step(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import step
+
+    monkeypatch.setattr(step, "NIGHT", 40)
+    monkeypatch.setattr(step, "N_TIMES", 60)
+    monkeypatch.setattr(step, "REPEATS", 1)
+    small = {"n_times": 60, "sfreq": 100}
+    models = {
+        "U-Sleep": lambda norm: step.USleep(**small, depth=3, norm=norm),
+        "CNNTransformer": lambda norm: step.CNNTransformer(
+            **small, channels=(8, 16), strides=(3, 5), n_heads=2, norm=norm
+        ),
+    }
+    monkeypatch.setattr(step, "MODELS", models)
+    threads = torch.get_num_threads()
+    yield step
+    torch.set_num_threads(threads)
+    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
+        del sys.modules[name]
+
+
+def test_every_model_and_norm_stages_a_night(step, tmp_path):
+    table = tmp_path / "step.csv"
+    assert step.main(["--device", "cpu", "--csv", str(table)]) == 0
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len({(row["model"], row["norm"]) for row in rows}) == 10
+    assert all(float(row["night_s"]) > 0 for row in rows)
+    assert all(row["overhead_over_batchnorm"].endswith("%") for row in rows)
+
+
+def test_the_overhead_is_that_over_batchnorm_in_the_same_model_and_mode(step):
+    rows = [
+        {"model": "A", "norm": "batch", "mode": "fast", "step_ms": "10"},
+        {"model": "A", "norm": "psd", "mode": "fast", "step_ms": "10.2"},
+        {"model": "B", "norm": "psd", "mode": "fast", "step_ms": "30"},
+    ]
+    step.with_overhead(rows)
+    assert [row.get("overhead_over_batchnorm") for row in rows] == ["+0.0%", "+2.0%", None]
+
+
+def test_a_training_step_learns(step):
+    torch.manual_seed(0)
+    model = step.MODELS["U-Sleep"]("psd")
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    step.training_step(model, model, torch.randn(2, 35, 2, 60))()
+    after = list(model.parameters())
+    assert not any(torch.equal(a, b) for a, b in zip(before, after, strict=True))

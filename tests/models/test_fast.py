@@ -1,0 +1,116 @@
+"""The fast way computes what the model computes, where it is open."""
+
+import pytest
+import torch
+from torch import nn
+
+from psdnorm.errors import ArgumentError, BackendError
+from psdnorm.models import USleep, accelerate
+
+SMALL = {"n_times": 300, "sfreq": 100, "depth": 2}
+gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    # torch on torch: what its compiler says of itself is not under test
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+def sequences(n, n_epochs=5, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, n_epochs, 2, 300, generator=generator)
+
+
+@pytest.mark.parametrize("fast", ["auto", False])
+def test_on_a_processor_it_is_the_model(fast):
+    model = USleep(**SMALL)
+    assert accelerate(model, fast) is model
+
+
+def test_insisting_on_it_where_it_is_not_open_is_refused():
+    with pytest.raises(BackendError, match="the model is on cpu, expected a CUDA device"):
+        accelerate(USleep(**SMALL), True)
+
+
+def test_an_argument_that_means_nothing_is_refused():
+    with pytest.raises(ArgumentError, match="fast must be \"auto\", True or False, found 'bf16'"):
+        accelerate(USleep(**SMALL), "bf16")
+
+
+@pytest.fixture
+def pair():
+    """The same network twice: plain, and with its accelerated forward pass."""
+    torch.manual_seed(0)
+    plain = USleep(**SMALL, norm="psd").cuda()
+    model = USleep(**SMALL, norm="psd").cuda()
+    model.load_state_dict(plain.state_dict())
+    yield plain, model, accelerate(model)
+    torch._dynamo.reset()
+
+
+def train(model, forward, x, stages, n_steps):
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, fused=True)
+    losses = []
+    for _ in range(n_steps):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(forward(x), stages)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+class TestOnTheDevice:
+    pytestmark = gpu
+
+    def test_in_evaluation_it_gives_the_models_outputs(self, pair):
+        plain, model, forward = pair
+        x = sequences(4).cuda()
+        plain.eval(), model.eval()
+        with torch.no_grad():
+            expected, kept, found = plain(x), forward(x), forward(x)
+        assert found.dtype == torch.float32
+        assert (found - expected).norm() < 3e-2 * expected.norm()
+        # a result stays what it was when the graph is replayed
+        with torch.no_grad():
+            forward(-x)
+        torch.testing.assert_close(kept, found)
+
+    def test_bfloat16_and_float32_overfit_to_the_same_loss(self, pair):
+        plain, model, forward = pair
+        x = sequences(4).cuda()
+        stages = torch.arange(20, device="cuda").view(4, 5) % 5
+        slow = train(plain, plain, x, stages, 150)
+        fast = train(model, forward, x, stages, 150)
+        assert fast[0] == pytest.approx(slow[0], rel=2e-2)
+        assert max(fast[-1], slow[-1]) < 0.25 * slow[0]
+
+    def test_the_state_moves_as_in_the_model(self, pair):
+        plain, model, forward = pair
+        x = sequences(4).cuda()
+        for _ in range(3):
+            plain(x), forward(x)
+        for name, expected in plain.named_buffers():
+            found = model.get_buffer(name)
+            torch.testing.assert_close(found, expected, rtol=3e-2, atol=1e-2, msg=name)
+
+    def test_a_batch_of_another_shape_is_not_compiled(self, pair):
+        _, model, forward = pair
+        model.eval()
+        with torch.no_grad():
+            forward(sequences(4).cuda())
+            before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+            assert forward(sequences(3).cuda()).shape == (3, 5, 5)
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before
+
+    def test_without_graphs_gradients_add_up(self):
+        torch.manual_seed(0)
+        model = USleep(**SMALL, norm="instance", norm_depth=2).cuda()
+        forward = accelerate(model, cuda_graphs=False)
+        gradients = []
+        for n_passes in (1, 2):
+            model.zero_grad()
+            for _ in range(n_passes):
+                forward(sequences(4).cuda()).square().sum().backward()
+            gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        torch.testing.assert_close(gradients[1], 2 * gradients[0], rtol=1e-3, atol=1e-3)
