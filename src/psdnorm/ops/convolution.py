@@ -1,6 +1,6 @@
 """Convolution, bias and ELU in one pass over the signal, for networks with few channels.
 
-What libraries offer for 2 to 64 channels spends its time on turning (N, C, T) around and back. In
+What libraries offer for 2 to 80 channels spends its time on turning (N, C, T) around and back. In
 half precision on a CUDA device the kernels of :mod:`psdnorm.ops.banded` serve; everywhere else
 torch's own do.
 """
@@ -15,7 +15,8 @@ from psdnorm.ops import banded
 from psdnorm.ops.reference import is_exporting
 
 # beyond it the libraries' matrix products win (docs/performance.md)
-MOST_CHANNELS = 64
+MOST_CHANNELS = 80
+_HALF = (torch.bfloat16, torch.float16)
 # asked without importing it: that takes a second, and most users of a processor never need it
 _HAS_TRITON = find_spec("triton") is not None
 
@@ -59,6 +60,10 @@ def upsample_conv(x: Tensor, weight: Tensor, bias: Tensor | None, elu: bool = Fa
     """
     if is_served(x, weight):
         return banded.convolve(x.to(_dtype(x)), weight, bias, 0, 2, elu)
+    if x.device.type == "cpu" and _dtype(x) in _HALF:
+        # oneDNN's transposed convolution in half precision kills the process on some processors
+        y = F.conv1d(F.pad(x.repeat_interleave(2, dim=-1), (0, 1)), weight, bias)
+        return F.elu(y, inplace=True) if elu else y
     now, following = weight.unbind(-1)
     # y[2i] = (now + following) x[i] and y[2i+1] = now x[i] + following x[i+1], read by what each
     # x[i] adds to: y[2i-1], y[2i] and y[2i+1]
@@ -73,7 +78,7 @@ def is_served(x: Tensor, weight: Tensor) -> bool:
         not is_exporting()
         and x.is_cuda
         and _HAS_TRITON
-        and _dtype(x) in (torch.bfloat16, torch.float16)
+        and _dtype(x) in _HALF
         and max(weight.shape[:2]) <= MOST_CHANNELS
         # positions within a sample are 32 bits in the kernels
         and MOST_CHANNELS * 2 * x.shape[-1] < 2**31

@@ -1,6 +1,6 @@
 """Triton kernels of convolutions with few channels; :mod:`psdnorm.ops.banded` launches them.
 
-With 2 to 64 channels a convolution has too little to multiply per sample for a matrix product over
+With 2 to 80 channels a convolution has too little to multiply per sample for a matrix product over
 channels. So neighbouring samples join: SPAN outputs depend on a window of WINDOW inputs, the same
 way at every STEP inputs, and the convolution is a product of windows, (groups, C · WINDOW), with a
 banded matrix, (C · WINDOW, C' · SPAN). Windows are read as vectors, where taps would be read one by
