@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from psdnorm.errors import BackendError
-from psdnorm.ops.cuda import Launch
+from psdnorm.ops.cuda import Launch, with_unit_time_stride
 
 # enough programs to keep every multiprocessor busy
 _ENOUGH_PROGRAMS = 1024
@@ -97,10 +97,10 @@ def _banded(weight: Tensor, reads: Tensor) -> Tensor:
     return spread.sum(dim=-1).flatten(2).flatten(0, 1)
 
 
-def _with_unit_time_stride(x: Tensor) -> Tensor:
-    # and with channels near enough for the 32 bits of positions within a sample
+def _within_reach(x: Tensor) -> Tensor:
+    """Return x with a unit stride in time, and channels that 32 bits can reach from the first."""
     is_near = x.stride(1) * x.shape[1] < 2**31
-    return x if x.stride(-1) == 1 and is_near else x.contiguous()
+    return with_unit_time_stride(x) if is_near else x.contiguous()
 
 
 def _unit(*steps: int) -> int:
@@ -136,7 +136,7 @@ def _convolve(
     elu: bool,
 ) -> Tensor:
     """Multiply the windows of x, (N, C, T), by the matrix, (C · window, C' · span)."""
-    x = _with_unit_time_stride(x)
+    x = _within_reach(x)
     step, span, _, _ = forward
     c_out = matrix.shape[1] // span
     y = x.new_empty(x.shape[0], c_out, x.shape[-1] * span // step)
@@ -172,7 +172,7 @@ def _gradient_plan(shape, stride, grad_shape, grad_stride, forward):
 
 def _matrix_gradient(grad: Tensor, x: Tensor, forward: list[int]) -> Tensor:
     """Differentiate by the matrix, and by the bias in a last row: (C · window + 1, C' · span)."""
-    grad, x = _with_unit_time_stride(grad), _with_unit_time_stride(x)
+    grad, x = _within_reach(grad), _within_reach(x)
     size = (x.shape[1] * forward[3] + 1, grad.shape[1] * forward[1])
     if not grad.numel():
         return x.new_zeros(size, dtype=torch.float32)

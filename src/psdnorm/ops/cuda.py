@@ -96,8 +96,8 @@ def _contiguous(parameter: Tensor | None) -> Tensor | None:
     return None if parameter is None else parameter.contiguous()
 
 
-def _with_unit_time_stride(x: Tensor) -> Tensor:
-    # any strides of N and C will do; a row that is scattered in memory is gathered first
+def with_unit_time_stride(x: Tensor) -> Tensor:
+    """Gather rows that are scattered in memory; any strides of N and C will do."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
@@ -132,7 +132,7 @@ def row_statistics(
     x: Tensor, filter_size: int, eps: float = 1e-5, window: str = "boxcar"
 ) -> tuple[Tensor, Tensor]:
     """Measure each row; see :func:`psdnorm.ops.reference.row_statistics`."""
-    x = _with_unit_time_stride(x)
+    x = with_unit_time_stride(x)
     offset = x.new_empty(x.shape[:2], dtype=torch.float32)
     psd = x.new_empty((*x.shape[:2], n_bins(filter_size)), dtype=torch.float32)
     if offset.numel():
@@ -175,7 +175,7 @@ def normalize(
     padding_mode: str = "circular",
 ) -> Tensor:
     """Carry rows onto the target; see :func:`psdnorm.ops.reference.normalize`."""
-    x = _with_unit_time_stride(x)
+    x = with_unit_time_stride(x)
     y = x.new_empty(x.shape)
     if offset.numel():
         launch = _filter_plan(
@@ -225,7 +225,7 @@ def normalize_backward(
     padding_mode: str = "circular",
 ) -> tuple[Tensor, Tensor]:
     """Differentiate both; see :func:`psdnorm.ops.blocked.normalize_backward`."""
-    x, grad = _with_unit_time_stride(x), _with_unit_time_stride(grad)
+    x, grad = with_unit_time_stride(x), with_unit_time_stride(grad)
     dx = x.new_empty(x.shape)
     row_sums = x.new_empty((*x.shape[:2], 2), dtype=torch.float32)
     if offset.numel():
