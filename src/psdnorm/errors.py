@@ -9,6 +9,8 @@
     ├── BackendError (RuntimeError)         a backend or transform that cannot serve the call
     ├── ConversionError (ValueError)        a model whose norms cannot be swapped or adapted
     ├── CheckpointError (ValueError)        a saved model that cannot be written or read
+    ├── StoreError (ValueError)             prepared nights that cannot be written or read
+    ├── RecordingError (ValueError)         a recording or scoring that cannot be read as it is
     └── MissingExtraError (ImportError)     a feature whose optional dependency is absent
 """
 
@@ -39,6 +41,14 @@ class ConversionError(PsdnormError, ValueError):
 
 class CheckpointError(PsdnormError, ValueError):
     """A model cannot be saved, or a saved one cannot be loaded."""
+
+
+class StoreError(PsdnormError, ValueError):
+    """A store of prepared nights, or a file in it, cannot be written or read."""
+
+
+class RecordingError(PsdnormError, ValueError):
+    """A recording or its scoring is missing, damaged, or not what was expected."""
 
 
 class MissingExtraError(PsdnormError, ImportError):

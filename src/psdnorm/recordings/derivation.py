@@ -1,0 +1,191 @@
+"""Channels as small expressions of those in a file: ``C3-A2``, ``(Fp1+Fp2)/2-Cz``."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from psdnorm.errors import ArgumentError, RecordingError
+
+Wanted = Sequence[str] | Mapping[str, str | Sequence[str]]
+Weights = dict[int, float]  # place of a channel in the file → its factor
+
+_NUMBER = re.compile(r"\d+(?:\.\d*)?|\.\d+")
+_LONGEST = 200  # characters; an expression is read by recursion
+
+
+def fold(label: str) -> str:
+    """Return a label as it is compared: without blanks, in one case."""
+    return "".join(label.split()).casefold()
+
+
+def candidates(wanted: Wanted) -> dict[str, tuple[str, ...]]:
+    """Return, for each channel that is wanted, the expressions that may stand for it, in order.
+
+    Parameters
+    ----------
+    wanted : sequence of str, or mapping of str to str or sequence of str
+        Expressions; or names, each with one expression or several to be tried in order.
+    """
+    if isinstance(wanted, str):
+        raise ArgumentError(f"wanted must be a list of channels, found the text {wanted!r}")
+    pairs = wanted.items() if isinstance(wanted, Mapping) else [(item, item) for item in wanted]
+    named = {
+        name: (options,) if isinstance(options, str) else tuple(options) for name, options in pairs
+    }
+    if not named or not all(named.values()):
+        raise ArgumentError(f"wanted must name at least one channel, found {wanted!r}")
+    if len(named) != len(wanted):
+        raise ArgumentError(f"wanted must name each channel once, found {wanted!r}")
+    return named
+
+
+def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> tuple[str, Weights]:
+    """Return the first expression that the file's channels allow, and their weights in it.
+
+    Parameters
+    ----------
+    options : sequence of str
+        Expressions, in order of preference: labels joined by ``+``, ``-``, ``*`` and ``/`` with
+        numbers and parentheses. They are compared without blanks and case. A label may itself
+        hold such signs (``EEG Fp1-LER``, ``EEG(sec)``): the longest label that fits is taken, so
+        that ``C3-A2`` is the channel of that name where there is one.
+    labels : sequence of str
+        The file's channels.
+    path : str or Path
+        The file, for the error.
+
+    Returns
+    -------
+    expression : str
+    weights : dict of int to float
+        By place in ``labels``.
+
+    Raises
+    ------
+    RecordingError
+        If none fits: it lists the channels that were found.
+    """
+    problems = []
+    for expression in options:
+        try:
+            return expression, _Reader(expression, labels).weights()
+        except LookupError as error:
+            problems.append(str(error.args[0]))
+    found = ", ".join(label.strip() for label in labels) or "none"
+    raise RecordingError(f"{path} {' and '.join(dict.fromkeys(problems))}, found {found}")
+
+
+class _Reader:
+    """Reads one expression from left to right; ``LookupError`` says what the file lacks."""
+
+    def __init__(self, expression: str, labels: Sequence[str]):
+        self.expression = expression
+        self.text = fold(expression)
+        self.place = 0
+        self.labels: dict[str, list[int]] = {}
+        for index, label in enumerate(labels):
+            self.labels.setdefault(fold(label), []).append(index)
+        self.labels.pop("", None)
+        self.by_length = sorted(self.labels, key=len, reverse=True)
+        if len(self.text) > _LONGEST:
+            raise ArgumentError(
+                f"a channel's expression has {len(self.text)} characters, expected at most "
+                f"{_LONGEST}"
+            )
+
+    def weights(self) -> Weights:
+        if self.text in self.labels:
+            return {self._only(self.text): 1.0}
+        weights = {index: weight for index, weight in self._sum().items() if weight}
+        if self.place < len(self.text) or not weights:
+            raise self._malformed()
+        return weights
+
+    def _sum(self) -> Weights:
+        total: Weights = {}
+        sign = -1.0 if self._take("-") else 1.0
+        while True:
+            for index, weight in self._product().items():
+                total[index] = total.get(index, 0.0) + sign * weight
+            if self._take("+"):
+                sign = 1.0
+            elif self._take("-"):
+                sign = -1.0
+            else:
+                return total
+
+    def _product(self) -> Weights:
+        factor = 1.0
+        # a label may begin with a digit
+        while self._label() is None and (number := self._number()) is not None:
+            factor *= number
+            if not self._take("*"):
+                raise self._malformed()
+        weights = self._atom()
+        while True:
+            if self._take("*"):
+                operand = self._number()
+            elif self._take("/"):
+                operand = self._number()
+                operand = 1 / operand if operand else None
+            else:
+                return {index: factor * weight for index, weight in weights.items()}
+            if operand is None:
+                raise self._malformed()
+            factor *= operand
+
+    def _atom(self) -> Weights:
+        label = self._label()
+        if label is not None:
+            self.place += len(label)
+            return {self._only(label): 1.0}
+        if self._take("("):
+            weights = self._sum()
+            if not self._take(")"):
+                raise self._malformed()
+            return weights
+        name = re.match(r"[^-+*/()]+", self.text[self.place :])
+        if name is None:
+            raise self._malformed()
+        within = "" if name[0] == self.text else f" for {self.expression!r}"
+        raise LookupError(f"has no channel {self._as_typed(name[0])!r}{within}")
+
+    def _label(self) -> str | None:
+        """Return the longest label that stands here and ends where a name can end."""
+        for label in self.by_length:
+            end = self.place + len(label)
+            if self.text.startswith(label, self.place) and self.text[end : end + 1] in "+-*/)":
+                return label
+        return None
+
+    def _only(self, label: str) -> int:
+        places = self.labels[label]
+        if len(places) > 1:
+            raise LookupError(
+                f"has {len(places)} channels named {self._as_typed(label)!r}, expected one"
+            )
+        return places[0]
+
+    def _number(self) -> float | None:
+        match = _NUMBER.match(self.text, self.place)
+        if match is None:
+            return None
+        self.place = match.end()
+        return float(match[0])
+
+    def _take(self, sign: str) -> bool:
+        taken = self.text.startswith(sign, self.place)
+        self.place += taken
+        return taken
+
+    def _as_typed(self, folded: str) -> str:
+        # blanks and case as the caller wrote them, for a message that he recognises
+        pattern = r"\s*".join(map(re.escape, folded))
+        match = re.search(pattern, self.expression, re.IGNORECASE)
+        return match[0].strip() if match else folded
+
+    def _malformed(self) -> ArgumentError:
+        return ArgumentError(
+            f"{self.expression!r} is no channel and no expression of channels such as "
+            "'C3-A2' or '(Fp1+Fp2)/2-Cz'"
+        )

@@ -1,0 +1,100 @@
+"""Whatever MNE reads besides EDF and BDF: BrainVision, EEGLAB, FIF, GDF and more."""
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from psdnorm.errors import MissingExtraError, RecordingError
+from psdnorm.recordings.channels import Channels, microvolts, one_rate
+from psdnorm.recordings.derivation import resolve
+from psdnorm.recordings.edf_header import Channel, Header
+
+_VOLT = 107  # FIFF's number for it
+# what MNE notes where a recording was cut or paused
+_CUTS = ("bad boundary", "edge boundary", "bad_acq_skip", "boundary")
+
+
+def read_header(path: str | Path) -> Header:
+    """Read what a file says about its channels, as :func:`psdnorm.recordings.read_header` does."""
+    return _header(_open(path))
+
+
+def read_channels(path: str | Path, names: Mapping[str, tuple[str, ...]]) -> Channels:
+    """Read channels as :func:`psdnorm.recordings.read_channels` does.
+
+    Parameters
+    ----------
+    path : str or Path
+    names : mapping of str to tuple of str
+        Each channel wanted and the expressions that may stand for it, in order.
+    """
+    raw = _open(path)
+    header = _header(raw)
+    if header.discontinuous:
+        raise RecordingError(
+            f"{path} is discontinuous, expected a continuous recording or EDF+D, whose gaps are "
+            "filled"
+        )
+    found = [resolve(options, header.labels, path) for options in names.values()]
+    used = sorted({index for _, weights in found for index in weights})
+    scales = {index: microvolts(header.channels[index], path) for index in used}
+    sfreq = one_rate({header.labels[index]: header.channels[index].sfreq for index in used}, path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            volts = dict(zip(used, raw.get_data(picks=used, verbose="ERROR"), strict=True))
+    except Exception as error:
+        raise _unreadable(path, error) from error
+    signal = np.stack(
+        [
+            sum(weight * scales[i] * volts[i] for i, weight in weights.items())
+            for _, weights in found
+        ]
+    ).astype(np.float32)
+    expressions = tuple(expression for expression, _ in found)
+    return Channels(signal, tuple(names), expressions, sfreq, header.start, (), str(path))
+
+
+def _open(path: str | Path) -> Any:
+    if not Path(path).exists():
+        raise RecordingError(f"{path} cannot be read: No such file or directory")
+    try:
+        import mne  # takes a second: only for those who need it
+    except ImportError as error:
+        raise MissingExtraError(
+            f'{path} is read through MNE: pip install "psdnorm[recordings]"'
+        ) from error
+    try:
+        # what MNE finds odd but readable is not ours to repeat
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return mne.io.read_raw(path, preload=False, verbose="ERROR")
+    except Exception as error:  # each of its readers fails in its own way
+        raise _unreadable(path, error) from error
+
+
+def _header(raw: Any) -> Header:
+    nothing = (float("nan"), float("nan"))
+    channels = tuple(
+        Channel(each["ch_name"], raw.info["sfreq"], "V" if each["unit"] == _VOLT else "?", nothing)
+        for each in raw.info["chs"]
+    )
+    start = raw.info["meas_date"]
+    # BrainVision begins each piece of a recording with a new segment, the first one too
+    cut = any(
+        note["description"].lower().startswith(_CUTS)
+        or (
+            note["description"].lower().startswith("new segment") and note["onset"] > raw.first_time
+        )
+        for note in raw.annotations
+    )
+    start = None if start is None else start.replace(tzinfo=None)
+    return Header(channels, start, raw.n_times / raw.info["sfreq"], cut)
+
+
+def _unreadable(path: str | Path, error: Exception) -> RecordingError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return RecordingError(f"{path} cannot be read through MNE: {reason:.200}")
