@@ -13,8 +13,10 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import product
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -29,7 +31,8 @@ NIGHT, STRIDE = 960, 21
 WARM_UP, REPEATS = 6, 5
 COLUMNS = (
     "model", "norm", "mode", "batch", "training_per_s", "step_ms", "overhead_over_batchnorm",
-    "peak_memory_gb", "inference_per_s", "night_s", "device", "torch", "triton", "commit",
+    "peak_memory_gb", "inference_per_s", "inference_peak_memory_gb", "night_s",
+    "device", "torch", "triton", "commit",
 )  # fmt: skip
 
 
@@ -74,10 +77,13 @@ def gpu_case(name: str, norm: str, mode: str, batch: int, iterations: int) -> It
     for _ in range(WARM_UP):
         step()
     memory = torch.cuda.max_memory_allocated() / 1e9
+    torch.cuda.reset_peak_memory_stats()
     model.eval()
     for _ in range(WARM_UP):
         infer()
     torch.cuda.synchronize()
+    # with the weights, the optimizer's state and, in the fast mode, the training graph beside it
+    inference_memory = torch.cuda.max_memory_allocated() / 1e9
     yield {}
     inference = seconds(infer, iterations, torch.cuda.synchronize)
     model.train()
@@ -87,6 +93,7 @@ def gpu_case(name: str, norm: str, mode: str, batch: int, iterations: int) -> It
         "step_ms": f"{training * 1e3:.3f}",
         "peak_memory_gb": f"{memory:.2f}",
         "inference_per_s": f"{batch / inference:.0f}",
+        "inference_peak_memory_gb": f"{inference_memory:.2f}",
     }
 
 
@@ -96,7 +103,17 @@ def _work(pipe: Connection, *case) -> None:
             pipe.send(row)
             pipe.recv()
     except Exception as error:  # the parent tells which case it was; the others go on
-        pipe.send({"failed": f"{type(error).__name__}: {str(error).splitlines()[0]}"})
+        pipe.send({"failed": " ".join(f"{type(error).__name__}: {error}".split())[:200]})
+
+
+def _answer(pipe: Connection, request: str | None = None) -> dict:
+    """Return what a worker says, or that it died."""
+    try:
+        if request:
+            pipe.send(request)
+        return pipe.recv()
+    except (EOFError, OSError):
+        return {"failed": "its process died"}
 
 
 def gpu_rows(cases: list[tuple[str, str, str]], batch: int, iterations: int) -> Iterator[dict]:
@@ -107,12 +124,13 @@ def gpu_rows(cases: list[tuple[str, str, str]], batch: int, iterations: int) -> 
         here, there = context.Pipe()
         worker = context.Process(target=_work, args=(there, *case, batch, iterations), daemon=True)
         worker.start()
+        there.close()  # the worker's alone: when it dies, the pipe ends
         workers.append((case, here, worker))
-    warm = [here.recv() for _, here, _ in workers]
+    warm = [_answer(here) for _, here, _ in workers]
     for (case, here, worker), answer in zip(workers, warm, strict=True):
         if not answer:
-            here.send("measure")
-            answer = here.recv()
+            answer = _answer(here, "measure")
+        with suppress(OSError):
             here.send("stop")
         worker.join()
         yield dict(zip(("model", "norm", "mode"), case, strict=True)) | {"batch": batch} | answer
@@ -146,39 +164,56 @@ def with_overhead(rows: list[dict]) -> None:
             row["overhead_over_batchnorm"] = f"{float(row[key]) / float(base) - 1:+.1%}"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Measure, print and write the table; 1 if a case failed."""
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     devices = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]
     parser.add_argument("--device", choices=devices, default=devices[0])
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--norms", nargs="+", choices=NORMS, default=list(NORMS))
-    parser.add_argument("--modes", nargs="+", choices=["fast", "eager"], default=["fast", "eager"])
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--modes", nargs="+", choices=["fast", "eager"], help="on a CUDA device")
+    parser.add_argument("--batch", type=_count, default=64, help="on a CUDA device")
+    parser.add_argument("--iterations", type=_count, default=20, help="on a CUDA device")
     parser.add_argument("--csv", default="step.csv")
     chosen = parser.parse_args(arguments)
+    if chosen.device == "cpu" and chosen.modes and "fast" in chosen.modes:
+        parser.error("--modes fast needs a CUDA device, found none or --device cpu")
+    if not Path(chosen.csv).absolute().parent.is_dir():
+        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    return chosen
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print and write the table; 1 if a case failed."""
+    chosen = _arguments(arguments)
     where = environment(chosen.device)
     print(", ".join(f"{key} {value}" for key, value in where.items()))
     if chosen.device == "cpu":
         torch.set_num_threads(2)
         rows = night_rows(list(product(chosen.models, chosen.norms, ["eager"])))
     else:
-        cases = list(product(chosen.models, chosen.norms, chosen.modes))
+        cases = list(product(chosen.models, chosen.norms, chosen.modes or ["fast", "eager"]))
         rows = gpu_rows(cases, chosen.batch, chosen.iterations)
-    measured = []
-    for row in rows:
-        measured.append(row)
-        print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-    failed = [row for row in measured if row.pop("failed", None)]
-    with_overhead(measured)
-    for row in measured:
+    measured: list[dict] = []
+    try:
+        for row in rows:
+            measured.append(row)
+            print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    finally:  # interrupted, too: what was measured is kept
+        done = [row for row in measured if "failed" not in row]
+        with_overhead(done)
+        with open(chosen.csv, "w", newline="") as file:
+            table = csv.DictWriter(file, COLUMNS)
+            table.writeheader()
+            table.writerows(row | where for row in done)
+    for row in done:
         print(f"{row['model']}, {row['norm']}, {row['mode']}:", row.get("overhead_over_batchnorm"))
-    with open(chosen.csv, "w", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS)
-        table.writeheader()
-        table.writerows(row | where for row in measured if row not in failed)
-    return 1 if failed else 0
+    return 0 if len(done) == len(measured) else 1
 
 
 if __name__ == "__main__":

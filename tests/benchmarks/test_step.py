@@ -60,3 +60,28 @@ def test_a_training_step_learns(step):
     step.training_step(model, model, torch.randn(2, 35, 2, 60))()
     after = list(model.parameters())
     assert not any(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--batch", "0"], "'0' is not a number from 1 on"),
+        (["--device", "cpu", "--modes", "fast"], "--modes fast needs a CUDA device"),
+        (["--csv", "nowhere/step.csv"], "lies in a folder that does not exist"),
+    ],
+)
+def test_a_wrong_argument_is_named_before_anything_is_measured(step, arguments, complaint, capsys):
+    with pytest.raises(SystemExit):
+        step.main(arguments)
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_process_that_dies_is_a_failed_row(step, monkeypatch, tmp_path):
+    here, there = step.multiprocessing.Pipe()
+    there.close()
+    assert step._answer(here, "measure") == {"failed": "its process died"}
+    failed = {"model": "A", "norm": "batch", "mode": "eager", "failed": "its process died"}
+    monkeypatch.setattr(step, "night_rows", lambda cases: iter([failed]))
+    table = tmp_path / "step.csv"
+    assert step.main(["--device", "cpu", "--csv", str(table)]) == 1
+    assert len(table.read_text().splitlines()) == 1  # the header

@@ -345,7 +345,9 @@ def test_a_pickle_is_never_loaded(saved, tmp_path):
 def test_weights_that_are_no_finite_floats_are_refused(change, expected, saved):
     tensors = safetensors.torch.load_file(saved / "model.safetensors")
     tensors["head.bias"] = change(-tensors["head.bias"].abs())
-    replace_weights(saved, safetensors.torch.save(tensors))
+    with safetensors.safe_open(saved / "model.safetensors", framework="pt") as file:
+        written = file.metadata()
+    replace_weights(saved, safetensors.torch.save(tensors, metadata=written))
     assert expected in refusal(saved)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from psdnorm.errors import ArgumentError, BackendError
+from psdnorm.errors import ArgumentError, BackendError, ShapeError
 from psdnorm.models import USleep, accelerate
 
 SMALL = {"n_times": 300, "sfreq": 100, "depth": 2}
@@ -38,6 +38,49 @@ def test_an_argument_that_means_nothing_is_refused():
 
 
 @pytest.fixture
+def compilations(monkeypatch):
+    """Let the fast way be open on a processor, with a compiler that only counts."""
+    counted = []
+
+    def compile_(function, **options):
+        graphs = []
+
+        def backend(graph, inputs):
+            graphs.append(graph)
+            return graph.forward
+
+        counted.append(graphs)
+        return real(function, backend=backend, dynamic=options["dynamic"])
+
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", compile_)
+    monkeypatch.setattr("psdnorm.models.fast._obstacle", lambda model: None)
+    yield counted
+    torch._dynamo.reset()
+
+
+def test_a_batch_that_is_refused_does_not_decide_what_is_compiled(compilations):
+    model = USleep(**SMALL).eval()
+    forward = accelerate(model)
+    with torch.no_grad():
+        with pytest.raises(ShapeError, match="3 in an input"):
+            forward(torch.randn(2, 5, 3, 300))
+        for n in (2, 2, 2, 1):
+            assert forward(sequences(n)).shape == (n, 5, 5)
+    assert len(compilations[0]) == 1
+
+
+def test_every_one_of_many_models_is_compiled(compilations):
+    for n_outputs in range(2, 12):
+        model = USleep(**SMALL, n_outputs=n_outputs)
+        forward = accelerate(model)
+        with torch.no_grad():
+            for _ in range(2):
+                forward(sequences(2))
+    assert [len(graphs) for graphs in compilations] == [1] * 10
+
+
+@pytest.fixture
 def pair():
     """The same network twice: plain, and with its accelerated forward pass."""
     torch.manual_seed(0)
@@ -68,6 +111,7 @@ class TestOnTheDevice:
         x = sequences(4).cuda()
         plain.eval(), model.eval()
         with torch.no_grad():
+            forward(x)  # the first is not compiled
             expected, kept, found = plain(x), forward(x), forward(x)
         assert found.dtype == torch.float32
         assert (found - expected).norm() < 3e-2 * expected.norm()
@@ -76,7 +120,7 @@ class TestOnTheDevice:
             forward(-x)
         torch.testing.assert_close(kept, found)
 
-    def test_bfloat16_and_float32_overfit_to_the_same_loss(self, pair):
+    def test_bfloat16_learns_a_batch_by_heart_as_float32_does(self, pair):
         plain, model, forward = pair
         x = sequences(4).cuda()
         stages = torch.arange(20, device="cuda").view(4, 5) % 5
@@ -98,7 +142,8 @@ class TestOnTheDevice:
         _, model, forward = pair
         model.eval()
         with torch.no_grad():
-            forward(sequences(4).cuda())
+            for _ in range(2):
+                forward(sequences(4).cuda())
             before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
             assert forward(sequences(3).cuda()).shape == (3, 5, 5)
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before

@@ -103,7 +103,7 @@ def described(channels=(3, 4), length=50, dtype=torch.bfloat16, device="cuda"):
 
 @pytest.fixture
 def has_triton(monkeypatch):
-    monkeypatch.setattr(convolution, "_HAS_TRITON", True)
+    monkeypatch.setattr(convolution, "HAS_TRITON", True)
 
 
 MOST = convolution.MOST_CHANNELS
@@ -116,7 +116,7 @@ MOST = convolution.MOST_CHANNELS
         {"dtype": torch.bfloat16},
         {"dtype": torch.float16},
         {"channels": (MOST, MOST)},
-        {"length": 2**31 // (2 * MOST) - 1},
+        {"length": (2**31 - 1) // (2 * MOST)},
     ],
     ids=str,
 )
@@ -133,7 +133,7 @@ def test_half_precision_and_few_channels_on_a_cuda_device_are_served(case):
         {"dtype": torch.float64},
         {"channels": (MOST + 1, 4)},
         {"channels": (3, MOST + 1)},
-        {"length": 2**31 // (2 * MOST)},
+        {"length": -(-(2**31) // (2 * MOST))},
     ],
     ids=str,
 )
@@ -142,7 +142,7 @@ def test_everything_else_is_not(case):
 
 
 def test_without_triton_nothing_is_served(monkeypatch):
-    monkeypatch.setattr(convolution, "_HAS_TRITON", False)
+    monkeypatch.setattr(convolution, "HAS_TRITON", False)
     assert not convolution.is_served(*described())
 
 

@@ -37,7 +37,21 @@ def plain_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
                 f"a model whose {name} is a callable cannot be saved, found {value!r}, expected a "
                 "name, which JSON can hold"
             )
-    return _plain("config", dict(config))
+    arguments = _plain("config", dict(config))
+    for name, value in arguments.items():
+        _check_argument(name, value, "the model")
+    return arguments
+
+
+def card_text(document: Mapping[str, Any]) -> str:
+    """Write a card; refuse one that would be too long to be read."""
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    if len(text.encode()) > _MOST_BYTES:
+        raise CheckpointError(
+            f"what the model says about itself has {len(text.encode())} bytes, expected at most "
+            f"{_MOST_BYTES}"
+        )
+    return text
 
 
 def plain_field(name: str, value: Any) -> Any:
@@ -52,6 +66,8 @@ def plain_stages(stages: Sequence[str] | None, n_outputs: int) -> list[str] | No
     """Return the names of the outputs; five without names are the five stages of sleep."""
     if stages is None:
         return list(STAGES) if n_outputs == len(STAGES) else None
+    if isinstance(stages, str) or not isinstance(stages, Sequence):
+        raise ArgumentError(f"stages must be a sequence of names, found {stages!r}")
     if not _are_stages(list(stages), n_outputs):
         raise ArgumentError(f"stages must name the model's {n_outputs} outputs, found {stages!r}")
     return list(stages)
@@ -133,7 +149,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON's")
 
 
-def _check_argument(name: str, value: Any, path: Path) -> None:
+def _check_argument(name: str, value: Any, path: Path | str) -> None:
     """Refuse an argument that no model takes before a model is built with it."""
     items = value if isinstance(value, list) else [value]
     if len(items) > _MOST_ITEMS or any(isinstance(item, list | dict) for item in items):

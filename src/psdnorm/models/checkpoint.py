@@ -15,6 +15,7 @@ import psdnorm
 from psdnorm.errors import CheckpointError, MissingExtraError
 from psdnorm.models.card import (
     FORMAT_VERSION,
+    card_text,
     check_stages,
     plain_arguments,
     plain_field,
@@ -101,10 +102,11 @@ class Pretrained(nn.Module):
             document[name] = plain_field(name, value)
         tensors = _tensors(self)
         _check_rebuilds(type(self), document["arguments"], tensors)
-        weights = _safetensors().torch.save(tensors)
+        written = {"arguments": json.dumps(document["arguments"], sort_keys=True)}
+        weights = _safetensors().torch.save(tensors, metadata=written)
         checksum = hashlib.sha256(weights).hexdigest()
         document["weights"] = {"bytes": len(weights), "sha256": checksum}
-        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        text = card_text(document)
         try:
             _write(Path(folder), text.encode(), weights)
         except OSError as error:
@@ -127,7 +129,7 @@ class Pretrained(nn.Module):
             Of the class that this is called on, with ``card`` filled in.
         """
         path = Path(folder)
-        if not path.is_dir():
+        if not os.path.isdir(path):  # Path.is_dir() raises where it may not look
             raise CheckpointError(
                 f"{path} is not a folder, expected one that holds {CONFIG} and {WEIGHTS}"
             )
@@ -138,7 +140,8 @@ class Pretrained(nn.Module):
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             model = architecture(**card["arguments"])
         check_stages(card, model.config["n_outputs"], path / CONFIG)
-        model.load_state_dict(tensors, assign=True)
+        with torch.inference_mode(False):
+            model.load_state_dict(tensors, assign=True)
         model.card = card
         return model.eval()
 
@@ -205,7 +208,7 @@ def _check_rebuilds(
 def _write(folder: Path, config: bytes, weights: bytes) -> None:
     """Put both files in place; what goes wrong on the way leaves those that were there."""
     folder.mkdir(parents=True, exist_ok=True)
-    mark = os.urandom(8).hex()  # several processes may write here
+    mark = os.urandom(8).hex()  # of two processes that write here, the last wins or none can load
     fresh_config, fresh_weights = folder / f".{CONFIG}.{mark}", folder / f".{WEIGHTS}.{mark}"
     try:
         for path, content in ((fresh_config, config), (fresh_weights, weights)):
@@ -258,6 +261,7 @@ def _read_weights(
     try:
         # reads the header alone
         with safetensors.safe_open(path, framework="pt") as file:
+            written = (file.metadata() or {}).get("arguments")
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             found = {name: _shape_and_dtype(part) for name, part in slices.items()}
     except (safetensors.SafetensorError, OSError, ValueError) as error:
@@ -266,6 +270,10 @@ def _read_weights(
     if difference is not None:
         raise CheckpointError(
             f"{path} does not fit the {architecture.__name__} of {CONFIG}: {difference}"
+        )
+    if written != json.dumps(card["arguments"], sort_keys=True):
+        raise CheckpointError(
+            f"{path} was saved with other arguments than {CONFIG} says: one of them was changed"
         )
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != card["weights"].get("sha256"):

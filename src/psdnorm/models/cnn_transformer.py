@@ -56,8 +56,8 @@ class CNNTransformer(Pretrained):
         given = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
         super().__init__()
         self.config = {k: check_size(k, v) if k[:2] == "n_" else v for k, v in given.items()}
-        self.config["channels"] = [check_size("channels", width) for width in channels]
-        self.config["strides"] = [check_size("strides", stride) for stride in strides]
+        self.config["channels"] = channels = [check_size("channels", width) for width in channels]
+        self.config["strides"] = strides = [check_size("strides", stride) for stride in strides]
         widths = [n_chans, *channels]
         d_model, self.stride = widths[-1], math.prod(strides)
         if len(channels) != len(strides) or d_model % n_heads or self.stride > n_times:
@@ -65,8 +65,8 @@ class CNNTransformer(Pretrained):
                 f"channels and strides must be as many, end in a multiple of n_heads={n_heads} and "
                 f"multiply to n_times={n_times} at most, found {tuple(channels)}, {tuple(strides)}"
             )
-        if not is_number(sfreq, 1e-3, 1e6):
-            raise ArgumentError(f"sfreq must be a number of Hz from 0.001 to 1e6, found {sfreq!r}")
+        if not (is_number(sfreq, 1e-3, 1e6) and is_number(dropout, 0, 1)):
+            raise ArgumentError(f"sfreq must be positive, dropout 0 to 1: {sfreq!r}, {dropout!r}")
         self.blocks = nn.Sequential()
         for i, stride in enumerate(strides):
             kernel = max(2 * stride + 1, 0 if i else round(0.07 * sfreq) | 1)

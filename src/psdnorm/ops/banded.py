@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from psdnorm.errors import BackendError
+from psdnorm.errors import BackendError, ShapeError
 from psdnorm.ops.cuda import Launch, with_unit_time_stride
 
 # enough programs to keep every multiprocessor busy
@@ -51,6 +51,11 @@ def convolve(
     -------
     Tensor, (N, C', up · T)
     """
+    if x.dim() != 3 or x.shape[1] != weight.shape[1]:
+        raise ShapeError(
+            f"a convolution with weights of shape {tuple(weight.shape)} expects (N, "
+            f"{weight.shape[1]}, T), found {tuple(x.shape)}"
+        )
     taps = weight.shape[-1]
     forward, adjoint = groupings(taps, pad, up)
     window, output, tap = _axes(forward, taps, x.device)

@@ -5,20 +5,17 @@ half precision on a CUDA device the kernels of :mod:`psdnorm.ops.banded` serve; 
 torch's own do.
 """
 
-from importlib.util import find_spec
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from psdnorm.ops import banded
+from psdnorm.ops.cuda import HAS_TRITON
 from psdnorm.ops.reference import is_exporting
 
-# beyond it the libraries' matrix products win (docs/performance.md)
+# with 110 channels the library was faster, with 80 much slower (docs/performance.md)
 MOST_CHANNELS = 80
 _HALF = (torch.bfloat16, torch.float16)
-# asked without importing it: that takes a second, and most users of a processor never need it
-_HAS_TRITON = find_spec("triton") is not None
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, elu: bool = False) -> Tensor:
@@ -77,7 +74,7 @@ def is_served(x: Tensor, weight: Tensor) -> bool:
     return (
         not is_exporting()
         and x.is_cuda
-        and _HAS_TRITON
+        and HAS_TRITON
         and _dtype(x) in _HALF
         and max(weight.shape[:2]) <= MOST_CHANNELS
         # positions within a sample are 32 bits in the kernels
@@ -86,5 +83,6 @@ def is_served(x: Tensor, weight: Tensor) -> bool:
 
 
 def _dtype(x: Tensor) -> torch.dtype:
-    in_autocast = torch.is_autocast_enabled(x.device.type)
+    # autocast leaves float64 alone
+    in_autocast = x.dtype != torch.float64 and torch.is_autocast_enabled(x.device.type)
     return torch.get_autocast_dtype(x.device.type) if in_autocast else x.dtype

@@ -6,12 +6,15 @@ Triton is imported by the functions that need it, not by those who import psdnor
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
 from psdnorm.ops.reference import WINDOWS, n_bins
 
+# asked without importing it: that takes a second, and most users of a processor never need it
+HAS_TRITON = find_spec("triton") is not None
 # positions within a row are int32 in the kernels, and mirroring doubles them
 LONGEST_ROW = 2**30
 # enough programs to keep every multiprocessor busy, with a tail that does not show

@@ -10,7 +10,6 @@ inside it.
 """
 
 import os
-from importlib.util import find_spec
 from types import ModuleType
 
 import torch
@@ -22,8 +21,6 @@ from psdnorm.ops.reference import is_exporting, n_bins, statistics_dtype
 
 LARGEST_FILTER_SIZE = 32
 CUDA_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-# asked without importing it: that takes a second, and most users of a processor never need it
-_HAS_TRITON = find_spec("triton") is not None
 
 
 def supports(
@@ -40,7 +37,7 @@ def supports(
         return f"there are no kernels for the device {x.device}"
     if x.is_cuda and x.dtype not in CUDA_DTYPES:
         return f"on CUDA devices {x.dtype} is not one of float32, bfloat16 and float16"
-    if x.is_cuda and not _HAS_TRITON:
+    if x.is_cuda and not cuda.HAS_TRITON:
         return "triton is not installed"
     if is_exporting():
         return "an exported program must also run where there is no psdnorm"
@@ -94,7 +91,7 @@ def _is_transformed(*tensors: Tensor | None) -> bool:
 def can_update_barycenter(psd: Tensor, sqrt_psd: Tensor) -> bool:
     """Tell whether :func:`psdnorm.ops.cuda.update_barycenter` can serve this running state."""
     is_float32 = psd.dtype == sqrt_psd.dtype == torch.float32 and sqrt_psd.is_contiguous()
-    return is_float32 and _HAS_TRITON and psd.is_cuda and _is_plain(psd) and _is_plain(sqrt_psd)
+    return is_float32 and cuda.HAS_TRITON and psd.is_cuda and _is_plain(psd) and _is_plain(sqrt_psd)
 
 
 def _is_plain(x: Tensor) -> bool:
