@@ -16,7 +16,7 @@ def test_an_argument_that_was_changed_is_noticed(change, tmp_path):
     card = json.loads((tmp_path / "config.json").read_text())
     card["arguments"] |= change
     (tmp_path / "config.json").write_text(json.dumps(card))
-    with pytest.raises(CheckpointError, match="was saved with other arguments than config.json"):
+    with pytest.raises(CheckpointError, match=r"was saved with other arguments than config\.json"):
         from_pretrained(tmp_path)
 
 

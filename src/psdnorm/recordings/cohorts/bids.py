@@ -1,0 +1,113 @@
+"""Datasets after BIDS, the Brain Imaging Data Structure."""
+
+import csv
+from pathlib import Path
+
+from psdnorm.errors import RecordingError
+from psdnorm.recordings.cohorts.entry import Candidates, Found, NightFiles, Problem, duplicate
+from psdnorm.recordings.cohorts.layout import children
+from psdnorm.recordings.cohorts.people import Person, age_of, read_rows, sex_of
+from psdnorm.recordings.derivation import fold
+
+_SIGNALS = ("_eeg.edf", "_eeg.bdf", "_eeg.vhdr", "_eeg.set", "_eeg.fif")
+_SCORINGS = ("_events.tsv", "_stages.tsv", "_hypnogram.tsv", "_annotations.tsv")
+
+
+def find_bids(source: str, channels: Candidates) -> Found:
+    """Find the nights of a BIDS dataset; see :func:`find_nights`.
+
+    ``sub-*/[ses-*/]eeg/*_eeg.edf`` (or ``.bdf``, ``.vhdr``, ``.set``, ``.fif``) with
+    ``*_events.tsv`` beside it, and ``participants.tsv``.
+
+    Parameters
+    ----------
+    source : str
+        The dataset's root.
+    channels : mapping of str to tuple of str
+    """
+    root = Path(source)
+    if not root.is_dir():
+        raise RecordingError(f"{root} is no folder, expected the root of a BIDS dataset")
+    problems: list[Problem] = []
+    people, notes = _participants(root)
+    signals = _signals(root, problems)
+    if not signals:
+        raise RecordingError(
+            f"{root} has no night, expected sub-01/eeg/sub-01_task-sleep_eeg.edf and the like"
+        )
+    tasks = {_entities(path).get("task") for path in signals}
+    nights: dict[tuple[str, str], NightFiles] = {}
+    for path in signals:
+        entities = _entities(path)
+        if "sub" not in entities:
+            problems.append(Problem(path, "does not say whose it is, expected sub-<label>_…"))
+            continue
+        key = subject, visit = entities.pop("sub"), _visit(entities, several=len(tasks) > 1)
+        if key in nights:
+            problems.append(duplicate(path, subject, visit, nights[key].signal))
+            continue
+        scoring = _scoring(path, problems)
+        if scoring is None:
+            problems.append(Problem(path, f"has no scoring beside it, expected …{_SCORINGS[0]}"))
+        person = people.get(fold(subject), Person())
+        nights[key] = NightFiles(
+            *("bids", subject, visit, path, scoring, channels), **person._asdict()
+        )
+    return Found(list(nights.values()), problems, notes)
+
+
+def _signals(root: Path, problems: list[Problem]) -> list[Path]:
+    """Return sub-*/eeg/* and sub-*/ses-*/eeg/*; derivatives and sourcedata are not looked at."""
+    subjects = [p for p in children(root, problems) if p.name.startswith("sub-") and p.is_dir()]
+    found = []
+    for subject in subjects:
+        inside = [path for path in children(subject, problems) if path.is_dir()]
+        sessions = [subject, *(path for path in inside if path.name.startswith("ses-"))]
+        for session in sessions:
+            eeg = session / "eeg"
+            if eeg.is_dir():
+                found += [p for p in children(eeg, problems) if p.name.lower().endswith(_SIGNALS)]
+    return found
+
+
+def _entities(path: Path) -> dict[str, str]:
+    """Return what a name says: sub-01_ses-2_eeg.edf is sub 01, ses 2."""
+    pairs = (part.partition("-") for part in path.stem.split("_"))
+    return {name: value for name, dash, value in pairs if dash and value}
+
+
+def _visit(entities: dict[str, str], *, several: bool) -> str:
+    """Return the session, and what else tells a subject's nights apart."""
+    if not several:
+        entities.pop("task", None)
+    session = entities.pop("ses", "")
+    rest = [f"{name}-{value}" for name, value in entities.items()]
+    return "_".join([session] * bool(session) + rest)
+
+
+def _scoring(path: Path, problems: list[Problem]) -> Path | None:
+    begin = path.stem.rpartition("_")[0]
+    names = {fold(other.name): other for other in children(path.parent, problems)}
+    found = (names.get(fold(begin + ending)) for ending in _SCORINGS)
+    return next((other for other in found if other is not None), None)
+
+
+def _participants(root: Path) -> tuple[dict[str, Person], list[str]]:
+    path = root / "participants.tsv"
+    if not path.exists():
+        return {}, []
+    try:
+        rows = read_rows(path)
+    except (OSError, csv.Error) as error:
+        return {}, [f"{path} was not read: {error}"]
+    names = [fold(cell) for cell in rows[0]] if rows else []
+    people = {}
+    for row in rows[1:]:
+        cells = dict(zip(names, row, strict=False))
+        family = (cells.get("family") or cells.get("family_id") or "").strip()
+        people[fold(cells.get("participant_id", "")).removeprefix("sub-")] = Person(
+            age_of(cells.get("age", "")),
+            sex_of(cells.get("sex", "")),
+            family if fold(family) not in ("", "n/a") else None,
+        )
+    return people, []

@@ -1,0 +1,162 @@
+"""From a cohort's name and a folder to its nights."""
+
+from pathlib import Path
+
+from psdnorm.errors import ArgumentError, RecordingError
+from psdnorm.recordings.cohorts.bids import find_bids
+from psdnorm.recordings.cohorts.entry import (
+    Candidates,
+    Cohort,
+    Found,
+    NightFiles,
+    Problem,
+    duplicate,
+)
+from psdnorm.recordings.cohorts.folder import find_folder
+from psdnorm.recordings.cohorts.layout import Fit, fitting
+from psdnorm.recordings.cohorts.people import read_people
+from psdnorm.recordings.cohorts.table import COHORTS, central
+from psdnorm.recordings.derivation import Wanted, candidates, fold, resolve
+from psdnorm.recordings.edf import read_header
+from psdnorm.recordings.reading import read_recording
+from psdnorm.recordings.recording import Recording
+
+_Night = tuple[str, str]  # subject, visit
+_OWN = {"folder": find_folder, "bids": find_bids}
+NAMES = (*COHORTS, *_OWN)
+
+
+def find_nights(cohort: str, source: str | Path, channels: Wanted | None = None) -> Found:
+    """Find the nights of a cohort.
+
+    Parameters
+    ----------
+    cohort : str
+        One of :data:`NAMES`, in any case: a cohort of the table, ``folder`` or ``bids``.
+    source : str or Path
+        The root of the download or of the BIDS dataset. For ``folder``: a manifest (``.csv``,
+        ``.tsv``), a pattern such as ``data/{subject}/night{visit}.edf``, or a folder of EDFs.
+    channels : sequence or mapping, optional
+        Other channels than the cohort's, as in :func:`psdnorm.recordings.read_channels`.
+
+    Returns
+    -------
+    Found
+        Nights, problems and notes; no file of a night is opened.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such cohort.
+    RecordingError
+        If the source cannot be read or has not one night.
+    """
+    name = next((name for name in NAMES if fold(name) == fold(cohort)), None)
+    if name is None:
+        raise ArgumentError(f"cohort is {cohort!r}, expected one of {', '.join(NAMES)}")
+    wanted = None if channels is None else candidates(channels)
+    if name in _OWN:
+        found = _OWN[name](str(source), wanted or central("A", "M"))
+    else:
+        found = _find(COHORTS[name], Path(source), wanted)
+    nights = sorted(found.nights, key=lambda night: (night.cohort, night.subject, night.visit))
+    return found._replace(nights=nights)
+
+
+def read_night(night: NightFiles) -> Recording:
+    """Read a night that was found; :func:`channels_used` says from which of its channels.
+
+    Raises
+    ------
+    RecordingError
+        If one of its files is damaged, or none of the candidates for a channel is in it.
+    """
+    return read_recording(night.signal, night.channels, night.scoring)
+
+
+def channels_used(night: NightFiles) -> dict[str, str]:
+    """Return, for each channel of a night, which of its candidates the file allows.
+
+    Only the file's header is read.
+    """
+    labels = read_header(night.signal).labels
+    return {
+        name: resolve(options, labels, night.signal)[0] for name, options in night.channels.items()
+    }
+
+
+def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
+    if not root.is_dir():
+        raise RecordingError(f"{root} is no folder, expected a download of {cohort.name}")
+    problems: list[Problem] = []
+    scorings = _scorings(cohort, root, problems)
+    signals = _signals(cohort, root, scorings, problems)
+    if not signals:
+        # what was found instead says more than that nothing was
+        reason = f": {problems[0]}" if problems else ""
+        raise RecordingError(
+            f"{root} has no night of {cohort.name}, expected {cohort.signals[0]}{reason}"
+        )
+    census, notes = read_people(cohort, root)
+    nights = []
+    for (subject, visit), signal in signals.items():
+        person = census.person(subject, visit, cohort.visits)
+        # of the first kind that there is
+        own = next(iter(scorings.pop((subject, visit), {}).values()), [])
+        if not own:
+            problems.append(Problem(signal, f"has no scoring, expected {cohort.scorings[0]}"))
+        elif len(own) > 1:
+            others = " and ".join(path.name for path in own[1:])
+            problems.append(Problem(own[0], f"is used, though {others} scores the same night"))
+        scoring = own[0] if own else None
+        nights.append(
+            NightFiles(
+                *(cohort.name, subject, visit, signal, scoring, wanted or cohort.channels),
+                **person._asdict(),
+            )
+        )
+    if scorings:
+        notes.append(f"{root} has {len(scorings)} scorings whose recordings are not there")
+    return Found(nights, problems, notes)
+
+
+def _scorings(
+    cohort: Cohort, root: Path, problems: list[Problem]
+) -> dict[_Night, dict[str, list[Path]]]:
+    """Return each night's scorings by kind, in order of preference."""
+    scorings: dict[_Night, dict[str, list[Path]]] = {}
+    for template in cohort.scorings:
+        for path, fit in fitting(cohort, template, root, problems):
+            if fit:
+                kinds = scorings.setdefault((fit.subject, fit.visit), {})
+                kinds.setdefault(template, []).append(path)
+    return scorings
+
+
+def _signals(
+    cohort: Cohort,
+    root: Path,
+    scorings: dict[_Night, dict[str, list[Path]]],
+    problems: list[Problem],
+) -> dict[_Night, Path]:
+    """Return each night's signal; name those that cannot be told whose they are, or are double."""
+    fits: dict[Path, Fit | None] = {}
+    for template in cohort.signals:
+        for path, fit in fitting(cohort, template, root, problems):
+            if path.suffix.lower() == ".edf":
+                fits[path] = fits.get(path) or fit
+    others = {path for kinds in scorings.values() for paths in kinds.values() for path in paths}
+    signals: dict[_Night, Path] = {}
+    for path, fit in fits.items():
+        another = cohort.beside and fold(path.name).startswith(fold(cohort.beside))
+        if path in others or (fit is None and another):
+            continue
+        if fit is None:
+            problems.append(
+                Problem(path, f"does not say whose it is, expected {cohort.signals[0]}")
+            )
+        elif (night := (fit.subject, fit.visit)) in signals:
+            problems.append(duplicate(path, *night, signals[night]))
+        else:
+            signals[night] = path
+    return signals

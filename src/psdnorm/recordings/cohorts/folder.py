@@ -1,0 +1,183 @@
+"""Anybody's recordings: a manifest, or a pattern of file names."""
+
+import csv
+import glob
+from dataclasses import replace
+from pathlib import Path
+
+from psdnorm.errors import PsdnormError, RecordingError
+from psdnorm.recordings.cohorts.entry import Candidates, Found, NightFiles, Problem, duplicate
+from psdnorm.recordings.cohorts.layout import children, pattern_of
+from psdnorm.recordings.cohorts.people import age_of, read_rows, sex_of
+from psdnorm.recordings.derivation import candidates, fold
+
+_SIGNALS = (".edf", ".bdf", ".rec")
+_MANIFESTS = (".csv", ".tsv")
+_NEEDED = ("subject", "signal")
+_COLUMNS = (*_NEEDED, "visit", "scoring", "channels", "cohort", "family", "age", "sex")
+_NOTHING = ("", "n/a", "na", "nan", "none")
+# what a scoring is called beside its signal, in order
+_ENDINGS = (
+    *("-nsrr.xml", "-profusion.xml", ".xml", "_events.tsv", ".tsv", ".csv", ".txt", ".eannot"),
+    *("-hypnogram.edf", "_hypnogram.edf", "base.edf"),
+)
+_SIGNAL_ENDINGS = ("-psg", "_psg", " psg", "_eeg")
+
+
+def find_folder(source: str, channels: Candidates) -> Found:
+    """Find nights by a manifest, a pattern or in a folder; see :func:`find_nights`.
+
+    Parameters
+    ----------
+    source : str
+    channels : mapping of str to tuple of str
+        For nights whose manifest names none.
+    """
+    if Path(source).suffix.lower() in _MANIFESTS:
+        found = _from_manifest(Path(source), channels)
+    else:
+        found = _from_pattern(source, channels)
+    problems = found.problems
+    if not found.nights:
+        reason = f": {problems[0]}" if problems else ""
+        raise RecordingError(f"{source} names no night that is there{reason}")
+    # S01 and s01 are one sleeper: as two they could come on two sides of a split
+    spelt: dict[tuple[str, str], str] = {}
+    nights: dict[tuple[str, str, str], NightFiles] = {}
+    for night in found.nights:
+        subject = spelt.setdefault((night.cohort, fold(night.subject)), night.subject)
+        key = (night.cohort, subject, fold(night.visit))
+        if key in nights:
+            problems.append(duplicate(night.signal, subject, night.visit, nights[key].signal))
+        else:
+            nights[key] = replace(night, subject=subject)
+    return found._replace(nights=list(nights.values()))
+
+
+def _from_pattern(source: str, channels: Candidates) -> Found:
+    problems: list[Problem] = []
+    pattern = None
+    if Path(source).is_dir():
+        below = sorted(Path(source).rglob("*"))
+        paths = [path for path in below if path.suffix.lower() in _SIGNALS]
+    else:
+        wild = source.replace("{subject}", "*").replace("{visit}", "*")
+        paths = [Path(path) for path in sorted(glob.glob(wild, recursive=True))]
+        if wild != source:
+            pattern = pattern_of(Path(source).as_posix(), {"subject": "[^/]+?", "visit": "[^/]+?"})
+    beside = {path: _scoring_beside(path, problems) for path in paths if path.is_file()}
+    scorings = set(beside.values())
+    nights = []
+    for path, scoring in beside.items():
+        if path in scorings or path.name.startswith("."):
+            continue
+        places = {"subject": _stem(path)}
+        if pattern is not None:
+            match = pattern.fullmatch(path.as_posix())
+            if match is None:
+                problems.append(Problem(path, f"does not say whose it is, expected {source}"))
+                continue
+            places |= match.groupdict()
+        if scoring is None:
+            problems.append(Problem(path, "has no scoring beside it, expected one of its name"))
+        nights.append(
+            NightFiles(
+                *("folder", places["subject"], places.get("visit", ""), path, scoring, channels)
+            )
+        )
+    return Found(nights, problems, [])
+
+
+def _stem(path: Path) -> str:
+    stem = path.stem
+    for ending in _SIGNAL_ENDINGS:
+        if stem.lower().endswith(ending) and len(stem) > len(ending):
+            return stem[: -len(ending)].rstrip()
+    return stem
+
+
+def _scoring_beside(path: Path, problems: list[Problem]) -> Path | None:
+    names = {fold(other.name): other for other in children(path.parent, problems) if other != path}
+    stems = dict.fromkeys((fold(path.stem), fold(_stem(path))))
+    found = (names.get(stem + ending) for stem in stems for ending in _ENDINGS)
+    return next((other for other in found if other is not None), None)
+
+
+def _from_manifest(path: Path, channels: Candidates) -> Found:
+    try:
+        rows = read_rows(path)
+    except (OSError, csv.Error) as error:
+        raise RecordingError(f"{path} cannot be read: {error}") from error
+    names = [fold(cell) for cell in rows[0]] if rows else []
+    if not set(_NEEDED) <= set(names):
+        raise RecordingError(
+            f"{path} has the columns {', '.join(names) or 'none'}, expected subject and signal, "
+            f"and perhaps {', '.join(_COLUMNS[2:])}"
+        )
+    unknown = [name for name in names if name not in _COLUMNS]
+    notes = [f"{path} has the columns {', '.join(unknown)}, which are not used"] if unknown else []
+    found = Found([], [], notes)
+    for line, row in enumerate(rows[1:], start=2):
+        if len(row) > len(names):
+            what = f"has in row {line} {len(row)} cells, expected {len(names)}"
+            found.problems.append(Problem(path, what))
+            continue
+        cells = {
+            name: "" if fold(cell) in _NOTHING else cell.strip()
+            for name, cell in zip(names, row, strict=False)
+        }
+        _add_row(path, line, {name: cells.get(name, "") for name in _COLUMNS}, channels, found)
+    return found
+
+
+def _add_row(
+    path: Path, line: int, cells: dict[str, str], channels: Candidates, found: Found
+) -> None:
+    def problem(what: str) -> None:
+        found.problems.append(Problem(path, f"has in row {line} {what}"))
+
+    if not all(cells[name] for name in _NEEDED):
+        problem("no subject or no signal")
+        return
+    signal = path.parent / cells["signal"]
+    if not signal.is_file():
+        problem(f"the signal {cells['signal']}, which is not there")
+        return
+    scoring = path.parent / cells["scoring"] if cells["scoring"] else None
+    if scoring is None:
+        problem(f"no scoring for {cells['signal']}")
+    elif not scoring.is_file():
+        problem(f"the scoring {cells['scoring']}, which is not there")
+        scoring = None
+    age, sex = age_of(cells["age"]), sex_of(cells["sex"])
+    if cells["age"] and age is None:
+        problem(f"{cells['age']!r} as age, expected years")
+    if cells["sex"] and sex is None:
+        problem(f"{cells['sex']!r} as sex, expected F or M")
+    try:
+        own = parse_channels(cells["channels"]) if cells["channels"] else channels
+    except PsdnormError as error:
+        problem(f"{cells['channels']!r} as channels: {error}")
+        return
+    found.nights.append(
+        NightFiles(
+            *(cells["cohort"] or "folder", cells["subject"], cells["visit"], signal, scoring, own),
+            family=cells["family"] or None,
+            age=age,
+            sex=sex,
+        )
+    )
+
+
+def parse_channels(text: str) -> Candidates:
+    """Return the channels that a manifest's cell names.
+
+    ``C3-M2; C4-M1`` is two of them, ``C3-A2 = C3-M2 | EEG C3; …`` gives one a name and several
+    expressions, in order.
+    """
+    wanted = {}
+    for part in filter(str.strip, text.split(";")):
+        name, equals, options = part.partition("=")
+        tried = (options if equals else name).split("|")
+        wanted[name.strip()] = [option.strip() for option in tried if option.strip()]
+    return candidates(wanted)
