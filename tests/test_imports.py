@@ -13,7 +13,12 @@ import psdnorm
 import psdnorm.models
 
 # rooms below the wall may bring the libraries of their trade
-BELOW_THE_WALL = ("psdnorm.alignment",)
+BELOW_THE_WALL = (
+    "psdnorm.alignment",
+    "psdnorm.store",
+    "psdnorm.batches",
+    "psdnorm.recordings",
+)
 # imported by the functions that need it, where triton is installed
 ON_DEMAND = ("psdnorm.ops.kernels",)
 
@@ -60,6 +65,9 @@ ROOMS = (
     "adapt",
     "models",
     "alignment",
+    "store",
+    "batches",
+    "recordings",
 )
 
 

@@ -1,0 +1,22 @@
+"""From a store to a network: who trains, in which order, and how the bytes get there."""
+
+from psdnorm.batches.loader import Loader
+from psdnorm.batches.sequences import Sequences, window_starts
+from psdnorm.batches.splits import (
+    Split,
+    balanced,
+    class_weights,
+    leave_one_dataset_out,
+    split_subjects,
+)
+
+__all__ = [
+    "Loader",
+    "Sequences",
+    "Split",
+    "balanced",
+    "class_weights",
+    "leave_one_dataset_out",
+    "split_subjects",
+    "window_starts",
+]

@@ -1,0 +1,278 @@
+"""Batches of sequences, in the same order wherever the nights are."""
+
+import collections
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from psdnorm.batches.residence import load_all, mapped_night, resolve_residence
+from psdnorm.batches.sequences import LENGTH, STRIDE, Sequences
+from psdnorm.errors import ArgumentError
+from psdnorm.store import Store
+from psdnorm.store.night import UNSCORED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LAST = ("keep", "drop", "fill")
+_AHEAD = 2  # batches that are read while the device works
+_GRAIN = 32768  # values that torch copies without asking other threads
+
+
+class Loader:
+    """Batches of sequences for training or validation.
+
+    What is in batch b of epoch e is a function of the index, the sizes, ``seed``, e and b alone:
+    it does not depend on the residence, the device, or on what was drawn before.
+
+    Parameters
+    ----------
+    store : Store
+    index : DataFrame
+        The nights to draw from: rows of ``store.index``.
+    batch_size : int
+        N, sequences of a batch.
+    length, stride : int
+        Epochs of a sequence, and from one to the next.
+    seed : int or None
+        Of the order; None for the order of the nights, in every epoch.
+    last : {"keep", "drop", "fill"}
+        What becomes of the last batch if it is not full: it is smaller, there is none, or the
+        first sequences of the epoch fill it, unscored. With the latter two, all batches have one
+        shape.
+    device : str or torch.device
+        Where batches are wanted.
+    residence : {"auto", "map", "pinned", "device"}
+        Where the nights are: on disk, memory-mapped; in pinned memory; on the device. The fastest
+        that they fit into, if it is not said.
+
+    Attributes
+    ----------
+    sequences : Sequences
+    residence : str
+
+    Examples
+    --------
+    >>> def train(loader, step):
+    ...     for epoch in range(3):
+    ...         for x, stages in loader.epoch(epoch):  # (N, S, C, T), (N, S)
+    ...             step(x, stages)
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        index: "pd.DataFrame",
+        *,
+        batch_size: int = 64,
+        length: int = LENGTH,
+        stride: int = STRIDE,
+        seed: int | None = 0,
+        last: str = "keep",
+        device: str | torch.device = "cpu",
+        residence: str = "auto",
+    ) -> None:
+        if type(batch_size) is not int or batch_size < 1:
+            raise ArgumentError(f"batch_size is {batch_size!r}, expected a positive integer")
+        if last not in LAST:
+            raise ArgumentError(f"last is {last!r}, expected one of {', '.join(LAST)}")
+        self.store, self.batch_size, self.seed, self.last = store, batch_size, seed, last
+        self.device = torch.device(device)
+        self.sequences = Sequences(index, length, stride)
+        if not len(self):
+            raise ArgumentError(
+                f"index has {len(index)} nights with {len(self.sequences)} sequences in which "
+                f"something is scored, expected enough for a batch of {batch_size}"
+            )
+        self.residence = resolve_residence(residence, self.n_bytes, self.device)
+        self._pool: collections.deque[NDArray[np.float32]] = collections.deque()
+        self._everything: Tensor | None = None
+        if self.residence != "map":
+            on_device = self.residence == "device"
+            place = self.device if on_device else torch.device("cpu")
+            pin = not on_device and self.device.type == "cuda"
+            self._everything = load_all(store, self.sequences, place, pin=pin)
+        # on the device from the start: then a batch waits for nothing that the host sends
+        self._stages = torch.from_numpy(self.sequences.stages).to(self.device)
+        self._steps = torch.arange(length, device=self.device)  # (S,)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the signals of all nights."""
+        layout = self.store.layout
+        itemsize = np.dtype(layout.dtype).itemsize
+        return int(self.sequences.offsets[-1]) * layout.n_channels * layout.n_times * itemsize
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        full, rest = divmod(len(self.sequences), self.batch_size)
+        return full + (rest > 0 and self.last != "drop")
+
+    def epoch(self, epoch: int, first_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the batches of an epoch, from ``first_batch`` on.
+
+        A run that stopped after batch b of epoch e goes on with ``epoch(e, b + 1)``, then with
+        ``epoch(e + 1)``.
+
+        Parameters
+        ----------
+        epoch : int
+        first_batch : int
+
+        Yields
+        ------
+        x : Tensor of float32, (N, S, C, T)
+        stages : Tensor of int64, (N, S)
+            -1 where unscored.
+        """
+        if not 0 <= first_batch <= len(self):
+            raise ArgumentError(f"first_batch is {first_batch}, expected 0 to {len(self)}")
+        if epoch < 0:
+            raise ArgumentError(f"epoch is {epoch}, expected 0 or more")
+        return self._batches(epoch, first_batch)
+
+    def _batches(self, epoch: int, first_batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        order, n_real = self._order(epoch)
+        sequences = self.sequences
+        n_own = sequences.n_own[order]
+        first = sequences.offsets[sequences.night[order]] + sequences.start[order]
+        n_scored = np.where(np.arange(len(order)) < n_real, n_own, 0)
+        columns = [torch.from_numpy(column).to(self.device) for column in (first, n_own, n_scored)]
+        parts = [
+            slice(begin, begin + self.batch_size)
+            for begin in range(first_batch * self.batch_size, len(order), self.batch_size)
+        ]
+        signals = self._signals([order[part] for part in parts])
+        for part in parts:
+            begins, own, scored = (column[part, None] for column in columns)  # (N, 1)
+            rows = begins + self._steps % own  # (N, S)
+            stages = self._stages[rows].long().masked_fill(self._steps >= scored, UNSCORED)
+            yield signals(rows), stages
+
+    def _order(self, epoch: int) -> tuple[NDArray[np.int64], int]:
+        """Sequences in the order of an epoch, and how many of them are not there to fill."""
+        n = len(self.sequences)
+        order = np.arange(n) if self.seed is None else self.sequences.order(self.seed, epoch)
+        if self.last == "drop":
+            return order[: len(self) * self.batch_size], n
+        if self.last == "fill":
+            order = np.resize(order, len(self) * self.batch_size)  # repeats from the start
+        return order, n
+
+    def _signals(self, batches: list[NDArray[np.int64]]) -> Callable[[Tensor], Tensor]:
+        """Return what gives the signals of one batch after the other."""
+        if self.residence == "device":
+            assert self._everything is not None
+            nights = self._everything.flatten(1)  # (ΣE, C·T)
+            shape = self._everything.shape[1:]
+            return lambda rows: (
+                nights.index_select(0, rows.flatten()).float().view(*rows.shape, *shape)
+            )
+        ready: Iterator[Tensor] = map(self._assemble, batches)
+        if self.device.type == "cuda" and self.residence == "map":
+            ready = ahead(ready, _AHEAD)
+        return lambda _: next(ready).to(self.device, non_blocking=True).float()
+
+    def _assemble(self, batch: NDArray[np.int64]) -> Tensor:
+        """Gather a batch, one contiguous copy per sequence, (N, S, C, T)."""
+        layout, sequences = self.store.layout, self.sequences
+        x = self._empty((len(batch), sequences.length, layout.n_channels, layout.n_times))
+        for place, sequence in enumerate(batch.tolist()):
+            night, start = int(sequences.night[sequence]), int(sequences.start[sequence])
+            signals = self._night(night)
+            own = int(sequences.n_own[sequence])
+            for at in range(0, sequences.length, own):  # once, but for nights that are too short
+                n = min(own, sequences.length - at)
+                copy_epochs(x[place, at : at + n], signals[start : start + n])
+        return x
+
+    def _night(self, night: int) -> Tensor:
+        if self._everything is None:
+            return mapped_night(self.store, self.sequences, night)
+        first, last = self.sequences.offsets[night : night + 2]
+        return self._everything[first:last]
+
+    def _empty(self, shape: tuple[int, ...]) -> Tensor:
+        """Make room for a batch where it is gathered."""
+        if self.device.type == "cuda":
+            dtype = getattr(torch, self.store.layout.dtype)
+            if self.residence == "pinned":  # the device fetches each sequence itself
+                return torch.empty(shape, dtype=dtype, device=self.device)
+            return torch.empty(shape, dtype=dtype, pin_memory=True)
+        return torch.from_numpy(reused(self._pool, shape))
+
+
+def copy_epochs(target: Tensor, source: Tensor) -> None:
+    """Copy consecutive epochs, (n, C, T), to another type or device."""
+    if target.is_cuda:
+        target.copy_(source, non_blocking=True)
+        return
+    # in small pieces: at every larger one torch waits for all its threads, 64 times in a batch,
+    # which was measured to cost up to 40 times the copy where other processes hold the cores
+    n = max(1, _GRAIN // source[0].numel())
+    for into, piece in zip(target.split(n), source.split(n), strict=True):
+        into.copy_(piece)
+
+
+def reused(
+    pool: collections.deque[NDArray[np.float32]], shape: tuple[int, ...]
+) -> NDArray[np.float32]:
+    """Return an array from a pool, which goes back to it when nobody refers to it any longer.
+
+    Fresh memory of the size of a batch costs more than filling it: the system clears every page.
+    """
+    array = None
+    while pool and array is None:
+        found = pool.popleft()
+        array = found if found.shape == shape else None  # the last batch of an epoch was smaller
+    if array is None:
+        array = np.empty(shape, np.float32)
+    view = array.view()
+    weakref.finalize(view, pool.append, array).atexit = False
+    return view
+
+
+def ahead(items: Iterator[Tensor], depth: int) -> Iterator[Tensor]:
+    """Run an iterator in a thread, ``depth`` items ahead; its errors come out in their place."""
+    done = object()
+    ready: queue.Queue = queue.Queue(depth)
+    stop = threading.Event()
+
+    def put(item: object) -> bool:
+        while not stop.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def work() -> None:
+        try:
+            for item in items:
+                if not put((item, None)):
+                    return
+            put((done, None))
+        except BaseException as error:
+            put((done, error))
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is done:
+                return
+            yield item
+    finally:
+        stop.set()
+        worker.join()

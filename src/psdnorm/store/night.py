@@ -1,0 +1,188 @@
+"""A night as the store takes it, and what it refuses."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import PureWindowsPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psdnorm.errors import StoreError
+from psdnorm.models.card import STAGES
+
+UNSCORED = -1
+DTYPES = ("float16", "float32")
+# rounding may take this share of a channel's standard deviation, which is 60 dB; half precision
+# takes 0.0002 of a signal without offset
+_MOST_ROUNDING = 1e-3
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shape and type of every epoch of a store.
+
+    Parameters
+    ----------
+    n_channels : int
+        C.
+    n_times : int
+        T, time samples of one epoch.
+    sfreq : float
+        Sampling rate in Hz.
+    dtype : {"float16", "float32"}
+        Of the samples on disk. They are read as float32 either way.
+    """
+
+    n_channels: int = 2
+    n_times: int = 3000
+    sfreq: float = 100.0
+    dtype: str = "float16"
+
+    def __post_init__(self) -> None:
+        sizes = (self.n_channels, self.n_times)
+        if not all(type(size) is int and size > 0 for size in sizes):
+            raise StoreError(f"n_channels and n_times are {sizes}, expected positive integers")
+        if not (isinstance(self.sfreq, int | float) and 0 < self.sfreq < math.inf):
+            raise StoreError(f"sfreq is {self.sfreq!r}, expected a positive number of Hz")
+        if self.dtype not in DTYPES:
+            raise StoreError(f"dtype is {self.dtype!r}, expected one of {', '.join(DTYPES)}")
+
+    @property
+    def epoch_s(self) -> float:
+        """Length of an epoch in seconds."""
+        return self.n_times / self.sfreq
+
+
+@dataclass(frozen=True, eq=False)
+class Night:
+    """One prepared night: what goes into a store.
+
+    There is no field for a name, a birth date or a patient id, so that none gets into an index.
+
+    Parameters
+    ----------
+    recording : str
+        Its name in the store; each has one of its own.
+    cohort, subject : str
+        Subjects are told apart within their cohort.
+    signals : ndarray, (E, C, T)
+        Epochs in time, without gaps, in the units that the recipe gives them.
+    stages : ndarray of int, (E,)
+        0…4 for W, N1, N2, N3, REM, and -1 for unscored.
+    visit : str
+    family : str, optional
+        Subjects of one family stay on one side of a split.
+    channels : tuple of str
+        The derivations in the order of C.
+    flags : tuple of str
+        What is wrong with the signals, in a few words each.
+    simulated : bool
+    source : str
+        The file that it came from; only the last part of a path is kept.
+    checksum : str
+        Of that file.
+    age : float, optional
+        In years.
+    sex : {"F", "M"}, optional
+    """
+
+    recording: str
+    cohort: str
+    subject: str
+    signals: NDArray[np.floating]
+    stages: NDArray[np.integer]
+    visit: str = ""
+    family: str | None = None
+    channels: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    simulated: bool = False
+    source: str = ""
+    checksum: str = ""
+    age: float | None = None
+    sex: str | None = None
+
+
+def record_of(night: Night) -> dict[str, Any]:
+    """Return all that is known about a night beside its arrays, as JSON holds it; checked."""
+    fields = [f.name for f in dataclasses.fields(night) if f.name not in ("signals", "stages")]
+    record = {name: getattr(night, name) for name in fields}
+    _check_texts(night)
+    if night.age is not None and not 0 <= night.age <= 130:
+        raise _refusal(night, f"has {night.age} as age, expected years from 0 to 130")
+    if night.sex not in ("F", "M", None):
+        raise _refusal(night, f"has {night.sex!r} as sex, expected 'F', 'M' or None")
+    for name in ("channels", "flags"):
+        if any(not isinstance(t, str) or ";" in t or not t.isprintable() for t in record[name]):
+            raise _refusal(night, f"has {record[name]!r} as {name}, expected texts without ';'")
+        record[name] = ";".join(record[name])
+    # the folders above may name a person; this class knows the separators of every system
+    name = PureWindowsPath(night.source).name
+    record["source"] = "".join(c if c.isprintable() else "?" for c in name)
+    record["simulated"] = bool(night.simulated)
+    record["age"] = None if night.age is None else float(night.age)
+    return record
+
+
+def stored_arrays(
+    night: Night, layout: Layout
+) -> tuple[NDArray[np.int8], NDArray[np.float16 | np.float32]]:
+    """Return stages (E,) and signals (E, C, T) as they go to disk; refuse what does not fit."""
+    signals, stages = np.asarray(night.signals), np.asarray(night.stages)
+    shape = ("E", layout.n_channels, layout.n_times)
+    if signals.ndim != 3 or signals.shape[1:] != shape[1:] or not len(signals):
+        raise _refusal(night, f"has signals of shape {signals.shape}, expected {shape}")
+    if stages.shape != signals.shape[:1]:
+        raise _refusal(night, f"has {stages.shape} stages for {len(signals)} epochs")
+    if stages.dtype.kind not in "iu" or stages.min() < UNSCORED or stages.max() >= len(STAGES):
+        found = np.unique(stages)[:8].tolist()
+        raise _refusal(night, f"has stages {found}, expected integers from -1 to {len(STAGES) - 1}")
+    if signals.dtype.kind not in "fiu":
+        raise _refusal(night, f"has signals of type {signals.dtype}, expected real numbers")
+    with np.errstate(over="ignore"):  # what overflows is refused just below, by name
+        stored = np.ascontiguousarray(signals, dtype=layout.dtype)
+    if not np.isfinite(stored).all():
+        raise _refusal(night, f"has samples that are not finite in {layout.dtype}")
+    _check_rounding(night, signals, stored)
+    return np.ascontiguousarray(stages, dtype=np.int8), stored
+
+
+def _check_texts(night: Night) -> None:
+    for name in ("recording", "cohort", "subject"):
+        value = getattr(night, name)
+        if not isinstance(value, str) or not value or not value.isprintable():
+            raise StoreError(
+                f"a night has {value!r} as {name}, expected a text of printable letters"
+            )
+    if not isinstance(night.source, str):
+        raise _refusal(night, f"has {night.source!r} as source, expected the name of a file")
+    texts = {"visit": night.visit, "checksum": night.checksum}
+    if night.family is not None:
+        texts["family"] = night.family
+    if night.family == "":
+        raise _refusal(night, "has '' as family, expected a text or None")
+    for name, value in texts.items():
+        if not isinstance(value, str) or not value.isprintable():
+            raise _refusal(night, f"has {value!r} as {name}, expected a text of printable letters")
+
+
+def _check_rounding(night: Night, signals: NDArray, stored: NDArray) -> None:
+    """Refuse a unit or an offset at which the type on disk would lose the signal."""
+    if signals.dtype == stored.dtype:
+        return
+    for channel in range(signals.shape[1]):
+        exact = signals[:, channel].astype(np.float32)
+        spread = float(exact.std(dtype=np.float64))
+        lost = float((exact - stored[:, channel]).std(dtype=np.float64))
+        if lost > _MOST_ROUNDING * spread:
+            raise _refusal(
+                night,
+                f"loses {lost:.2g} to rounding as {stored.dtype} in channel {channel}, whose "
+                f"standard deviation is {spread:.2g}: expected another unit, no offset, or a store "
+                "of float32",
+            )
+
+
+def _refusal(night: Night, what: str) -> StoreError:
+    return StoreError(f"night {night.recording!r} {what}")

@@ -1,0 +1,225 @@
+"""The same batches from disk, from memory and from the device."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from stores import filled, night
+
+from psdnorm.batches import Loader
+from psdnorm.batches.loader import ahead
+from psdnorm.batches.residence import RESIDENCES, available_memory, choose_residence
+from psdnorm.errors import ArgumentError, StoreError
+from psdnorm.store import Store
+from psdnorm.store.index import night_path
+
+CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    nights = [
+        night("abc-1", 100),
+        night("abc-2", 64),
+        night("abc-3", 10),  # shorter than a sequence
+        night("xyz-1", 120, stages=np.r_[np.full(80, -1), np.zeros(40, int)]),
+        night("xyz-2", 50, stages=np.full(50, -1)),  # nobody scored it
+    ]
+    return filled(tmp_path_factory.mktemp("batches"), nights)
+
+
+def batches(store, epoch=0, first_batch=0, **options):
+    loader = Loader(store, store.index, **({"batch_size": 5} | options))
+    return [(x.cpu().clone(), y.cpu()) for x, y in loader.epoch(epoch, first_batch)]
+
+
+def same(one, other):
+    return len(one) == len(other) and all(
+        torch.equal(a, b)
+        for pair in zip(one, other, strict=True)
+        for a, b in zip(*pair, strict=True)
+    )
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+@pytest.mark.parametrize("last", ["keep", "drop", "fill"])
+def test_the_same_batches_come_from_everywhere(store, device, last):
+    found = [
+        [batches(store, epoch, residence=r, device=device, last=last) for epoch in range(2)]
+        for r in RESIDENCES
+    ]
+    assert not same(found[0][0], found[0][1])
+    for epoch in range(2):
+        assert same(found[0][epoch], found[1][epoch])
+        assert same(found[0][epoch], found[2][epoch])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("residence", RESIDENCES)
+def test_a_gpu_gets_what_a_processor_gets(store, residence):
+    assert same(batches(store, residence=residence, device="cuda"), batches(store))
+
+
+@pytest.mark.parametrize("residence", RESIDENCES)
+def test_a_batch_holds_what_the_store_holds(store, residence):
+    loader = Loader(store, store.index, batch_size=4, seed=None, residence=residence)
+    sequences = loader.sequences
+    place = 0
+    for x, stages in loader.epoch(0):
+        assert (x.dtype, stages.dtype) == (torch.float32, torch.int64)
+        assert x.shape[1:] == (35, 2, 30)
+        for signals, hypnogram in zip(x, stages, strict=True):
+            recording = sequences.recordings[sequences.night[place]]
+            own = int(sequences.n_own[place])
+            expected = store.read(recording, int(sequences.start[place]), own)
+            assert np.array_equal(signals[:own], expected[0])
+            assert np.array_equal(hypnogram[:own], expected[1])
+            place += 1
+    assert place == len(sequences)
+
+
+def test_a_short_night_is_repeated_and_only_scored_once(store):
+    index = store.index[store.index["recording"] == "abc-3"]
+    for residence in RESIDENCES:
+        ((x, stages),) = Loader(store, index, residence=residence).epoch(0)
+        signals, hypnogram = store.read("abc-3", 0, 10)
+        assert np.array_equal(x[0], np.concatenate([signals] * 4)[:35])
+        assert stages[0].tolist() == [*hypnogram, *[-1] * 25]
+
+
+@pytest.mark.parametrize("residence", RESIDENCES)
+def test_a_sequence_without_a_scored_epoch_is_never_drawn(store, residence):
+    for epoch in range(3):
+        for _, stages in batches(store, epoch, residence=residence):
+            assert (stages >= 0).any(dim=1).all()
+
+
+@pytest.mark.parametrize("residence", RESIDENCES)
+@pytest.mark.parametrize("last", ["keep", "drop", "fill"])
+def test_a_resumed_epoch_goes_on_where_it_stopped(store, residence, last):
+    whole = batches(store, 1, residence=residence, last=last)
+    assert len(whole) >= 2
+    for first in range(len(whole) + 1):
+        assert same(batches(store, 1, first, residence=residence, last=last), whole[first:])
+
+
+def test_the_last_batch_is_kept_dropped_or_filled_with_unscored_sequences(store):
+    kept, dropped, filled_up = (batches(store, last=last) for last in ("keep", "drop", "fill"))
+    assert len(kept[-1][0]) == 2
+    assert same(dropped, kept[:-1])
+    assert len(filled_up[-1][0]) == 5
+    assert torch.equal(filled_up[-1][0][:2], kept[-1][0])
+    assert torch.equal(filled_up[-1][1][:2], kept[-1][1])
+    assert torch.equal(filled_up[-1][0][2:], kept[0][0][:3])
+    assert (filled_up[-1][1][2:] == -1).all()
+
+
+def test_more_batches_than_sequences_can_be_filled(store):
+    index = store.index[store.index["recording"] == "abc-3"]
+    ((x, stages),) = Loader(store, index, batch_size=5, last="fill").epoch(0)
+    assert x.shape[0] == 5
+    assert (stages[1:] == -1).all()
+
+
+@pytest.mark.parametrize("last", ["keep", "drop", "fill"])
+def test_the_length_of_a_loader_is_its_number_of_batches(store, last):
+    for batch_size in (1, 2, 3, 4, 5, 7):
+        loader = Loader(store, store.index, batch_size=batch_size, last=last)
+        assert len(list(loader.epoch(0))) == len(loader)
+
+
+def test_a_batch_that_is_kept_is_not_overwritten(store):
+    loader = Loader(store, store.index, batch_size=5)
+    kept = [x for x, _ in loader.epoch(0)]
+    views = [x[0] for x, _ in loader.epoch(0)]
+    list(loader.epoch(1))
+    for (x, _), once, view in zip(batches(store), kept, views, strict=True):
+        assert torch.equal(x, once)
+        assert torch.equal(x[0], view)
+
+
+def test_the_memory_of_a_batch_that_is_gone_is_used_again(store):
+    loader = Loader(store, store.index, batch_size=4, last="drop")
+    places = set()
+    for x, _ in loader.epoch(0):
+        places.add(x.data_ptr())
+        del x
+    assert len(places) <= 2
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "device_free", "host_free", "expected"),
+    [
+        (50, 100, 100, "device"),
+        (70, 100, 200, "pinned"),
+        (70, 100, 100, "map"),
+        (1, 0, 0, "map"),
+    ],
+)
+def test_the_residence_is_chosen_by_size(n_bytes, device_free, host_free, expected):
+    assert choose_residence(n_bytes, device_free, host_free) == expected
+
+
+@pytest.mark.gpu
+def test_what_fits_goes_to_the_gpu(store):
+    assert Loader(store, store.index, device="cuda").residence == "device"
+
+
+def test_a_processor_reads_from_the_map_and_memory_is_known(store):
+    assert Loader(store, store.index).residence == "map"
+    assert available_memory() > 2**20
+
+
+def test_batches_come_ahead_in_order_and_a_thread_that_is_left_alone_ends():
+    threads = threading.active_count()
+    assert list(ahead(iter(range(20)), 2)) == list(range(20))
+    items = ahead(iter(range(20)), 2)
+    assert next(items) == 0
+    items.close()
+    assert threading.active_count() == threads
+
+
+def test_an_error_while_reading_ahead_comes_out_in_its_place():
+    def items():
+        yield 1
+        raise StoreError("night.safetensors is missing")
+
+    found = ahead(items(), 2)
+    assert next(found) == 1
+    with pytest.raises(StoreError, match="is missing"):
+        next(found)
+
+
+def test_a_night_lost_or_changed_since_the_index_was_read_is_named(tmp_path):
+    store = filled(tmp_path, [night("abc-1", 50)])
+    index = store.index
+    Store.open(tmp_path).add(night("abc-1", 40))
+    with pytest.raises(StoreError, match="'abc-1' has 40 epochs, expected 50 as in the index"):
+        next(Loader(store, index).epoch(0))
+    Store.open(tmp_path).finish()
+    night_path(tmp_path, "abc-1").unlink()
+    with pytest.raises(StoreError, match=r"abc-1.safetensors is missing"):
+        next(Loader(Store.open(tmp_path), index).epoch(0))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"last": "maybe"}, "last is 'maybe', expected one of keep, drop, fill"),
+        ({"residence": "moon"}, "residence is 'moon', expected 'auto'"),
+        ({"batch_size": 1000, "last": "drop"}, "expected enough for a batch of 1000"),
+    ],
+)
+def test_what_no_loader_can_do_is_refused(store, options, expected):
+    with pytest.raises(ArgumentError, match=expected):
+        Loader(store, store.index, **options)
+
+
+def test_a_batch_or_epoch_that_does_not_exist_is_refused_at_once(store):
+    loader = Loader(store, store.index)
+    with pytest.raises(ArgumentError, match=r"^first_batch is 3, expected 0 to 1$"):
+        loader.epoch(0, 3)
+    with pytest.raises(ArgumentError, match=r"^epoch is -1"):
+        loader.epoch(-1)
