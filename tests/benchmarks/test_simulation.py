@@ -1,0 +1,43 @@
+"""The benchmark times nights that are right, and refuses those that are not."""
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def simulation(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import simulation
+
+    yield simulation
+    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
+        del sys.modules[name]
+
+
+def test_every_cohort_has_a_row(simulation, tmp_path):
+    table = tmp_path / "simulation.csv"
+    assert simulation.main(["--hours", "0.1", "--repeats", "1", "--csv", str(table)]) == 0
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["cohort"] for row in rows] == ["PHYS", "SHHS", "MROS"]
+    assert all(float(row["seconds"]) > 0 for row in rows)
+
+
+def test_a_night_that_is_not_finite_is_not_timed(simulation, tmp_path, monkeypatch, capsys):
+    made = simulation.simulate_night
+
+    def broken(*arguments, **knobs):
+        night = made(*arguments, **knobs)
+        night.signal[0, 0] = np.nan
+        return night
+
+    monkeypatch.setattr(simulation, "simulate_night", broken)
+    table = tmp_path / "simulation.csv"
+    assert simulation.main(["--hours", "0.1", "--repeats", "1", "--csv", str(table)]) == 1
+    assert "not finite" in capsys.readouterr().err
