@@ -5,56 +5,30 @@ Triton's interpreter, which must be chosen before triton is imported: in a proce
 """
 
 import inspect
-import os
-import subprocess
-import sys
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from contextlib import nullcontext
 
 import pytest
 import torch
+from triton_kernels import (
+    DEVICE,
+    TOLERANCE,
+    assert_passes_interpreted,
+    draw,
+    empty_memory_is_nan,
+    gpu,
+    kernels_can_run,  # noqa: F401
+    without_kernels,
+)
 
 from psdnorm import PSDNorm
 from psdnorm.ops import cuda, fused, reference
 
 pytest.importorskip("triton", reason="the fused backend needs triton")
 
-HAS_CUDA = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if HAS_CUDA and not INTERPRETED else "cpu"
-LAUNCHER = "test_everything_here_passes_under_tritons_interpreter"
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 1e-2}
-gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(DEVICE != "cuda", reason="needs a CUDA device"),
-    # torch on torch: what its compiler says of itself is not under test
-    pytest.mark.filterwarnings("ignore"),
-]
 
-
-@pytest.mark.skipif(HAS_CUDA or INTERPRETED, reason="the kernels run in this process")
+@without_kernels
 def test_everything_here_passes_under_tritons_interpreter():
-    command = [sys.executable, "-m", "pytest", __file__, "-q", "-x", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    root = Path(__file__).parents[2]
-    child = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
-    assert child.returncode == 0, child.stdout[-4000:] + child.stderr[-2000:]
-
-
-@pytest.fixture(autouse=True)
-def _kernels_can_run(request):
-    if request.node.name != LAUNCHER and not (HAS_CUDA or INTERPRETED):
-        pytest.skip("runs in the interpreter's own process")
-
-
-@contextmanager
-def empty_memory_is_nan():
-    """Let an output that a kernel does not write show."""
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
+    assert_passes_interpreted(__file__)
 
 
 @pytest.fixture
@@ -67,11 +41,6 @@ def few_programs(monkeypatch):
     yield
     for plan in plans:
         plan.cache_clear()
-
-
-def draw(*shape, seed=0, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator).to(dtype).to(DEVICE)
 
 
 def signals(*shape, dtype=torch.float32, mean=0.3):
