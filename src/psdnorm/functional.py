@@ -3,6 +3,7 @@
 import numbers
 import operator
 import sys
+from collections.abc import Iterable
 from contextlib import nullcontext
 
 import torch
@@ -195,6 +196,13 @@ def check_options(eps: float, window: str, padding_mode: str, backend: str = "au
     ):
         if value not in allowed:
             raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, found {value!r}")
+
+
+def check_sizes(name: str, values: Iterable[int]) -> list[int]:
+    """Return sizes as a list of integers from 1 on."""
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        raise ArgumentError(f"{name} must be a sequence of integers, found {values!r}")
+    return [check_size(name, value) for value in values]
 
 
 def is_number(value: object, least: float, most: float) -> bool:

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import psdnorm.models.cnn_transformer
 from psdnorm import PSDNorm
+from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.models import CNNTransformer, USleep
 
 SMALL = {
@@ -223,3 +224,20 @@ def test_an_input_of_another_shape_is_refused_with_both_shapes(shape):
 def test_a_wrong_option_is_refused_by_name(option, value):
     with pytest.raises(ValueError, match=option):
         small(**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"channels": 8}, "channels must be a sequence of integers, found 8"),
+        ({"dropout": float("nan")}, "dropout 0 to 1"),
+    ],
+)
+def test_an_argument_of_another_kind_is_refused(arguments, complaint):
+    with pytest.raises(ArgumentError, match=complaint):
+        CNNTransformer(**arguments)
+
+
+def test_an_array_is_no_tensor():
+    with pytest.raises(ShapeError, match="found a ndarray of"):
+        CNNTransformer(n_layers=1)(np.zeros((1, 1, 2, 3000)))

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from psdnorm import PSDNorm
+from psdnorm.errors import ArgumentError
 from psdnorm.models import USleep
 from psdnorm.models.norms import NORMS
 
@@ -318,3 +319,17 @@ def test_at_full_size_every_norm_stages_a_sequence_and_learns_from_it(norm):
     assert y.shape == (2, 5, 35)
     y.square().sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"depth": 3000}, "depth must be from 1 to 20, found 3000"),
+        ({"sfreq": 1e300}, "sfreq must be a number above 0, at most 1e"),
+        ({"sfreq": 1e6}, "expected at most 10000"),
+        ({"complexity_factor": 1e300}, "complexity_factor must be a number above 0, at most 1000"),
+    ],
+)
+def test_sizes_that_no_memory_holds_are_refused(arguments, complaint):
+    with pytest.raises(ArgumentError, match=complaint):
+        USleep(**arguments)

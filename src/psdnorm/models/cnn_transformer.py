@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from torch import Tensor, compiler, nn, randn, relu
 
 from psdnorm.errors import ArgumentError, ShapeError
-from psdnorm.functional import check_size, is_number
+from psdnorm.functional import check_size, check_sizes, is_number
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.models.norms import Norm, norm_at
 
@@ -33,8 +33,7 @@ class CNNTransformer(Pretrained):
     -----
     The paper leaves widths, strides and kernels open. Ours take 1.4 GFLOP forward for 35 epochs of
     3000 samples and normalize 43,000 values per epoch; U-Sleep takes 1.5 and 172,000, and its step
-    is bound by memory. Block 0 goes to 33 Hz: a third of the bytes, and the spindles stay (f = 5
-    has bins at 0, 6.7, 13.3 Hz). Where the strides' product divides T, pooling is a plain mean.
+    is bound by memory. Block 0 goes to 33 Hz: a third of the bytes, and the spindles stay.
     """
 
     def __init__(
@@ -56,8 +55,8 @@ class CNNTransformer(Pretrained):
         given = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
         super().__init__()
         self.config = {k: check_size(k, v) if k[:2] == "n_" else v for k, v in given.items()}
-        self.config["channels"] = channels = [check_size("channels", width) for width in channels]
-        self.config["strides"] = strides = [check_size("strides", stride) for stride in strides]
+        self.config["channels"] = channels = check_sizes("channels", channels)
+        self.config["strides"] = strides = check_sizes("strides", strides)
         widths = [n_chans, *channels]
         d_model, self.stride = widths[-1], math.prod(strides)
         if len(channels) != len(strides) or d_model % n_heads or self.stride > n_times:
@@ -82,10 +81,11 @@ class CNNTransformer(Pretrained):
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of every epoch; see the class for shapes."""
         n_chans, n_times = self.config["n_chans"], self.config["n_times"]
-        if x.dim() != 4 or x.shape[2:] != (n_chans, n_times) or x.shape[1] == 0:
+        shape = tuple(getattr(x, "shape", ()))
+        if not isinstance(x, Tensor) or shape[2:] != (n_chans, n_times) or shape[1] == 0:
             raise ShapeError(
                 f"CNNTransformer was built for {n_chans} channels and epochs of {n_times} samples, "
-                f"(N, S, {n_chans}, {n_times}), found an input of shape {tuple(x.shape)}"
+                f"(N, S, {n_chans}, {n_times}), found a {type(x).__name__} of shape {shape}"
             )
         n_epochs, positions = x.shape[1], self.positions
         features = self.blocks(x.transpose(1, 2).flatten(2))  # (N, d_model, at least S)

@@ -105,12 +105,12 @@ class USleep(Pretrained):
             "n_chans": (n_chans := check_size("n_chans", n_chans)),
             "n_outputs": (n_outputs := check_size("n_outputs", n_outputs)),
             "n_times": (n_times := check_size("n_times", n_times)),
-            "sfreq": (sfreq := _positive("sfreq", sfreq)),
-            "depth": (depth := check_size("depth", depth)),
+            "sfreq": (sfreq := _positive("sfreq", sfreq, 1e6)),
+            "depth": (depth := _depth(depth)),
             "n_time_filters": check_size("n_time_filters", n_time_filters),
-            "complexity_factor": _positive("complexity_factor", complexity_factor),
+            "complexity_factor": _positive("complexity_factor", complexity_factor, 1e3),
             "with_skip_connection": bool(with_skip_connection),
-            "time_conv_size_s": _positive("time_conv_size_s", time_conv_size_s),
+            "time_conv_size_s": _positive("time_conv_size_s", time_conv_size_s, 60),
             "ensure_odd_conv_size": bool(ensure_odd_conv_size),
             "norm": norm,
             "filter_size": int(filter_size),
@@ -262,6 +262,11 @@ def _conv_elu_norm(n_in: int, n_out: int, kernel_size: int, norm: nn.Module) -> 
 
 def _kernel_size(time_conv_size_s: float, sfreq: float, ensure_odd: bool) -> int:
     size = round(time_conv_size_s * sfreq)
+    if size > 10_000:
+        raise ArgumentError(
+            f"time_conv_size_s of {time_conv_size_s} at sfreq {sfreq} gives filters of {size} "
+            "samples, expected at most 10000"
+        )
     if size % 2 == 0 and not ensure_odd:
         raise ArgumentError(
             f"time_conv_size_s of {time_conv_size_s} at sfreq {sfreq} gives filters of {size} "
@@ -284,8 +289,15 @@ def _widths(depth: int, n_time_filters: int, complexity_factor: float) -> list[i
     return widths
 
 
-def _positive(name: str, value: float) -> float:
+def _depth(depth: int) -> int:
+    # beyond, half a minute's samples are halved away and the widths fill any memory
+    if check_size("depth", depth) > 20:
+        raise ArgumentError(f"depth must be from 1 to 20, found {depth}")
+    return int(depth)
+
+
+def _positive(name: str, value: float, most: float) -> float:
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not (is_real and 0 < float(value) < math.inf):
-        raise ArgumentError(f"{name} must be a finite number above 0, found {value!r}")
+    if not (is_real and 0 < float(value) <= most):
+        raise ArgumentError(f"{name} must be a number above 0, at most {most:g}, found {value!r}")
     return float(value)
