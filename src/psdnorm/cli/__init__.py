@@ -1,0 +1,24 @@
+"""The command line: parses, calls a room, prints.
+
+Exit codes: 0, all went well; 1, it was done, but not for every file or cell, and those are listed;
+2, it could not be done, and one sentence says why; 130, interrupted.
+"""
+
+from psdnorm.errors import MissingExtraError
+
+try:
+    import rich  # noqa: F401
+    import typer  # noqa: F401
+except ImportError as error:
+    raise MissingExtraError('the command line needs pip install "psdnorm[cli]"') from error
+
+# each module adds its command; libraries that take long to load are imported by those that run
+from psdnorm.cli.app import app
+
+
+def main() -> None:
+    """Run the command that the process was started with, and leave with its exit code."""
+    app(prog_name="psdnorm")
+
+
+__all__ = ["app", "main"]
