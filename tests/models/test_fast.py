@@ -152,6 +152,7 @@ class TestOnTheDevice:
         torch.manual_seed(0)
         model = USleep(**SMALL, norm="instance", norm_depth=2).cuda()
         forward = accelerate(model, cuda_graphs=False)
+        forward(sequences(4).cuda())  # uncompiled, it rounds otherwise
         gradients = []
         for n_passes in (1, 2):
             model.zero_grad()
