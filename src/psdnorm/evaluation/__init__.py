@@ -1,0 +1,58 @@
+"""How good predictions are: metrics per subject, calibration, and means as the paper takes them.
+
+A run leaves one row of counts per subject (:mod:`psdnorm.evaluation.scores`). Counts of the same
+subject add up, so that nights, windows and workers can be scored apart; every metric follows from
+them, so that no report needs the predictions themselves.
+"""
+
+from psdnorm.evaluation.calibration import (
+    CalibrationBins,
+    calibration_bins,
+    expected_calibration_error,
+)
+from psdnorm.evaluation.means import MEAN_DATASET, MEAN_SUBJECT, aggregate
+from psdnorm.evaluation.metrics import (
+    accuracy,
+    balanced_accuracy,
+    cohen_kappa,
+    confusion_matrix,
+    f1_per_class,
+    macro_f1,
+    weighted_f1,
+)
+from psdnorm.evaluation.scores import (
+    METRICS,
+    bins_of,
+    confusions_of,
+    merge_scores,
+    read_scores,
+    score_night,
+    score_predictions,
+    subject_metrics,
+    write_scores,
+)
+
+__all__ = [
+    "MEAN_DATASET",
+    "MEAN_SUBJECT",
+    "METRICS",
+    "CalibrationBins",
+    "accuracy",
+    "aggregate",
+    "balanced_accuracy",
+    "bins_of",
+    "calibration_bins",
+    "cohen_kappa",
+    "confusion_matrix",
+    "confusions_of",
+    "expected_calibration_error",
+    "f1_per_class",
+    "macro_f1",
+    "merge_scores",
+    "read_scores",
+    "score_night",
+    "score_predictions",
+    "subject_metrics",
+    "weighted_f1",
+    "write_scores",
+]

@@ -1,0 +1,165 @@
+"""Metrics of sleep staging, all from confusion matrices, all as scikit-learn defines them.
+
+A confusion matrix counts epochs: rows are true stages, columns predicted ones. Every metric takes
+any number of them at once, (…, 5, 5), and is NaN where nothing was scored.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from psdnorm.errors import ArgumentError, ShapeError
+from psdnorm.models.card import STAGES
+
+UNSCORED = -1
+N_STAGES = len(STAGES)
+
+
+def confusion_matrix(true: ArrayLike, predicted: ArrayLike) -> NDArray[np.int64]:
+    """Count epochs by true and predicted stage; unscored epochs are left out.
+
+    Parameters
+    ----------
+    true : array of int, (n,)
+        0…4 as W, N1, N2, N3, REM; -1 where unscored.
+    predicted : array of int, (n,)
+        0…4; anything where unscored.
+
+    Returns
+    -------
+    ndarray of int64, (5, 5)
+        Rows are true stages, columns predicted ones.
+
+    Examples
+    --------
+    >>> confusion_matrix([0, 2, 2, -1], [0, 2, 1, 4])[2].tolist()
+    [0, 1, 1, 0, 0]
+    """
+    stages = as_stages(true)
+    return count_confusions(stages, np.asarray(predicted), np.zeros(stages.shape, np.intp), 1)[0]
+
+
+def accuracy(confusion: ArrayLike) -> NDArray[np.float64]:
+    """Return the share of epochs that were predicted right, (…,)."""
+    counts = _checked(confusion)
+    return _ratio(_right(counts).sum(axis=-1), counts.sum(axis=(-2, -1)))
+
+
+def balanced_accuracy(confusion: ArrayLike) -> NDArray[np.float64]:
+    """Return the mean recall over the stages that truly occur, (…,)."""
+    counts = _checked(confusion)
+    return _mean_known(_ratio(_right(counts), counts.sum(axis=-1)))
+
+
+def f1_per_class(confusion: ArrayLike) -> NDArray[np.float64]:
+    """Return the F1 score of each stage, (…, 5).
+
+    NaN for a stage that neither occurs nor is predicted, as scikit-learn's with
+    ``zero_division=nan``; 0 for one that only occurs or is only predicted.
+    """
+    counts = _checked(confusion)
+    return _ratio(2 * _right(counts), counts.sum(axis=-1) + counts.sum(axis=-2))
+
+
+def macro_f1(confusion: ArrayLike) -> NDArray[np.float64]:
+    """Return the mean F1 score over the stages that occur or are predicted, (…,)."""
+    return _mean_known(f1_per_class(confusion))
+
+
+def weighted_f1(confusion: ArrayLike) -> NDArray[np.float64]:
+    """Return the mean F1 score, each stage weighted by how often it truly occurs, (…,)."""
+    counts = _checked(confusion)
+    weights = counts.sum(axis=-1)
+    scores = np.nan_to_num(f1_per_class(counts))  # NaN only where the weight is 0
+    return _ratio((scores * weights).sum(axis=-1), weights.sum(axis=-1))
+
+
+def cohen_kappa(confusion: ArrayLike) -> NDArray[np.float64]:
+    """Return Cohen's kappa, the agreement beyond chance, (…,).
+
+    NaN too where truth and prediction are one and the same stage throughout: chance agrees always.
+    """
+    counts = _checked(confusion)
+    total = counts.sum(axis=(-2, -1))
+    true, predicted = counts.sum(axis=-1), counts.sum(axis=-2)
+    by_chance = _ratio((true * predicted).sum(axis=-1), total)
+    return 1 - _ratio(total - _right(counts).sum(axis=-1), total - by_chance)
+
+
+def as_stages(true: ArrayLike) -> NDArray[np.intp]:
+    """Return true stages as integers, (n,); refuse what is none."""
+    stages = np.asarray(true)
+    if stages.ndim != 1:
+        raise ShapeError(f"true has shape {stages.shape}, expected (n,)")
+    if stages.size and stages.dtype.kind not in "iu":
+        raise ArgumentError(f"true is of type {stages.dtype}, expected integers")
+    if stages.size and (stages.min() < UNSCORED or stages.max() >= N_STAGES):
+        found = np.unique(stages)
+        raise ArgumentError(
+            f"true has values from {found[0]} to {found[-1]}, expected stages 0 to "
+            f"{N_STAGES - 1}, or {UNSCORED} where unscored"
+        )
+    return stages.astype(np.intp)
+
+
+def count_confusions(
+    true: NDArray, predicted: NDArray, groups: NDArray, n_groups: int
+) -> NDArray[np.int64]:
+    """Count epochs by group, true and predicted stage.
+
+    Parameters
+    ----------
+    true : ndarray of int, (n,)
+        As :func:`as_stages` returns them.
+    predicted : ndarray of int, (n,)
+    groups : ndarray of int, (n,)
+        From 0.
+    n_groups : int
+        G.
+
+    Returns
+    -------
+    ndarray of int64, (G, 5, 5)
+    """
+    if predicted.shape != true.shape:
+        raise ShapeError(
+            f"predicted has shape {predicted.shape}, expected that of true, {true.shape}"
+        )
+    scored = true != UNSCORED
+    stages = predicted[scored]
+    if stages.size and stages.dtype.kind not in "iu":
+        raise ArgumentError(f"predicted is of type {predicted.dtype}, expected integers")
+    if stages.size and (stages.min() < 0 or stages.max() >= N_STAGES):
+        raise ArgumentError(
+            f"predicted has values from {stages.min()} to {stages.max()} at scored epochs, "
+            f"expected stages 0 to {N_STAGES - 1}"
+        )
+    cells = (groups[scored] * N_STAGES + true[scored]) * N_STAGES + stages.astype(np.intp)
+    counts = np.bincount(cells, minlength=n_groups * N_STAGES**2)
+    return counts.reshape(n_groups, N_STAGES, N_STAGES).astype(np.int64)
+
+
+def _checked(confusion: ArrayLike) -> NDArray[np.float64]:
+    """Return counts as floats: exact up to 2**53, and products cannot overflow."""
+    counts = np.asarray(confusion, dtype=np.float64)
+    if counts.shape[-2:] != (N_STAGES, N_STAGES):
+        raise ShapeError(
+            f"confusion has shape {counts.shape}, expected (…, {N_STAGES}, {N_STAGES})"
+        )
+    if not (counts >= 0).all():
+        raise ArgumentError("confusion has entries that are negative or NaN, expected counts")
+    return counts
+
+
+def _right(counts: NDArray) -> NDArray:
+    return np.diagonal(counts, axis1=-2, axis2=-1)  # (…, 5)
+
+
+def _ratio(part: NDArray, whole: NDArray) -> NDArray[np.float64]:
+    """Divide; NaN where there is nothing to divide by."""
+    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole != 0)
+
+
+def _mean_known(values: NDArray) -> NDArray[np.float64]:
+    """Return the mean over the last axis of what is not NaN; NaN where all is."""
+    known = ~np.isnan(values)
+    return _ratio(np.where(known, values, 0).sum(axis=-1), known.sum(axis=-1))
