@@ -1,27 +1,54 @@
 """Time the simulation of one night: ``python -m benchmarks.simulation``.
 
-Wall time, median of several nights after one that warms up; ``OMP_NUM_THREADS=1`` for one core. A
-night that is not finite or not as long as asked for is not timed, and the command fails.
+In three ways: the night alone, written as the cohort's files (scoring and EDF), and prepared by the
+recipe ``robust`` into a store; the last two include the first. Wall time, median of several nights
+after one that warms up; ``OMP_NUM_THREADS=1`` for one core. The command fails if a night is not
+finite, not as long as asked for, or not there afterwards.
 """
 
 import argparse
 import csv
+import itertools
 import platform
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import scipy
 
+from psdnorm.recordings.recipe import RECIPES
 from psdnorm.recordings.simulation import PROFILES, simulate_night
+from psdnorm.recordings.simulation.files import bytes_missing, write_nights
+from psdnorm.recordings.simulation.into_store import add_nights, bytes_missing_in
+from psdnorm.recordings.simulation.plan import Settings, plan_nights
 
-COLUMNS = ("cohort", "sfreq", "hours", "seconds", "device", "numpy", "scipy")
+COLUMNS = ("cohort", "way", "sfreq", "hours", "seconds", "device", "numpy", "scipy")
+WAYS = ("night", "files", "store")
 
 
-def measure(cohort: str, hours: float, repeats: int) -> float:
+def measure(cohort: str, way: str, hours: float, repeats: int) -> float:
     """Median seconds that a night of a cohort takes."""
+    if way == "night":
+        return measure_night(cohort, hours, repeats)
+    nights = plan_nights([cohort], repeats + 1, 1, Settings(hours=hours))
+    with tempfile.TemporaryDirectory() as folder:
+        robust, begin = RECIPES["robust"], time.perf_counter()
+        if way == "files":
+            done = write_nights(folder, nights)
+        else:
+            done = add_nights(folder, nights, robust)
+        seconds = [begin, *(time.perf_counter() for _ in done)]
+        missing = (bytes_missing(folder, nights), bytes_missing_in(folder, nights, robust))
+    if missing[WAYS.index(way) - 1]:
+        raise ValueError(f"{cohort}: not every night is in the {way}")
+    return statistics.median(np.diff(seconds)[1:].tolist())
+
+
+def measure_night(cohort: str, hours: float, repeats: int) -> float:
+    """Median seconds that simulating alone takes."""
     seconds = []
     for subject in range(repeats + 1):
         begin = time.perf_counter()
@@ -51,16 +78,19 @@ def main(arguments: list[str] | None = None) -> int:
     with chosen.csv.open("w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS)
         table.writeheader()
-        for cohort in chosen.cohorts:
+        for cohort, way in itertools.product(chosen.cohorts, WAYS):
             try:
-                seconds = measure(cohort, chosen.hours, chosen.repeats)
+                seconds = measure(cohort, way, chosen.hours, chosen.repeats)
             except ValueError as error:
                 print(error, file=sys.stderr)
                 return 1
             sfreq = PROFILES[cohort].sfreq
-            row = {"cohort": cohort, "sfreq": sfreq, "hours": chosen.hours}
+            row = {"cohort": cohort, "way": way, "sfreq": sfreq, "hours": chosen.hours}
             table.writerow(row | {"seconds": f"{seconds:.3f}"} | where)
-            print(f"{cohort:8} {sfreq:5.0f} Hz, {chosen.hours:g} h: {seconds:.2f} s", flush=True)
+            print(
+                f"{cohort:8} {way:6} {sfreq:5.0f} Hz, {chosen.hours:g} h: {seconds:.2f} s",
+                flush=True,
+            )
     return 0
 
 

@@ -20,12 +20,13 @@ def simulation(monkeypatch):
         del sys.modules[name]
 
 
-def test_every_cohort_has_a_row(simulation, tmp_path):
+def test_every_cohort_has_a_row_for_each_way(simulation, tmp_path):
     table = tmp_path / "simulation.csv"
     assert simulation.main(["--hours", "0.1", "--repeats", "1", "--csv", str(table)]) == 0
     with table.open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["cohort"] for row in rows] == ["PHYS", "SHHS", "MROS"]
+    expected = [(c, w) for c in ("PHYS", "SHHS", "MROS") for w in ("night", "files", "store")]
+    assert [(row["cohort"], row["way"]) for row in rows] == expected
     assert all(float(row["seconds"]) > 0 for row in rows)
 
 

@@ -115,7 +115,7 @@ def simulate_night(
     """
     cohort = profile_of(profile) if isinstance(profile, str) else profile
     scaled = cohort.at(shift)
-    n_epochs, sfreq = _checked(cohort, night, seed, hours)
+    n_epochs, sfreq = check_length(cohort, night, seed, hours)
     table = fitted() if table is None else table
     rngs = _streams(seed, cohort.name, str(subject), night)
     who = draw_subject(scaled, table, rngs["subject"])
@@ -158,7 +158,14 @@ def _record(
     return amplify(signal, sfreq, amplifier), events
 
 
-def _checked(profile: CohortProfile, night: int, seed: int, hours: float) -> tuple[int, int]:
+def traits_of(profile: CohortProfile, subject: int | str, seed: int, shift: float) -> Subject:
+    """Return the traits of a subject, as `simulate_night` draws them from the fitted table."""
+    rng = _streams(seed, profile.name, str(subject), 0)["subject"]
+    return draw_subject(profile.at(shift), fitted(), rng)
+
+
+def check_length(profile: CohortProfile, night: int, seed: int, hours: float) -> tuple[int, int]:
+    """Return the number of epochs and the rate in Hz; refuse what cannot be simulated."""
     if not 0 < hours <= 48:
         raise ArgumentError(f"hours is {hours}, expected more than 0 and at most 48")
     if night < 0 or seed < 0:

@@ -145,7 +145,7 @@ def add_disturbances(
     if profile.pops_per_hour > 0:
         _add_pops(signal, sfreq, profile.pops_per_hour, for_pops)
     if profile.ecg_uv > 0 and np.any(heart_weights):
-        _add_heart(signal, sfreq, profile.ecg_uv * heart_weights, for_heart)
+        add_heart_beats(signal, sfreq, profile.ecg_uv * heart_weights, for_heart)
 
 
 def _add_hum(
@@ -180,9 +180,22 @@ def _add_pops(
             piece += (height * decay[: len(piece)]).astype(np.float32)
 
 
-def _add_heart(
+def add_heart_beats(
     signal: NDArray[np.float32], sfreq: int, heights_uv: NDArray, rng: np.random.Generator
 ) -> None:
+    """Add the R waves of one heart to a recording, in place.
+
+    Parameters
+    ----------
+    signal : ndarray of float32, (C, T)
+        µV; changed.
+    sfreq : int
+        Sampling rate in Hz.
+    heights_uv : ndarray, (C,)
+        Of the wave in each channel.
+    rng : numpy.random.Generator
+        Source of randomness.
+    """
     n_samples = signal.shape[1]
     mean_s = rng.uniform(0.8, 1.15)
     n = int(n_samples / sfreq / mean_s * 1.2) + 2
