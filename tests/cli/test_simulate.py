@@ -5,7 +5,6 @@ import sys
 import pytest
 from stores import tree
 
-import psdnorm.cli.simulate_command  # noqa: F401
 from psdnorm.cli import main
 from psdnorm.recordings.cohorts import COHORTS, find_nights
 from psdnorm.recordings.simulation import files

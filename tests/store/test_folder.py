@@ -57,7 +57,7 @@ def test_the_index_counts_the_stages_and_keeps_what_is_known(tmp_path):
     stages = [0, 0, 1, 2, 2, 2, 3, 4, -1, -1]
     known = {
         "visit": "baseline", "family": "f7", "channels": ("C3-A2", "C4-A1"), "flags": ("flat C4",),
-        "simulated": True, "checksum": "ab12", "age": 61, "sex": "F",
+        "simulated": True, "checksum": "ab12", "fingerprint": "cd34", "age": 61, "sex": "F",
     }  # fmt: skip
     store = filled(tmp_path, [night("abc-1", 10, stages=np.array(stages), **known)])
     row = store.index.iloc[0].to_dict()
@@ -71,8 +71,8 @@ def test_the_index_counts_the_stages_and_keeps_what_is_known(tmp_path):
 def test_the_index_has_these_columns_and_no_other(store):
     assert list(store.index.columns) == [
         "recording", "cohort", "subject", "visit", "family", "channels", "epochs", "W", "N1", "N2",
-        "N3", "REM", "unscored", "flags", "source", "checksum", "sex", "age", "simulated", "bytes",
-        "digest", "stages",
+        "N3", "REM", "unscored", "flags", "source", "checksum", "fingerprint", "sex", "age",
+        "simulated", "bytes", "digest", "stages",
     ]  # fmt: skip
 
 
@@ -132,6 +132,16 @@ def test_has_tells_what_need_not_be_prepared_again(store):
     path = night_path(store.path, "abc-9")
     path.write_bytes(path.read_bytes()[:-1])
     assert not store.has("abc-9")
+
+
+def test_known_is_the_row_of_a_sound_night_and_none_otherwise(store):
+    known = store.known("abc-1")
+    row = store.index.set_index("recording", drop=False).loc["abc-1"]
+    assert all(row[name] == known[name] for name in ("recording", "subject", "W", "digest"))
+    assert store.known("abc-10") is None
+    path = night_path(store.path, "abc-1")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert store.known("abc-1") is None
 
 
 def test_a_removed_night_is_gone(store):

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import typer
 
-from psdnorm.cli.console import errors
+from psdnorm.cli.console import errors, say
 from psdnorm.errors import PsdnormError
 
 SOME_FAILED, IMPOSSIBLE, INTERRUPTED = 1, 2, 130
@@ -34,15 +34,11 @@ def command(function: _Command) -> _Command:
         try:
             function(*args, **kwargs)
         except KeyboardInterrupt:
-            _say("interrupted")
+            say(errors, "psdnorm: interrupted")
             raise typer.Exit(INTERRUPTED) from None
         except PsdnormError as error:
-            _say(str(error))
+            say(errors, f"psdnorm: {error}")
             raise typer.Exit(IMPOSSIBLE) from None
 
     app.command()(guarded)
     return function
-
-
-def _say(sentence: str) -> None:
-    errors.print(f"psdnorm: {sentence}", markup=False, highlight=False, soft_wrap=True)

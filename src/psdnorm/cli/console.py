@@ -1,5 +1,6 @@
 """What commands print with: results on standard output, all else on standard error."""
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -17,6 +18,17 @@ _Item = TypeVar("_Item")
 
 output = Console()
 errors = Console(stderr=True)
+
+
+def say(console: Console, sentence: str) -> None:
+    """Print a sentence as it is: nothing in it is markup, and no line is cut."""
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use, where the system tells."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def progress() -> Progress:

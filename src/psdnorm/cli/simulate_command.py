@@ -1,14 +1,13 @@
 """``psdnorm simulate``: nights of the cohorts, as files or straight into a store."""
 
 import contextlib
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from psdnorm.cli.app import command
-from psdnorm.cli.console import errors, output, track
+from psdnorm.cli.console import cores, errors, output, say, track
 
 
 @command
@@ -59,20 +58,15 @@ def simulate(
     if into_store:
         chosen = load_recipe(recipe or "robust")
         n_bytes = bytes_missing_in(out, planned, chosen)
-        done = add_nights(out, planned, chosen, jobs or _cores())
+        done = add_nights(out, planned, chosen, jobs or cores())
     else:
         n_bytes = bytes_missing(out, planned)
-        done = write_nights(out, planned, jobs or _cores())
+        done = write_nights(out, planned, jobs or cores())
     of = ", ".join(dict.fromkeys(night.cohort for night in planned))
     what = f"nights of {of}: {len(planned)}"
     for sentence in (*fewer_visits(planned, nights), f"{what}, {n_bytes:,} bytes to write"):
-        errors.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        say(errors, sentence)
     with contextlib.closing(done):  # interrupted, it still writes a store's index
         for _ in track(done, len(planned), "simulating"):
             pass
-    output.print(f"{out} has simulated {what}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _cores() -> int:
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
+    say(output, f"{out} has simulated {what}")

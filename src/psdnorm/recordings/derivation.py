@@ -1,5 +1,6 @@
 """Channels as small expressions of those in a file: ``C3-A2``, ``(Fp1+Fp2)/2-Cz``."""
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,12 @@ def candidates(wanted: Wanted) -> dict[str, tuple[str, ...]]:
     if len(named) != len(wanted):
         raise ArgumentError(f"wanted must name each channel once, found {wanted!r}")
     return named
+
+
+def check_expression(expression: str) -> None:
+    """Refuse what is no expression in whatever file; only a file tells what it lacks."""
+    with contextlib.suppress(LookupError):
+        _Reader(expression, ()).weights()
 
 
 def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> tuple[str, Weights]:
@@ -144,7 +151,8 @@ class _Reader:
             if not self._take(")"):
                 raise self._malformed()
             return weights
-        name = re.match(r"[^-+*/()]+", self.text[self.place :])
+        # parentheses right after a name are part of it: EEG(sec)
+        name = re.match(r"[^-+*/()]+(?:\([^()]*\)[^-+*/()]*)*", self.text[self.place :])
         if name is None:
             raise self._malformed()
         within = "" if name[0] == self.text else f" for {self.expression!r}"

@@ -11,6 +11,8 @@ from psdnorm.recordings.edf_plus import decode
 
 _SAMPLE_BYTES = {b"0".ljust(8): 2, b"\xffBIOSEMI": 3}
 _LONGEST_S = 30 * 86400.0
+# what a simulated file says of itself where others name hospital and technician
+SIMULATED = b"psdnorm simulated"
 # widths in bytes of what a header says of each signal, all labels first, then all transducers …
 _WIDTHS = {
     "label": 16,
@@ -67,12 +69,15 @@ class Header:
         Recorded time in seconds, without the gaps of a discontinuous file.
     discontinuous : bool
         Whether the recording paused (EDF+D).
+    simulated : bool
+        Whether psdnorm made it up; all else that the same field may say is not looked at.
     """
 
     channels: tuple[Channel, ...]
     start: datetime | None
     duration_s: float
     discontinuous: bool
+    simulated: bool = False
     # where the samples are
     n_records: int = field(default=0, repr=False)
     record_s: float = field(default=0.0, repr=False)
@@ -125,6 +130,7 @@ def parse_header(path: Path) -> Header:
         _start(fixed[168:184]),
         duration_s,
         decode(fixed[192:236]).startswith(("EDF+D", "BDF+D")),
+        SIMULATED in fixed[88:168].lower(),
         n_records,
         record_s,
         header_bytes,

@@ -164,6 +164,21 @@ class Store:
         head = self._sound_head(_index.night_path(self.path, recording))
         return head is not None and checksum in (None, head.record.get("checksum"))
 
+    def known(self, recording: str) -> dict[str, Any] | None:
+        """Return what is known of a night that is there and sound, else None; no signal is read.
+
+        Parameters
+        ----------
+        recording : str
+
+        Returns
+        -------
+        dict or None
+            The row of the ``index``, without opening any other night.
+        """
+        head = self._sound_head(_index.night_path(self.path, recording))
+        return None if head is None else _index.row_of(head)
+
     def finish(self) -> None:
         """Write the index and remove what killed processes left; after all nights were added."""
         remove_leftovers(self.path / _index.NIGHTS)
@@ -181,8 +196,9 @@ class Store:
         """One row per night, sorted by recording.
 
         Columns: recording, cohort, subject, visit, family, channels, epochs, W, N1, N2, N3, REM,
-        unscored (epochs), flags, source, checksum, sex, age (years), simulated, bytes, digest and
-        stages (the hypnogram, one int8 per epoch, as bytes). Unknown family, sex and age are null.
+        unscored (epochs), flags, source, checksum, fingerprint, sex, age (years), simulated, bytes,
+        digest and stages (the hypnogram, one int8 per epoch, as bytes). Unknown family, sex and age
+        are null.
         """
         if self._frame is None:
             self._table = self._table or _index.scan(self.path, self.hash)

@@ -24,7 +24,7 @@ except ImportError as error:
 
 FILE, NIGHTS, ENDING = "index.parquet", "nights", ".safetensors"
 _TEXTS = ("recording", "cohort", "subject", "visit", "family", "channels")
-_SOURCE = ("flags", "source", "checksum", "sex")
+_SOURCE = ("flags", "source", "checksum", "fingerprint", "sex")
 SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in _TEXTS),

@@ -82,7 +82,9 @@ class Night:
     source : str
         The file that it came from; only the last part of a path is kept.
     checksum : str
-        Of that file.
+        SHA-256 of that file.
+    fingerprint : str
+        Of signal and scoring, quick to take: tells whether a night is there already.
     age : float, optional
         In years.
     sex : {"F", "M"}, optional
@@ -100,6 +102,7 @@ class Night:
     simulated: bool = False
     source: str = ""
     checksum: str = ""
+    fingerprint: str = ""
     age: float | None = None
     sex: str | None = None
 
@@ -157,7 +160,7 @@ def _check_texts(night: Night) -> None:
             )
     if not isinstance(night.source, str):
         raise _refusal(night, f"has {night.source!r} as source, expected the name of a file")
-    texts = {"visit": night.visit, "checksum": night.checksum}
+    texts = {"visit": night.visit, "checksum": night.checksum, "fingerprint": night.fingerprint}
     if night.family is not None:
         texts["family"] = night.family
     if night.family == "":

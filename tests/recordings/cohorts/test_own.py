@@ -141,7 +141,7 @@ def test_a_bad_row_is_named_and_the_others_are_kept(download, files, row, senten
     ("row", "sentence"),
     [
         ("S9,,a/n1.edf,gone.txt,,,,", "has in row 4 the scoring gone.txt, which is not there"),
-        ("S9,,a/n1.edf,n/a,,,,", "has in row 4 no scoring for a/n1.edf"),
+        ("S9,,a/n1.edf,n/a,,,,", "a/n1.edf has no scoring in row 4 of "),
         ("S9,,a/n1.edf,a/n1.txt,,forty,,", "has in row 4 'forty' as age, expected years"),
         ("S9,,a/n1.edf,a/n1.txt,,,2,", "has in row 4 '2' as sex, expected F or M"),
     ],

@@ -2,6 +2,7 @@
 
 import csv
 import glob
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from psdnorm.errors import PsdnormError, RecordingError
 from psdnorm.recordings.cohorts.entry import Candidates, Found, NightFiles, Problem, duplicate
 from psdnorm.recordings.cohorts.layout import children, pattern_of
 from psdnorm.recordings.cohorts.people import age_of, read_rows, sex_of
-from psdnorm.recordings.derivation import candidates, fold
+from psdnorm.recordings.derivation import candidates, check_expression, fold
 
 _SIGNALS = (".edf", ".bdf", ".rec")
 _MANIFESTS = (".csv", ".tsv")
@@ -145,7 +146,7 @@ def _add_row(
         return
     scoring = path.parent / cells["scoring"] if cells["scoring"] else None
     if scoring is None:
-        problem(f"no scoring for {cells['signal']}")
+        found.problems.append(Problem(signal, f"has no scoring in row {line} of {path}"))
     elif not scoring.is_file():
         problem(f"the scoring {cells['scoring']}, which is not there")
         scoring = None
@@ -180,4 +181,6 @@ def parse_channels(text: str) -> Candidates:
         name, equals, options = part.partition("=")
         tried = (options if equals else name).split("|")
         wanted[name.strip()] = [option.strip() for option in tried if option.strip()]
+    for option in itertools.chain.from_iterable(wanted.values()):
+        check_expression(option)
     return candidates(wanted)

@@ -1,0 +1,155 @@
+"""The same work on many items: here, in several processes, or on a Dask cluster."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from psdnorm.errors import ArgumentError, MissingExtraError
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+Work = Callable[[_Item], _Result]
+Lost = Callable[[_Item, str], _Result]  # what stands for an item that could not be worked on
+
+_ANSWER_S = 10  # until a scheduler must have answered
+_WORKERS_S = 60  # until it must have a worker
+
+
+def in_processes(
+    work: Work[_Item, _Result], items: Sequence[_Item], jobs: int, lost: Lost[_Item, _Result]
+) -> Iterator[_Result]:
+    """Work on items in processes of their own; yield results as they come.
+
+    Where a process dies, what was in work is tried once more, one item at a time, and what kills
+    its process again is ``lost``; the others go on.
+
+    Parameters
+    ----------
+    work : callable
+        Of one item; something that can be pickled, as items and results must be.
+    items : sequence
+    jobs : int
+        Processes at a time.
+    lost : callable
+        Of an item and a reason.
+    """
+    waiting = deque(items)
+    while waiting:
+        running: dict[Future[_Result], _Item] = {}
+        pool = _pool(jobs)
+        try:
+            while waiting or running:
+                while waiting and len(running) < 2 * jobs:  # one in work and one at hand
+                    running[pool.submit(work, waiting[0])] = waiting[0]
+                    waiting.popleft()
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    result = future.result()
+                    del running[future]
+                    yield result
+        except BrokenProcessPool:
+            pass
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+        # some may have ended well before the others broke
+        whole = [f for f in running if not f.cancelled() and f.exception() is None]
+        yield from (future.result() for future in whole)
+        suspects = [item for future, item in running.items() if future not in whole]
+        yield from _one_by_one(work, suspects, lost)
+
+
+def on_dask(
+    work: Work[_Item, _Result], items: Sequence[_Item], address: str, lost: Lost[_Item, _Result]
+) -> Iterator[_Result]:
+    """Work on items on an existing Dask cluster; yield results as they come.
+
+    Parameters
+    ----------
+    work, items, lost
+        As in :func:`in_processes`. Dask itself gives what a dead worker held to another one.
+    address : str
+        Of the scheduler, ``tcp://host:port``.
+    """
+    try:
+        from distributed import Client, as_completed
+    except ImportError as error:
+        raise MissingExtraError('--dask needs pip install "psdnorm[cluster]"') from error
+    client = _connect(Client, address)
+    futures: dict[Any, _Item] = {}
+    try:
+        # not pure: the same night may have been prepared before, into a store that is gone
+        futures = {client.submit(work, item, pure=False): item for item in items}
+        for future in as_completed(list(futures), loop=client.loop):
+            item = futures.pop(future)
+            if future.status == "finished":
+                yield future.result()
+            else:
+                yield lost(item, f"Dask lost it: {_first_line(future.exception())}")
+    finally:
+        client.cancel(list(futures), force=True)
+        client.close()
+
+
+def _connect(client_class: Any, address: str) -> Any:
+    try:
+        client = client_class(address, timeout=_ANSWER_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError) as error:
+        raise ArgumentError(
+            f"no Dask scheduler answers at {address!r}, expected one as in tcp://host:8786: "
+            f"{_first_line(error)}"
+        ) from error
+    try:
+        client.wait_for_workers(1, timeout=_WORKERS_S)
+    except TimeoutError as error:
+        client.close()
+        raise ArgumentError(f"the Dask scheduler at {address} has no worker") from error
+    return client
+
+
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    # a fork would copy locks that other threads hold, such as those of the progress bar
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(jobs, context, initializer=begin_worker)
+
+
+def begin_worker() -> None:
+    """Leave Ctrl-C to the parent, and end with it, however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _one_by_one(
+    work: Work[_Item, _Result], items: Sequence[_Item], lost: Lost[_Item, _Result]
+) -> Iterator[_Result]:
+    """Work on items in one process after the other, so that it is clear which one kills it."""
+    pool = None
+    try:
+        for item in items:
+            pool = pool or _pool(1)
+            try:
+                yield pool.submit(work, item).result()
+            except BrokenProcessPool:
+                pool.shutdown()
+                pool = None
+                yield lost(item, "its process died twice, perhaps for want of memory")
+    finally:
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _first_line(error: BaseException | None) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{lines[0]:.200}" if lines else type(error).__name__

@@ -1,0 +1,48 @@
+"""The benchmark of preparing has a row for each step, and tells when the bar is missed."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def prepare(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import prepare
+
+    yield prepare
+    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
+        del sys.modules[name]
+
+
+def small(table, folder):
+    return ["--hours", "0.05", "--repeats", "1", "--csv", str(table), "--folder", str(folder)]
+
+
+def test_every_recipe_has_a_row_for_each_step(prepare, tmp_path):
+    table = tmp_path / "prepare.csv"
+    assert prepare.main(small(table, tmp_path)) == 0
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    expected = [(r, s) for r in ("paper", "as-released", "robust") for s in prepare.STEPS]
+    assert [(row["recipe"], row["what"]) for row in rows] == expected
+    assert all(float(row["times_read"]) > 0 for row in rows)
+    assert not any(path.is_dir() for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("seconds", "missed"), [(5.9, False), (6.1, True)])
+def test_a_bar_that_is_missed_is_told(prepare, seconds, missed):
+    assert prepare.misses({"all": seconds}) is missed
+
+
+def test_a_night_that_fails_is_not_timed(prepare, tmp_path, monkeypatch):
+    from psdnorm.recordings.preparation import Outcome
+
+    failed = Outcome("n", "n.edf", "failed", "n.edf is truncated")
+    monkeypatch.setattr(prepare, "prepare_night", lambda *_: failed)
+    with pytest.raises(ValueError, match=r"^the night was not prepared: n.edf is truncated$"):
+        prepare.main(small(tmp_path / "prepare.csv", tmp_path))
