@@ -17,7 +17,9 @@ BELOW_THE_WALL = (
     "psdnorm.alignment",
     "psdnorm.store",
     "psdnorm.batches",
+    "psdnorm.evaluation",
     "psdnorm.recordings",
+    "psdnorm.training",
     "psdnorm.cli",
     "psdnorm.__main__",
 )
@@ -69,7 +71,9 @@ ROOMS = (
     "alignment",
     "store",
     "batches",
+    "evaluation",
     "recordings",
+    "training",
     "cli",
     "__main__",
 )

@@ -11,6 +11,7 @@
     ├── CheckpointError (ValueError)        a saved model that cannot be written or read
     ├── StoreError (ValueError)             prepared nights that cannot be written or read
     ├── RecordingError (ValueError)         a recording or scoring that cannot be read as it is
+    ├── TrainingError (RuntimeError)        a training that cannot go on
     └── MissingExtraError (ImportError)     a feature whose optional dependency is absent
 """
 
@@ -49,6 +50,10 @@ class StoreError(PsdnormError, ValueError):
 
 class RecordingError(PsdnormError, ValueError):
     """A recording or its scoring is missing, damaged, or not what was expected."""
+
+
+class TrainingError(PsdnormError, RuntimeError):
+    """A training cannot go on: its loss is not finite, or what it left cannot be read."""
 
 
 class MissingExtraError(PsdnormError, ImportError):

@@ -57,6 +57,14 @@ def test_every_scored_epoch_is_drawn_and_no_sequence_without_one(hypnograms, siz
         assert seen[np.array(stages) >= 0].all()
 
 
+def test_all_windows_are_there_if_unscored_ones_are_asked_for():
+    index = index_of([-1] * 80 + [0] * 20, [-1] * 10)
+    sequences = Sequences(index, only_scored=False)
+    assert sequences.night.tolist() == [0] * 5 + [1]
+    assert sequences.start.tolist() == [0, 21, 42, 63, 65, 0]
+    assert len(Sequences(index)) < 5
+
+
 def test_nights_are_laid_end_to_end():
     sequences = Sequences(index_of([0] * 40, [1] * 3))
     assert sequences.offsets.tolist() == [0, 40, 43]

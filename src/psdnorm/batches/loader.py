@@ -47,6 +47,8 @@ class Loader:
         What becomes of the last batch if it is not full: it is smaller, there is none, or the
         first sequences of the epoch fill it, unscored. With the latter two, all batches have one
         shape.
+    only_scored : bool
+        Leave out sequences in which nothing is scored; False to predict whole nights.
     device : str or torch.device
         Where batches are wanted.
     residence : {"auto", "map", "pinned", "device"}
@@ -76,6 +78,7 @@ class Loader:
         stride: int = STRIDE,
         seed: int | None = 0,
         last: str = "keep",
+        only_scored: bool = True,
         device: str | torch.device = "cpu",
         residence: str = "auto",
     ) -> None:
@@ -85,11 +88,12 @@ class Loader:
             raise ArgumentError(f"last is {last!r}, expected one of {', '.join(LAST)}")
         self.store, self.batch_size, self.seed, self.last = store, batch_size, seed, last
         self.device = torch.device(device)
-        self.sequences = Sequences(index, length, stride)
+        self.sequences = Sequences(index, length, stride, only_scored=only_scored)
         if not len(self):
+            kind = " in which something is scored" if only_scored else ""
             raise ArgumentError(
-                f"index has {len(index)} nights with {len(self.sequences)} sequences in which "
-                f"something is scored, expected enough for a batch of {batch_size}"
+                f"index has {len(index)} nights with {len(self.sequences)} sequences{kind}, "
+                f"expected enough for a batch of {batch_size}"
             )
         self.residence = resolve_residence(residence, self.n_bytes, self.device)
         self._pool: collections.deque[NDArray[np.float32]] = collections.deque()

@@ -41,7 +41,7 @@ def window_starts(n_epochs: int, length: int = LENGTH, stride: int = STRIDE) -> 
 
 
 class Sequences:
-    """All sequences of some nights in which something is scored.
+    """All sequences of some nights in which something is scored, or simply all.
 
     A sequence is consecutive in time. Of a night shorter than ``length`` there is one sequence:
     the night, and the night again from its start up to ``length``, unscored; so that what fills it
@@ -55,6 +55,8 @@ class Sequences:
         S, epochs of a sequence.
     stride : int
         Between sequences, at most ``length``, so that no epoch is left out.
+    only_scored : bool
+        Leave out sequences in which nothing is scored: nothing can be learned from them.
 
     Attributes
     ----------
@@ -68,7 +70,14 @@ class Sequences:
         repetition.
     """
 
-    def __init__(self, index: "pd.DataFrame", length: int = LENGTH, stride: int = STRIDE) -> None:
+    def __init__(
+        self,
+        index: "pd.DataFrame",
+        length: int = LENGTH,
+        stride: int = STRIDE,
+        *,
+        only_scored: bool = True,
+    ) -> None:
         if type(length) is not int or length < 1:
             raise ArgumentError(f"length is {length!r}, expected a positive integer")
         if type(stride) is not int or not 1 <= stride <= length:
@@ -85,7 +94,7 @@ class Sequences:
         n_own = np.minimum(epochs[night], length)
         first = self.offsets[night] + start
         scored = np.concatenate([[0], np.cumsum(self.stages != UNSCORED)])
-        drawn = scored[first + n_own] > scored[first]
+        drawn = (scored[first + n_own] > scored[first]) | (not only_scored)
         self.night, self.start, self.n_own = night[drawn], start[drawn], n_own[drawn]
 
     def __len__(self) -> int:

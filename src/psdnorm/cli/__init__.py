@@ -13,7 +13,12 @@ except ImportError as error:
     raise MissingExtraError('the command line needs pip install "psdnorm[cli]"') from error
 
 # each module adds its command; libraries that take long to load are imported by those that run
-from psdnorm.cli import inspect_command, prepare_command, simulate_command  # noqa: F401
+from psdnorm.cli import (  # noqa: F401
+    inspect_command,
+    prepare_command,
+    simulate_command,
+    train_command,
+)
 from psdnorm.cli.app import app
 
 

@@ -1,0 +1,99 @@
+"""``psdnorm train``: one network, one cohort held out."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from psdnorm.cli.app import command
+from psdnorm.cli.console import errors, output
+
+
+@command
+def train(
+    store: Annotated[Path, typer.Argument(help="A store of prepared nights.")],
+    hold_out: Annotated[str, typer.Option(help="The cohort to test on.")],
+    norm: Annotated[str, typer.Option(help="batch, layer, instance, psd, psd-white or tma.")] = (
+        "psd"
+    ),
+    model: Annotated[str, typer.Option(help="usleep or cnn-transformer.")] = "usleep",
+    filter_size: Annotated[int, typer.Option(help="Of PSDNorm's first layer, or of TMA.")] = 5,
+    norm_depth: Annotated[int, typer.Option(help="Blocks that get the norm.")] = 3,
+    balanced: Annotated[
+        int | None, typer.Option(help="At most so many subjects of each other cohort.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of split, first weights and order.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run; runs/NAME if it is not given.")
+    ] = None,
+    max_epochs: Annotated[int, typer.Option(help="Stop after so many epochs at the latest.")] = 100,
+    batch_size: Annotated[int, typer.Option(help="Sequences of a batch.")] = 64,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    devices: Annotated[int, typer.Option(help="GPUs that share every batch.")] = 1,
+    fast: Annotated[
+        bool, typer.Option(help="bfloat16, compiled, with CUDA graphs, where a GPU can.")
+    ] = True,
+    keep: Annotated[
+        str, typer.Option(help="scores, predictions or weights: each keeps those before it too.")
+    ] = "weights",
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    model_arguments: Annotated[
+        str, typer.Option(help="Further arguments of the model as JSON, say '{\"depth\": 4}'.")
+    ] = "{}",
+) -> None:
+    """Train on all cohorts of STORE but one, and test on that one.
+
+    Interrupted, it goes on where it stopped when the same command is given again.
+    """
+    from psdnorm.store import Store
+    from psdnorm.training import Bars, Cell, Protocol, run_cell
+
+    cell = Cell(model, norm, filter_size, norm_depth, hold_out, balanced, seed)
+    protocol = Protocol(
+        max_epochs=max_epochs, batch_size=batch_size, model_arguments=_arguments(model_arguments)
+    )
+    folder = out or Path("runs") / cell.name
+    nights = Store.open(store)
+    _say(f"{cell.name}: trains in {folder}")
+    try:
+        result = run_cell(
+            nights,
+            cell,
+            protocol,
+            folder,
+            device=device,
+            devices=devices,
+            fast="auto" if fast else False,
+            keep=keep,
+            watcher=None if quiet else Bars(),
+        )
+    except KeyboardInterrupt:
+        _say(f"{folder} can be resumed: give the same command again")
+        raise
+    simulated = bool(nights.index["simulated"].any())
+    output.print(
+        f"{hold_out}: balanced accuracy {result.balanced_accuracy:.3f}, mean over "
+        f"{result.subjects} subjects{', simulated nights' if simulated else ''} "
+        f"(epoch {result.best_epoch + 1} of {result.epochs}; all of it is in {folder})",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    import json
+
+    from psdnorm.errors import ArgumentError
+
+    try:
+        arguments = json.loads(text)
+    except ValueError as error:
+        raise ArgumentError(f"--model-arguments is {text!r:.50}, expected JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise ArgumentError(f"--model-arguments is {text!r:.50}, expected a JSON object")
+    return arguments
+
+
+def _say(sentence: str) -> None:
+    errors.print(sentence, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,123 @@
+"""TMA for a store: every night carried onto the barycenter of the nights that train."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from psdnorm.errors import ArgumentError
+from psdnorm.ops import reference
+from psdnorm.store import Store
+
+# of a night's mean power in a channel, added to its PSD: as in psdnorm.alignment.TMA
+_EPS = 1e-5
+
+
+class AlignedStore(Store):
+    """A store whose nights come out aligned by Temporal Monge Alignment.
+
+    A night is one window: it is centred and filtered whole, so that no edge of an epoch or of a
+    sequence is seen. The latest one is kept, for those who go through nights window by window.
+
+    Parameters
+    ----------
+    store : Store
+    sqrt_barycenter : Tensor of float64, (C, F)
+        From :func:`training_barycenter`.
+    filter_size : int
+        f.
+    device : torch.device
+        Where to compute.
+    """
+
+    def __init__(
+        self, store: Store, sqrt_barycenter: Tensor, filter_size: int, device: torch.device
+    ) -> None:
+        super().__init__(store.path, store.recipe, store.layout)
+        self._frame = store.index
+        self._sqrt_barycenter = sqrt_barycenter.to(device)
+        self._filter_size = filter_size
+        self._latest: tuple[str, NDArray[np.float16 | np.float32]] | None = None
+
+    def __reduce__(self) -> tuple:
+        store = Store(self.path, self.recipe, self.layout)
+        target = self._sqrt_barycenter
+        return AlignedStore, (store, target.cpu(), self._filter_size, torch.device("cpu"))
+
+    def signals(self, recording: str) -> NDArray[np.float16 | np.float32]:
+        """Return a night's aligned signals, (E, C, T), in the type of the store."""
+        if self._latest is None or self._latest[0] != recording:
+            self._latest = recording, self._aligned(super().signals(recording))
+        return self._latest[1]
+
+    def read(
+        self, recording: str, first_epoch: int, n_epochs: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
+        """Read consecutive aligned epochs of a night; see :meth:`Store.read`."""
+        _, stages = super().read(recording, first_epoch, n_epochs)
+        last = first_epoch + n_epochs
+        return self.signals(recording)[first_epoch:last].astype(np.float32), stages
+
+    def _aligned(
+        self, signals: NDArray[np.float16 | np.float32]
+    ) -> NDArray[np.float16 | np.float32]:
+        rows = _rows(signals, self._sqrt_barycenter.device)
+        psd = _psd(rows, self._filter_size)
+        # no gain where there is no power: a flat channel stays zero
+        target = torch.where(psd > 0, self._sqrt_barycenter, 0.0)
+        taps = reference.monge_filter(torch.where(psd > 0, psd, 1.0), target, self._filter_size)
+        aligned = reference.monge_map(rows, taps)  # (C, E · T)
+        epochs = aligned.unflatten(-1, (len(signals), -1)).transpose(0, 1)
+        dtype = getattr(torch, self.layout.dtype)
+        largest = torch.finfo(dtype).max  # what the type does not hold is clipped, never infinite
+        return epochs.clamp(-largest, largest).to(dtype).contiguous().cpu().numpy()
+
+
+def training_barycenter(
+    store: Store, recordings: Iterable[str], filter_size: int, device: torch.device
+) -> Tensor:
+    """Return the square root of the barycenter of nights, each weighing the same.
+
+    Parameters
+    ----------
+    store : Store
+    recordings : iterable of str
+        Those that train, and no others.
+    filter_size : int
+        f.
+    device : torch.device
+        Where to compute.
+
+    Returns
+    -------
+    Tensor of float64, (C, F)
+        On the CPU. A channel that is flat in a night is left out of that night's share.
+    """
+    if store.layout.n_times < filter_size:
+        raise ArgumentError(
+            f"filter_size is {filter_size}, expected at most the {store.layout.n_times} samples "
+            "of an epoch"
+        )
+    n_channels, n_bins = store.layout.n_channels, reference.n_bins(filter_size)
+    total = torch.zeros(n_channels, n_bins, dtype=torch.float64, device=device)
+    count = torch.zeros(n_channels, dtype=torch.float64, device=device)
+    for recording in recordings:
+        psd = _psd(_rows(store.signals(recording), device), filter_size).unsqueeze(0)
+        flat = (psd == 0).all(dim=-1, keepdim=True)
+        sums = reference.barycenter_sums(torch.where(flat, math.nan, psd))
+        total, count = total + sums[0], count + sums[1]
+    return (total / count.clamp(min=1).unsqueeze(-1)).cpu()
+
+
+def _rows(signals: NDArray[np.float16 | np.float32], device: torch.device) -> Tensor:
+    """Lay a night's epochs end to end and centre it, (C, E · T) in float64."""
+    epochs = torch.from_numpy(signals).to(device).double()
+    return reference.center(epochs.transpose(0, 1).flatten(1))
+
+
+def _psd(rows: Tensor, filter_size: int) -> Tensor:
+    psd = reference.welch_psd(rows, filter_size)  # (C, F)
+    return psd + _EPS * psd.mean(dim=-1, keepdim=True)

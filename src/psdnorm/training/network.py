@@ -1,0 +1,120 @@
+"""The network of a cell, compiled once per process for all cells that have its shape."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from psdnorm.errors import ArgumentError, PsdnormError
+from psdnorm.layer import PSDNorm
+from psdnorm.models import CNNTransformer, USleep, accelerate
+from psdnorm.models.checkpoint import Pretrained
+from psdnorm.store import Layout
+from psdnorm.training.cell import TMA, Cell, Protocol
+
+_CLASSES: dict[str, type[Pretrained]] = {"usleep": USleep, "cnn-transformer": CNNTransformer}
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model and the function that computes it as fast as its device allows."""
+
+    model: Pretrained
+    forward: Callable[[Tensor], Tensor]
+
+
+# one at a time: a compiled network holds the memory of its CUDA graphs
+_latest: dict[tuple, Network] = {}
+
+
+def build_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
+    """Build the model of a cell, with fresh weights from torch's generator, on the CPU.
+
+    Parameters
+    ----------
+    cell : Cell
+    protocol : Protocol
+    layout : Layout
+        Of the store.
+    """
+    set_here = {
+        "n_chans": layout.n_channels,
+        "n_outputs": 5,
+        "n_times": layout.n_times,
+        "sfreq": layout.sfreq,
+        "norm": "batch" if cell.norm == TMA else cell.norm,
+    }
+    if cell.norm != TMA and cell.filter_size is not None:
+        set_here["filter_size"] = cell.filter_size
+    if cell.norm_depth is not None:
+        set_here["norm_depth"] = cell.norm_depth
+    for name in protocol.model_arguments:
+        if name in set_here or name in ("filter_size", "norm_depth"):
+            raise ArgumentError(f"model_arguments has {name!r}, which cell and store decide")
+    try:
+        with torch.device("cpu"):
+            model = _CLASSES[cell.model](**set_here, **protocol.model_arguments)
+    except PsdnormError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"model_arguments do not build a {cell.model}: {error}") from error
+    for module in model.modules():
+        if isinstance(module, PSDNorm):
+            module.momentum = protocol.momentum
+    return model
+
+
+def network_for(
+    cell: Cell,
+    protocol: Protocol,
+    layout: Layout,
+    device: torch.device,
+    *,
+    fast: bool | str = "auto",
+    synchronised: bool = False,
+) -> Network:
+    """Return the network of a cell on a device, with fresh weights from torch's generator.
+
+    A network of the same shape that this process used before is used again: its compiled code
+    serves the new weights too. It is one and the same module, so one cell at a time may hold it.
+
+    Parameters
+    ----------
+    cell : Cell
+    protocol : Protocol
+    layout : Layout
+    device : torch.device
+    fast : {"auto", True, False}
+        As in :func:`psdnorm.models.accelerate`.
+    synchronised : bool
+        Share the statistics of norms among the processes of a group.
+    """
+    fresh = build_model(cell, protocol, layout)
+    shape = json.dumps([cell.model, fresh.config, protocol.momentum], sort_keys=True)
+    key = shape, protocol.batch_size, protocol.length, str(device), fast, synchronised
+    if key not in _latest:
+        _latest.clear()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        model: Any = build_model(cell, protocol, layout)
+        if synchronised:
+            _synchronise(model, device)
+        model = model.to(device)
+        # a graph writes gradients where it did before, which the buckets of several devices mind
+        forward = accelerate(model, fast, cuda_graphs=not synchronised)
+        _latest[key] = Network(model, forward)
+    network = _latest[key]
+    network.model.load_state_dict(fresh.state_dict())
+    network.model.zero_grad(set_to_none=True)
+    return network
+
+
+def _synchronise(model: nn.Module, device: torch.device) -> None:
+    for module in model.modules():
+        if isinstance(module, PSDNorm):
+            module.sync = True
+    if device.type == "cuda":  # torch has no such layer for processors
+        nn.SyncBatchNorm.convert_sync_batchnorm(model)

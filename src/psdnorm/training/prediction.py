@@ -1,0 +1,176 @@
+"""Whole nights through a network: every epoch gets a prediction, and a word on how it came by it.
+
+Windows of 35 epochs move on by 21, and the last one ends with the night. An epoch is predicted from
+the window in whose middle it is most nearly. It is *central* if it lies in the middle 21 of that
+window, as all do but the first and the last few of a night: these see little of what comes before
+or after them. The paper's tables count central epochs alone.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from psdnorm.batches import Loader, window_starts
+from psdnorm.batches.sequences import LENGTH, STRIDE
+from psdnorm.errors import ShapeError
+from psdnorm.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Forward = Callable[[Tensor], Tensor]
+Probabilities = NDArray[np.float32]
+
+
+class NightPrediction(NamedTuple):
+    """What a network says of one night.
+
+    Attributes
+    ----------
+    night : int
+        Which row of the index.
+    probabilities : ndarray of float32, (E, 5)
+    central : ndarray of bool, (E,)
+    """
+
+    night: int
+    probabilities: Probabilities
+    central: NDArray[np.bool_]
+
+
+def predict_night(
+    forward: Forward,
+    signals: ArrayLike | Tensor,
+    *,
+    length: int = LENGTH,
+    stride: int = STRIDE,
+    batch_size: int = 64,
+    device: torch.device | str = "cpu",
+) -> tuple[Probabilities, NDArray[np.bool_]]:
+    """Predict every epoch of one night.
+
+    Parameters
+    ----------
+    forward : callable
+        Maps (N, S, C, T) to logits (N, 5, S): a model in evaluation mode, or what
+        :func:`psdnorm.models.accelerate` made of it.
+    signals : array or Tensor, (E, C, T)
+        A night, however short, prepared as the model expects it.
+    length, stride : int
+        S epochs of a window, and from one to the next.
+    batch_size : int
+        N; every batch has this shape.
+    device : torch.device or str
+        Where ``forward`` wants its input.
+
+    Returns
+    -------
+    probabilities : ndarray of float32, (E, 5)
+    central : ndarray of bool, (E,)
+    """
+    night = torch.as_tensor(signals)
+    if night.dim() != 3 or not len(night):
+        raise ShapeError(f"signals have shape {tuple(night.shape)}, expected (E, C, T), E from 1")
+    starts = window_starts(len(night), length, stride)
+    # a night that is too short goes on from its start; a batch that is not full, with window 0
+    epochs = (starts[:, None] + np.arange(length)) % len(night)  # (n, S)
+    padded = np.resize(epochs, (-(-len(starts) // batch_size) * batch_size, length))
+    windows = [
+        window_probabilities(forward, night[torch.from_numpy(batch)].to(device).float())
+        for batch in np.split(padded, len(padded) // batch_size)
+    ]
+    return assemble(np.concatenate(windows)[: len(starts)], starts, len(night), stride)
+
+
+def predict_nights(
+    forward: Forward,
+    store: Store,
+    index: "pd.DataFrame",
+    *,
+    length: int = LENGTH,
+    stride: int = STRIDE,
+    batch_size: int = 64,
+    device: torch.device | str = "cpu",
+) -> Iterator[NightPrediction]:
+    """Predict every epoch of many nights, in the order of the index.
+
+    Batches are filled across nights, so short nights cost no more than long ones.
+
+    Parameters
+    ----------
+    forward : callable
+    store : Store
+    index : DataFrame
+        The nights: rows of ``store.index``.
+    length, stride, batch_size, device
+        As in :func:`predict_night`.
+
+    Yields
+    ------
+    NightPrediction
+    """
+    loader = Loader(
+        store,
+        index,
+        batch_size=batch_size,
+        length=length,
+        stride=stride,
+        seed=None,
+        last="fill",
+        only_scored=False,
+        device=device,
+        residence="map",  # each night is needed once
+    )
+    sequences = loader.sequences
+    n_epochs = np.diff(sequences.offsets)
+    # where the windows of each night end; every night has one at least
+    ends = np.cumsum(np.bincount(sequences.night))
+    night, first, windows = 0, 0, []
+    for x, _ in loader.epoch(0):
+        for window in window_probabilities(forward, x):
+            windows.append(window)
+            if night < len(ends) and first + len(windows) == ends[night]:
+                starts = sequences.start[first : ends[night]]
+                whole = assemble(np.stack(windows), starts, int(n_epochs[night]), stride)
+                yield NightPrediction(night, *whole)
+                night, first, windows = night + 1, int(ends[night]), []
+
+
+@torch.no_grad()
+def window_probabilities(forward: Forward, x: Tensor) -> Probabilities:
+    """Return the probabilities of every epoch of every window, (N, S, 5), for x (N, S, C, T)."""
+    return forward(x).float().softmax(dim=1).transpose(1, 2).cpu().numpy()
+
+
+def assemble(
+    windows: Probabilities, starts: NDArray[np.int64], n_epochs: int, stride: int = STRIDE
+) -> tuple[Probabilities, NDArray[np.bool_]]:
+    """Take each epoch of a night from the window in whose middle it is most nearly.
+
+    Parameters
+    ----------
+    windows : ndarray, (n, S, 5)
+    starts : ndarray of int, (n,)
+        First epochs of the windows, rising.
+    n_epochs : int
+        E.
+    stride : int
+
+    Returns
+    -------
+    probabilities : ndarray, (E, 5)
+    central : ndarray of bool, (E,)
+    """
+    margin = (windows.shape[1] - stride) // 2
+    middles = starts + margin + (stride - 1) / 2
+    epochs = np.arange(n_epochs)
+    # middles rise, so the nearest is on either side of where the epoch falls; ties go to the first
+    borders = (middles[1:] + middles[:-1]) / 2
+    nearest = np.searchsorted(borders, epochs, side="left")  # (E,)
+    inside = epochs - starts[nearest]  # (E,)
+    central = (inside >= margin) & (inside < margin + stride)
+    return windows[nearest, inside], central

@@ -1,0 +1,293 @@
+"""One cell, from a store to scores: trained, or taken up where it stopped, then evaluated once."""
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from psdnorm.batches import Split, leave_one_dataset_out
+from psdnorm.errors import ArgumentError, TrainingError
+from psdnorm.evaluation import read_scores, subject_metrics
+from psdnorm.functional import check_size
+from psdnorm.models.checkpoint import Pretrained
+from psdnorm.store import Store
+from psdnorm.store.atomic import remove_leftovers
+from psdnorm.training import records
+from psdnorm.training.aligned import AlignedStore, training_barycenter
+from psdnorm.training.cell import TMA, Cell, Protocol, read_json
+from psdnorm.training.learning import Task, learn
+from psdnorm.training.network import Network, build_model, network_for
+from psdnorm.training.prediction import predict_nights
+from psdnorm.training.process import launch, quiet_libraries, reproducible, resolve_device
+from psdnorm.training.state import FILE, State, read_state
+from psdnorm.training.watching import Silent, Watcher
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEEP = ("scores", "predictions", "weights")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a cell.
+
+    Attributes
+    ----------
+    cell : Cell
+    folder : Path
+    balanced_accuracy : float
+        Mean over the subjects of the held-out cohort, of central epochs; NaN if none is scored.
+    subjects : int
+        Held-out subjects.
+    epochs, best_epoch, steps : int
+        Epochs trained, the one whose weights were kept (from 0), steps taken.
+    seconds : float
+        Of the process that finished it.
+    """
+
+    cell: Cell
+    folder: Path
+    balanced_accuracy: float
+    subjects: int
+    epochs: int
+    best_epoch: int
+    steps: int
+    seconds: float
+
+    @property
+    def scores(self) -> "pd.DataFrame":
+        """Counts per held-out subject, see :mod:`psdnorm.evaluation.scores`."""
+        return read_scores(self.folder / records.SCORES)
+
+
+def run_cell(
+    store: Store,
+    cell: Cell,
+    protocol: Protocol | None = None,
+    folder: str | os.PathLike[str] = "run",
+    *,
+    device: str | torch.device = "auto",
+    devices: int = 1,
+    fast: bool | str = "auto",
+    keep: str = "scores",
+    residence: str = "auto",
+    save_every_s: float = 300.0,
+    save_every_steps: int | None = None,
+    watcher: Watcher | None = None,
+) -> Result:
+    """Train a cell and evaluate it on the cohort that it holds out.
+
+    Killed at any moment and called again, it goes on from the last resume file; on a CPU it ends
+    bit-equal to a run that was never stopped. A finished cell is not run again.
+
+    Parameters
+    ----------
+    store : Store
+    cell : Cell
+    protocol : Protocol, optional
+    folder : path
+        Of this run alone, see :mod:`psdnorm.training.records`; one process at a time.
+    device : str or torch.device
+        "auto" takes a CUDA device where there is one.
+    devices : int
+        Several of them share every batch, each in a process of its own.
+    fast : {"auto", True, False}
+        As in :func:`psdnorm.models.accelerate`.
+    keep : {"scores", "predictions", "weights"}
+        What to keep: each one keeps those before it too.
+    residence : str
+        Where the nights are meanwhile, see :class:`psdnorm.batches.Loader`.
+    save_every_s : float
+        Seconds between resume files; there is one at the end of every epoch, too.
+    save_every_steps : int, optional
+        Steps between them.
+    watcher : Watcher, optional
+        Is told how it goes, such as :class:`psdnorm.training.Bars`.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    TrainingError
+        The loss is not finite; the last good weights are kept.
+    ArgumentError
+        Arguments that do not fit, or a folder that holds another run.
+    StoreError
+        A night that cannot be read, or a disk that is full.
+    """
+    began = time.monotonic()
+    protocol = protocol or Protocol()
+    _check(keep, protocol, devices, save_every_steps)
+    place = resolve_device(device, devices)
+    split = _split(store, cell, protocol)
+    described = records.configuration(store, cell, protocol, split)
+    folder = Path(folder)
+    records.claim_folder(folder, described)
+    if (folder / records.DONE).exists():
+        return _finished(cell, folder, keep)
+    remove_leftovers(folder)
+    with quiet_libraries(), reproducible(place):
+        target = None
+        if cell.norm == TMA:
+            recordings, size = split.train["recording"], cell.filter_size or 5
+            target = training_barycenter(store, recordings, size, place)
+        task = Task(
+            store=store,
+            train=split.train,
+            validation=split.validation,
+            cell=cell,
+            protocol=protocol,
+            folder=folder,
+            run=described["run"],
+            sqrt_barycenter=target,
+            fast=fast,
+            residence=residence,
+            save_every_s=save_every_s,
+            save_every_steps=save_every_steps,
+            watcher=watcher or Silent(),
+        )
+        state = _trained(task, place, devices)
+        network = network_for(cell, protocol, store.layout, place, fast=fast)
+        return _evaluate(task, state, network, split, place, keep, began)
+
+
+def _trained(task: Task, device: torch.device, devices: int) -> State:
+    """Train until it is finished, and return where it ended."""
+    state = read_state(task.folder, task.run)
+    if state is None or not state.position.finished:
+        try:
+            launch(learn, task, device, devices)
+        except TrainingError as error:
+            raise _with_last_good_weights(task, error) from error
+        state = read_state(task.folder, task.run)
+    assert state is not None
+    return state
+
+
+def _with_last_good_weights(task: Task, error: TrainingError) -> TrainingError:
+    """Keep the weights from before a training went wrong, and say where."""
+    state = read_state(task.folder, task.run)
+    if state is None:
+        return TrainingError(f"{error}; no weights had been saved before")
+    # a model of its own: the network that is compiled serves the next cell
+    _save_weights(task, state, build_model(task.cell, task.protocol, task.store.layout))
+    return TrainingError(f"{error}; the last good weights are in {task.folder / records.WEIGHTS}")
+
+
+def _evaluate(
+    task: Task,
+    state: State,
+    network: Network,
+    split: Split,
+    device: torch.device,
+    keep: str,
+    began: float,
+) -> Result:
+    """Predict the held-out cohort with the best weights, and write all that is kept."""
+    assert state.best is not None
+    folder, protocol, store = task.folder, task.protocol, task.store
+    network.model.load_state_dict(state.best)
+    network.model.eval()
+    if task.sqrt_barycenter is not None:
+        store = AlignedStore(store, task.sqrt_barycenter, task.cell.filter_size or 5, device)
+    predictions = predict_nights(
+        network.forward,
+        store,
+        split.test,
+        length=protocol.length,
+        stride=protocol.stride,
+        batch_size=protocol.batch_size,
+        device=device,
+    )
+    scores = records.write_outcome(folder, split.test, predictions, keep=keep != "scores")
+    if keep == "weights":
+        _save_weights(task, state, network.model)
+    accuracy = float(subject_metrics(scores)["balanced_accuracy"].mean())
+    position = state.position
+    done = {
+        "balanced_accuracy": accuracy if accuracy == accuracy else None,
+        "subjects": len(scores),
+        "epochs": position.epoch,
+        "best_epoch": position.best_epoch,
+        "steps": position.step,
+        "seconds": time.monotonic() - began,
+        "keep": keep,
+    }
+    records.write_json(folder / records.DONE, done)
+    return _finished(task.cell, folder, keep)
+
+
+def _finished(cell: Cell, folder: Path, keep: str) -> Result:
+    """Return the result of a finished run; refuse one that kept less than is asked for."""
+    with contextlib.suppress(OSError):
+        (folder / FILE).unlink(missing_ok=True)
+    done = read_json(folder / records.DONE)
+    kept = done.pop("keep")
+    if KEEP.index(kept) < KEEP.index(keep):
+        raise ArgumentError(
+            f"{folder} was finished with keep={kept!r}, found keep={keep!r}: delete it to run the "
+            "cell again"
+        )
+    if done["balanced_accuracy"] is None:
+        done["balanced_accuracy"] = float("nan")
+    return Result(cell, folder, **done)
+
+
+def _save_weights(task: Task, state: State, model: Pretrained) -> None:
+    """Keep the best weights of a run, or the latest good ones if no epoch has ended."""
+    model.load_state_dict(state.best or state.model)
+    model.save_pretrained(
+        task.folder / records.WEIGHTS,
+        recipe=task.store.recipe,
+        training_data=_training_data(task),
+    )
+
+
+def _training_data(task: Task) -> dict[str, Any]:
+    """Say what a model learned from, for its checkpoint."""
+    cohorts = sorted(task.train["cohort"].unique().tolist())
+    described: dict[str, Any] = {
+        "cell": task.cell.to_json(),
+        "cohorts": cohorts,
+        "nights": len(task.train),
+        "simulated": bool(task.train["simulated"].any()),
+    }
+    if task.sqrt_barycenter is not None:  # without it the model cannot be used
+        described["sqrt_barycenter"] = task.sqrt_barycenter.tolist()
+    return described
+
+
+def _split(store: Store, cell: Cell, protocol: Protocol) -> Split:
+    split = leave_one_dataset_out(
+        store.index,
+        cell.hold_out,
+        seed=cell.seed,
+        n_subjects=cell.balanced,
+        fraction=protocol.validation_fraction,
+    )
+    for role, rows in split._asdict().items():
+        if rows.empty:
+            raise ArgumentError(
+                f"{store.path} has nobody for {role} beside {cell.hold_out}, expected two subjects "
+                "of another cohort at least"
+            )
+    return split
+
+
+def _check(keep: str, protocol: Protocol, devices: int, save_every_steps: int | None) -> None:
+    if keep not in KEEP:
+        raise ArgumentError(f"keep is {keep!r}, expected one of {', '.join(KEEP)}")
+    check_size("devices", devices)
+    if protocol.batch_size % devices:
+        raise ArgumentError(
+            f"batch_size is {protocol.batch_size}, expected a multiple of the {devices} devices"
+        )
+    if save_every_steps is not None:
+        check_size("save_every_steps", save_every_steps)

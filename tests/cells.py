@@ -1,0 +1,85 @@
+"""Small cohorts that can be learned, and the smallest networks that learn them."""
+
+import numpy as np
+import torch
+from stores import filled, tree
+from torch import nn
+from torch.distributed.nn.functional import all_reduce
+from torch.nn import functional as F
+
+from psdnorm.store import Layout, Night
+from psdnorm.training import Cell, Protocol
+from psdnorm.training.learning import learn
+
+LAYOUT = Layout(n_channels=2, n_times=60, sfreq=20.0)
+PROTOCOL = Protocol(
+    batch_size=4,
+    max_epochs=3,
+    length=9,
+    stride=5,
+    validation_fraction=0.34,
+    model_arguments={"depth": 2, "n_time_filters": 4},
+)
+CELL = Cell("usleep", "psd", hold_out="abc")
+SUBJECTS = 3
+
+
+def learnable(recording, n_epochs=40, *, gain=1.0, seed=0, **known):
+    """A night of noise in which each stage has its own rhythm, so that it can be learned."""
+    rng = np.random.default_rng([seed, *recording.encode()])
+    stages = np.repeat(rng.integers(0, 5, -(-n_epochs // 4)), 4)[:n_epochs]
+    t = np.arange(n_epochs * LAYOUT.n_times).reshape(n_epochs, 1, -1) / LAYOUT.sfreq
+    rhythm = np.sin(2 * np.pi * (1 + 1.5 * stages[:, None, None]) * t)
+    shape = (n_epochs, LAYOUT.n_channels, LAYOUT.n_times)
+    signals = gain * (rhythm + 0.3 * rng.standard_normal(shape))
+    stages[rng.integers(0, n_epochs, 3)] = -1
+    cohort, _, subject = recording.partition("-")
+    known = {"cohort": cohort, "subject": subject, "source": recording, "simulated": True} | known
+    return Night(recording, signals=signals, stages=stages, **known)
+
+
+def nights(cohorts=("abc", "mno", "xyz"), subjects=SUBJECTS):
+    return [
+        learnable(f"{cohort}-{i}", 38 + 3 * i, gain=1 + j)
+        for j, cohort in enumerate(cohorts)
+        for i in range(subjects)
+    ]
+
+
+def small_store(path, made=None):
+    return filled(path, nights() if made is None else made, LAYOUT)
+
+
+def outcome(folder):
+    """All that a finished run leaves but the clock's doing: time spent, and TensorBoard's files."""
+    found = tree(folder)
+    return {
+        name: content
+        for name, content in found.items()
+        if name != "done.json" and not name.startswith("tensorboard/")
+    }
+
+
+def learn_with_one_batch_norm(fabric, task):
+    """Learn with batch norms that all processes share, which torch has for CUDA devices alone."""
+
+    def forward(norm, x):
+        if not norm.training:
+            return F.batch_norm(
+                x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps
+            )
+        sums = torch.stack([x.sum(dim=(0, 2)), x.square().sum(dim=(0, 2))])
+        n = x.shape[0] * x.shape[2] * fabric.world_size
+        mean, square = (all_reduce(sums) if fabric.world_size > 1 else sums) / n
+        variance = square - mean.square()
+        with torch.no_grad():
+            norm.running_mean.lerp_(mean, norm.momentum)
+            norm.running_var.lerp_(variance * n / (n - 1), norm.momentum)
+        y = (x - mean[:, None]) / (variance[:, None] + norm.eps).sqrt()
+        return y * norm.weight[:, None] + norm.bias[:, None]
+
+    nn.BatchNorm1d.forward, former = forward, nn.BatchNorm1d.forward
+    try:
+        learn(fabric, task)
+    finally:
+        nn.BatchNorm1d.forward = former

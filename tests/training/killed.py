@@ -1,0 +1,116 @@
+"""Run by test_resume.py in a process of its own, which forks: threads of other tests would mind.
+
+``killed``: run a cell again and again, each time killed some lines further, then resumed.
+``often``: run one cell that is killed many times on its way.
+``after``: run a cell alone, and after another one in the same process.
+"""
+
+import os
+import random
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import lightning.fabric.loggers  # noqa: F401 (before the forks, which would each load it)
+from cells import PROTOCOL, outcome, small_store
+
+import psdnorm
+from psdnorm.store import Store
+from psdnorm.training import Cell, run_cell
+
+ROOMS = tuple(str(Path(psdnorm.__file__).parent / room) for room in ("training", "store/atomic"))
+# dropout, so that random generators count; PSDNorm, so that running statistics do
+CELL = Cell("cnn-transformer", "psd", hold_out="abc")
+SHAPE = {"channels": [4, 8], "strides": [3, 4], "n_layers": 1, "n_heads": 2, "dropout": 0.3}
+SHORT = replace(PROTOCOL, max_epochs=2, model_arguments=SHAPE)
+
+
+def run(store, folder, cell=CELL):
+    run_cell(
+        Store.open(store), cell, SHORT, folder, device="cpu", keep="weights", save_every_steps=3
+    )
+
+
+def child(work):
+    """Run ``work`` in a fork and return how it ended: 0, or -9 if it was killed."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def killed_at(line, work):
+    """Do the work until the given line of the rooms under test, and be killed there."""
+    count = 0
+
+    def trace(frame, event, _):
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(ROOMS):
+            return None
+        if event == "line":
+            count += 1
+            if count == line:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    sys.settrace(trace)
+    work()
+    sys.settrace(None)
+
+
+def killed(folder, step):
+    assert child(lambda: run(store(), folder / "undisturbed")) == 0
+    expected = outcome(folder / "undisturbed")
+    line, deaths = 1, 0
+    while True:
+        path = folder / str(line)
+        code = child(lambda path=path, line=line: killed_at(line, lambda: run(store(), path)))
+        assert code in (0, -signal.SIGKILL), code
+        assert (path / "done.json").exists() or code != 0
+        assert child(lambda path=path: run(store(), path)) == 0
+        assert outcome(path) == expected, line
+        if code == 0:
+            print(f"died {deaths} times in {line} lines")
+            return
+        line, deaths = line + step, deaths + 1
+
+
+def often(folder):
+    assert child(lambda: run(store(), folder / "undisturbed")) == 0
+    rng, path, deaths = random.Random(0), folder / "often", 0
+    for _ in range(8):
+        line = rng.randint(1, 1200)
+        code = child(lambda line=line: killed_at(line, lambda: run(store(), path)))
+        assert code in (0, -signal.SIGKILL), code
+        deaths += code != 0
+    assert child(lambda: run(store(), path)) == 0
+    assert outcome(path) == outcome(folder / "undisturbed")
+    print(f"died {deaths} times")
+
+
+def after(folder):
+    assert child(lambda: run(store(), folder / "alone")) == 0
+
+    def two():
+        run(store(), folder / "other", replace(CELL, seed=1, hold_out="mno"))
+        run(store(), folder / "after")
+
+    assert child(two) == 0
+    assert outcome(folder / "after") == outcome(folder / "alone")
+
+
+def store():
+    return Path(sys.argv[2]) / "store"
+
+
+if __name__ == "__main__":
+    small_store(store())
+    {"killed": killed, "often": often, "after": after}[sys.argv[1]](
+        Path(sys.argv[2]), *map(int, sys.argv[3:])
+    )

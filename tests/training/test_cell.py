@@ -1,0 +1,79 @@
+"""A cell says what is trained, a protocol how; both survive JSON."""
+
+import itertools
+import json
+
+import pytest
+
+from psdnorm.errors import ArgumentError
+from psdnorm.training import Cell, Protocol
+from psdnorm.training.cell import CELL_NORMS, MODELS
+
+
+def test_every_cell_has_a_folder_of_its_own():
+    axes = itertools.product(
+        MODELS, CELL_NORMS, (1, 5), (0, 3), ("CHAT", "f5", "a/b"), (None, 40), (0, 1)
+    )
+    cells = {Cell(*axis) for axis in axes}
+    names = {cell.name for cell in cells}
+    assert len(names) == len(cells) > 100
+    assert all("/" not in name for name in names)
+
+
+def test_what_makes_no_difference_does_not_tell_cells_apart():
+    assert Cell(norm="batch", filter_size=17, norm_depth=1) == Cell(norm="batch")
+    assert Cell(norm="instance", filter_size=17) == Cell(norm="instance")
+    assert Cell(norm="instance", norm_depth=1) != Cell(norm="instance")
+    assert Cell(norm="tma", norm_depth=1) == Cell(norm="tma")
+    assert Cell(norm="tma", filter_size=17) != Cell(norm="tma")
+
+
+@pytest.mark.parametrize(
+    "thing", [Cell(balanced=40, seed=2), Protocol(lr=1e-2, model_arguments={"depth": 3})]
+)
+def test_json_gives_back_what_was_written(thing):
+    assert type(thing).from_json(json.loads(json.dumps(thing.to_json()))) == thing
+
+
+def test_the_protocol_is_that_of_the_paper():
+    protocol = Protocol()
+    assert (protocol.lr, protocol.batch_size, protocol.patience) == (1e-3, 64, 3)
+    assert (protocol.length, protocol.stride, protocol.validation_fraction) == (35, 21, 0.2)
+    assert protocol.momentum == 0.01
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"model": "resnet"}, "model is 'resnet', expected one of usleep, cnn-transformer"),
+        ({"norm": "group"}, "norm is 'group', expected one of batch, layer"),
+        ({"filter_size": 0}, "filter_size must be a whole number from 1 on, found 0"),
+        ({"norm_depth": -1}, "norm_depth is -1, expected a whole number from 0"),
+        ({"hold_out": ""}, "hold_out is '', expected the name of a cohort"),
+        ({"balanced": 0}, "balanced must be a whole number from 1 on, found 0"),
+        ({"seed": -1}, "seed is -1, expected a whole number from 0"),
+    ],
+)
+def test_a_cell_that_cannot_be_is_refused_by_name(wrong, said):
+    with pytest.raises(ArgumentError, match=said):
+        Cell(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"lr": 0}, "lr is 0, expected a number above 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number from 1 on"),
+        ({"stride": 36}, "stride is 36, expected at most the 35 epochs"),
+        ({"validation_fraction": 1.0}, "validation_fraction is 1.0, expected a number between"),
+        ({"model_arguments": {"norm": object()}}, "model_arguments must be a dict that JSON holds"),
+    ],
+)
+def test_a_protocol_that_cannot_be_is_refused_by_name(wrong, said):
+    with pytest.raises(ArgumentError, match=said):
+        Protocol(**wrong)
+
+
+def test_a_field_that_does_not_exist_is_refused():
+    with pytest.raises(ArgumentError, match="a cell has 'layers', expected one of model, norm"):
+        Cell.from_json({"layers": 3})

@@ -1,0 +1,91 @@
+"""Nothing of those who validate or are held out reaches what is learned from."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cells import CELL, PROTOCOL, learnable, outcome, small_store
+
+from psdnorm.errors import TrainingError
+from psdnorm.training import Cell, run_cell, runs
+
+ONE_EPOCH = replace(PROTOCOL, max_epochs=1)
+WEIGHTS = "weights/model.safetensors"
+CELLS = [CELL, Cell("usleep", "tma", hold_out="abc")]
+
+
+def made():
+    return [learnable(f"{c}-{i}", 38 + 3 * i) for c in ("abc", "mno", "xyz") for i in range(3)]
+
+
+def weights(tmp_path, name, cell, poisoned=()):
+    """Train where some recordings say that everything is N3 at a thousand times the voltage."""
+    nights = made()
+    for night in nights:
+        if night.recording in poisoned:
+            night.signals[:] = 1000 * np.random.default_rng(7).standard_normal(night.signals.shape)
+            night.stages[:] = 3
+    store = small_store(tmp_path / name / "store", nights)
+    run_cell(store, cell, ONE_EPOCH, tmp_path / name / "run", keep="weights")
+    return outcome(tmp_path / name / "run")[WEIGHTS]
+
+
+def roles(tmp_path, cell):
+    store = small_store(tmp_path / "roles", made())
+    return {
+        role: set(rows["recording"])
+        for role, rows in runs._split(store, cell, ONE_EPOCH)._asdict().items()
+    }
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.norm)
+def test_the_held_out_cohort_leaves_no_bit_in_the_weights(tmp_path, cell):
+    held_out = roles(tmp_path, cell)["test"]
+    assert held_out == {"abc-0", "abc-1", "abc-2"}
+    clean = weights(tmp_path, "clean", cell)
+    assert weights(tmp_path, "poisoned", cell, held_out) == clean
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.norm)
+def test_class_weights_and_barycenter_come_from_those_who_train(tmp_path, cell):
+    # after one epoch, validation has decided nothing: its nights can have come in only by a leak
+    by_role = roles(tmp_path, cell)
+    clean = weights(tmp_path, "clean", cell)
+    assert weights(tmp_path, "validation", cell, by_role["validation"]) == clean
+    assert weights(tmp_path, "train", cell, by_role["train"]) != clean
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("balanced", [None, 4])
+def test_no_subject_and_no_family_is_on_two_sides(tmp_path, monkeypatch, seed, balanced):
+    nights = [
+        learnable(
+            f"{cohort}-{i}",
+            12,
+            subject=str(i // 2),  # two visits each
+            visit=str(i % 2),
+            family=f"f{i // 6}" if cohort == "mno" else None,
+        )
+        for cohort in ("abc", "mno", "xyz")
+        for i in range(16)
+    ]
+    store = small_store(tmp_path / "store", nights)
+    tasks = []
+
+    def launch(_, task, *rest):
+        tasks.append(task)
+        raise TrainingError("not today")
+
+    monkeypatch.setattr(runs, "launch", launch)
+    cell = replace(CELL, seed=seed, balanced=balanced)
+    with pytest.raises(TrainingError, match="not today; no weights had been saved before"):
+        run_cell(store, cell, PROTOCOL, tmp_path / "run")
+    (task,) = tasks
+    sides = []
+    for rows in (task.train, task.validation):
+        assert not rows.empty
+        assert set(rows["cohort"]) <= {"mno", "xyz"}
+        families = rows["family"].fillna(rows["cohort"] + "/" + rows["subject"])
+        sides.append(({*zip(rows["cohort"], rows["subject"], strict=True)}, {*families}))
+    for one, other in zip(*sides, strict=True):
+        assert not one & other
