@@ -20,6 +20,8 @@ BELOW_THE_WALL = (
     "psdnorm.evaluation",
     "psdnorm.recordings",
     "psdnorm.training",
+    "psdnorm.report",
+    "psdnorm.demo",
     "psdnorm.cli",
     "psdnorm.__main__",
 )
@@ -74,6 +76,8 @@ ROOMS = (
     "evaluation",
     "recordings",
     "training",
+    "report",
+    "demo",
     "cli",
     "__main__",
 )

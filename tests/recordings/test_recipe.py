@@ -85,6 +85,7 @@ def test_a_number_has_one_hash_however_it_is_written():
         ({"trim": [1]}, r"trim is \(1,\), expected none, all or a list"),
         ({"trim_margin_s": -1}, "trim_margin_s is -1, expected seconds from 0 on"),
         ({"lowpass_hz": 41}, "lowpass_hz is 41, expected at most 40 for 100 Hz"),
+        ({"lowpass_hz": 4, "sfreq": 10}, "lowpass_hz is 4, expected at most 3 for 10 Hz"),
         ({"sfreq": float("nan")}, "sfreq is nan, expected a positive number of Hz"),
         ({"sfreq": 100.01}, "sfreq is 100.01, expected a whole number of samples in 30 s"),
         ({"n_channels": 0}, "n_channels is 0, expected a positive whole number"),

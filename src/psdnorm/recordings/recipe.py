@@ -18,7 +18,8 @@ from psdnorm.store.night import DTYPES
 # of the code in preprocessing.py: raised whenever the same recipe would give other samples
 ALGORITHM_VERSION = 1
 SCALINGS = ("none", "epoch", "recording")
-TRANSITION = 0.25  # width of the low-pass filter's slope, as a share of its edge: MNE's rule
+# width of the low-pass filter's slope by MNE's rule: a share of its edge, but no narrower than this
+TRANSITION, NARROWEST_HZ = 0.25, 2.0
 _TRIMS = ("none", "all")
 _SUFFIXES = (".json", ".toml")
 
@@ -93,7 +94,7 @@ class Recipe:
         self._check("dtype", self.dtype in DTYPES, _one_of(DTYPES))
         n_times = self.sfreq * EPOCH_S
         self._check("sfreq", n_times == int(n_times), "a whole number of samples in 30 s")
-        highest = self.sfreq / 2 / (1 + TRANSITION)
+        highest = min(self.sfreq / 2 / (1 + TRANSITION), self.sfreq / 2 - NARROWEST_HZ)
         self._check(
             "lowpass_hz", self.lowpass_hz <= highest, f"at most {highest:g} for {self.sfreq:g} Hz"
         )

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import MissingExtraError, RecordingError
-from psdnorm.recordings.recipe import TRANSITION, Recipe
+from psdnorm.recordings.recipe import NARROWEST_HZ, TRANSITION, Recipe
 
 _HAMMING = 3.3  # length of a Hamming-windowed FIR filter times the width of its slope
-_NARROWEST_HZ = 2.0  # slope: a narrower one takes seconds of signal
 _LARGEST = 10_000  # denominator of a ratio of rates; the filter has some 40 taps for each
 _MOST_DRIFT_S = 1e-6  # at the end of a recording, by rounding its rate to a ratio
 _STEP_S = 1e-5  # to which times are rounded where there is no such ratio
@@ -43,11 +42,12 @@ def lowpass_resample(
     -------
     ndarray, (C, n_out), float32
     """
-    transition_hz = min(TRANSITION * recipe.lowpass_hz, sfreq / 2 - recipe.lowpass_hz)
-    if transition_hz < _NARROWEST_HZ:
+    slope_hz = max(TRANSITION * recipe.lowpass_hz, NARROWEST_HZ)
+    transition_hz = min(slope_hz, sfreq / 2 - recipe.lowpass_hz)
+    if transition_hz < NARROWEST_HZ:
         raise RecordingError(
             f"{source} has {sfreq:g} Hz, expected at least "
-            f"{2 * (recipe.lowpass_hz + _NARROWEST_HZ):g} Hz for a signal up to "
+            f"{2 * (recipe.lowpass_hz + NARROWEST_HZ):g} Hz for a signal up to "
             f"{recipe.lowpass_hz:g} Hz"
         )
     ratio = _ratio(recipe.sfreq / sfreq, n_out / recipe.sfreq)

@@ -1,0 +1,63 @@
+"""The demo goes from nothing to a page, and from anywhere in between."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+import psdnorm.demo
+from psdnorm.cli import main
+from psdnorm.demo import Demo
+from psdnorm.recordings.recipe import Recipe
+from psdnorm.store import Store
+from psdnorm.training import Protocol
+
+TINY = {
+    "n_subjects": 2,
+    "hours": 0.05,
+    "recipe": Recipe("tiny", scaling="recording", lowpass_hz=3.0, sfreq=10.0),
+    "protocol": Protocol(
+        batch_size=2, max_epochs=1, length=3, stride=3, model_arguments={"depth": 2}
+    ),
+}
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """A demo of two cohorts and two norms that takes seconds."""
+    monkeypatch.setattr(psdnorm.demo, "COHORTS", ("PHYS", "phys-st"))
+    monkeypatch.setattr(psdnorm.demo, "NORMS", ("batch", "psd"))
+    monkeypatch.setattr(psdnorm.demo, "Demo", lambda *given: replace(Demo(*given), **TINY))
+
+
+def _run(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["psdnorm", "demo", "--jobs", "1", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return stop.value.code
+
+
+@pytest.mark.usefixtures("tiny")
+def test_it_ends_with_a_table_a_page_and_what_to_type_next(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(psdnorm.demo, "LEAST", 0.0)
+    assert _run(monkeypatch, "--out", tmp_path / "demo") == 0
+    said = capsys.readouterr()
+    assert "SIMULATED" in said.err
+    assert "Mean(Dataset)" in said.out
+    assert f"Look at {tmp_path}/demo/index.html" in said.out
+    assert "psdnorm prepare folder YOUR_EDFS STORE" in said.out
+    page = (tmp_path / "demo" / "index.html").read_text()
+    assert "These nights are simulated" in page
+    assert page.count("<img") == 2
+    assert Store.open(tmp_path / "demo" / "store").index["simulated"].all()
+    done = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("done.json")}
+    assert len(done) == 4
+    assert _run(monkeypatch, "--out", tmp_path / "demo") == 0
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("done.json")} == done
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_norm_that_learns_nothing_fails_the_demo(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(psdnorm.demo, "LEAST", 1.1)
+    assert _run(monkeypatch, "--out", tmp_path / "demo") == 1
+    assert "batch, psd below 1.1: the demo failed" in capsys.readouterr().err
