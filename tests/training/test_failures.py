@@ -14,7 +14,7 @@ from cells import CELL, PROTOCOL, learnable, small_store
 from psdnorm.errors import TrainingError
 from psdnorm.models import from_pretrained
 from psdnorm.training import objective, run_cell
-from psdnorm.training.runs import _split
+from psdnorm.training.runs import split_of
 
 BAD_STEP = 11  # in the second epoch of 8 steps each
 
@@ -54,7 +54,7 @@ def test_steps_that_are_far_too_large_are_told_as_such(store, tmp_path):
 
 def test_stages_that_only_validate_are_told_as_such(tmp_path):
     nights = [learnable(f"xyz-{i}", 20) for i in range(4)] + [learnable("abc-0")]
-    split = _split(small_store(tmp_path / "store", nights), CELL, PROTOCOL)
+    split = split_of(small_store(tmp_path / "store", nights), CELL, PROTOCOL)
     for night in nights:
         night.stages[:] = 4 if night.recording in set(split.validation["recording"]) else 1
     store = small_store(tmp_path / "other", nights)

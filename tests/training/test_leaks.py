@@ -34,7 +34,7 @@ def roles(tmp_path, cell):
     store = small_store(tmp_path / "roles", made())
     return {
         role: set(rows["recording"])
-        for role, rows in runs._split(store, cell, ONE_EPOCH)._asdict().items()
+        for role, rows in runs.split_of(store, cell, ONE_EPOCH)._asdict().items()
     }
 
 

@@ -26,7 +26,7 @@ TRANSFORMER = replace(
 
 
 def split_of(store, cell, protocol=PROTOCOL):
-    return runs._split(store, cell, protocol)
+    return runs.split_of(store, cell, protocol)
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,13 @@ except ImportError as error:
 
 # each module adds its command; libraries that take long to load are imported by those that run
 from psdnorm.cli import (  # noqa: F401
+    demo_command,
     inspect_command,
+    lodo_command,
     prepare_command,
+    presets_command,
     simulate_command,
+    status_command,
     train_command,
 )
 from psdnorm.cli.app import app

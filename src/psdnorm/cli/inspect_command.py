@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from psdnorm.cli.app import SOME_FAILED, command
-from psdnorm.cli.console import errors, output
+from psdnorm.cli.console import errors, output, say
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _verify(store: "Store") -> None:
         if str(error) not in problems:
             problems.append(str(error))
     for problem in problems:
-        output.print(problem, markup=False, highlight=False, soft_wrap=True)
+        say(output, problem)
     if problems:
         n = len(problems)
         errors.print(f"psdnorm: {n} file{'s are' if n > 1 else ' is'} damaged", highlight=False)
@@ -107,8 +107,6 @@ def _draw(
             raise
         # nobody asked for this one: what was printed is still right
         said = f"psdnorm: not drawn: {error} (see --figure and --no-figure)"
-        errors.print(said, markup=False, highlight=False, soft_wrap=True)
+        say(errors, said)
         return
-    (errors if as_json else output).print(
-        f"Drawn: {path}", markup=False, highlight=False, soft_wrap=True
-    )
+    say(errors if as_json else output, f"Drawn: {path}")

@@ -1,12 +1,13 @@
 """``psdnorm train``: one network, one cohort held out."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from psdnorm.cli.app import command
-from psdnorm.cli.console import errors, output
+from psdnorm.cli.console import errors, output, say
+from psdnorm.cli.parsing import json_object
 
 
 @command
@@ -50,11 +51,13 @@ def train(
 
     cell = Cell(model, norm, filter_size, norm_depth, hold_out, balanced, seed)
     protocol = Protocol(
-        max_epochs=max_epochs, batch_size=batch_size, model_arguments=_arguments(model_arguments)
+        max_epochs=max_epochs,
+        batch_size=batch_size,
+        model_arguments=json_object("--model-arguments", model_arguments),
     )
     folder = out or Path("runs") / cell.name
     nights = Store.open(store)
-    _say(f"{cell.name}: trains in {folder}")
+    say(errors, f"{cell.name}: trains in {folder}")
     try:
         result = run_cell(
             nights,
@@ -68,32 +71,12 @@ def train(
             watcher=None if quiet else Bars(),
         )
     except KeyboardInterrupt:
-        _say(f"{folder} can be resumed: give the same command again")
+        say(errors, f"{folder} can be resumed: give the same command again")
         raise
     simulated = bool(nights.index["simulated"].any())
-    output.print(
+    say(
+        output,
         f"{hold_out}: balanced accuracy {result.balanced_accuracy:.3f}, mean over "
         f"{result.subjects} subjects{', simulated nights' if simulated else ''} "
         f"(epoch {result.best_epoch + 1} of {result.epochs}; all of it is in {folder})",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
     )
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    import json
-
-    from psdnorm.errors import ArgumentError
-
-    try:
-        arguments = json.loads(text)
-    except ValueError as error:
-        raise ArgumentError(f"--model-arguments is {text!r:.50}, expected JSON: {error}") from None
-    if not isinstance(arguments, dict):
-        raise ArgumentError(f"--model-arguments is {text!r:.50}, expected a JSON object")
-    return arguments
-
-
-def _say(sentence: str) -> None:
-    errors.print(sentence, markup=False, highlight=False, soft_wrap=True)

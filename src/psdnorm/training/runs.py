@@ -126,7 +126,7 @@ def run_cell(
     protocol = protocol or Protocol()
     _check(keep, protocol, devices, save_every_steps)
     place = resolve_device(device, devices)
-    split = _split(store, cell, protocol)
+    split = split_of(store, cell, protocol)
     described = records.configuration(store, cell, protocol, split)
     folder = Path(folder)
     records.claim_folder(folder, described)
@@ -264,7 +264,15 @@ def _training_data(task: Task) -> dict[str, Any]:
     return described
 
 
-def _split(store: Store, cell: Cell, protocol: Protocol) -> Split:
+def split_of(store: Store, cell: Cell, protocol: Protocol) -> Split:
+    """Return who trains, validates and tests in a cell; refuse one that lacks somebody.
+
+    Parameters
+    ----------
+    store : Store
+    cell : Cell
+    protocol : Protocol
+    """
     split = leave_one_dataset_out(
         store.index,
         cell.hold_out,

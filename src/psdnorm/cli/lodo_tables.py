@@ -1,0 +1,219 @@
+"""What ``psdnorm lodo`` shows: the grid before, progress meanwhile, results afterwards."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+from rich.text import Text
+
+from psdnorm.cli.console import errors, output, say
+from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
+from psdnorm.training import Cell, Protocol
+from psdnorm.training.cell import read_json
+from psdnorm.training.estimate import (
+    EPOCHS,
+    H200,
+    Amounts,
+    from_finished,
+    from_rates,
+    measured_rates,
+    relative_work,
+)
+from psdnorm.training.experiment import label, means
+from psdnorm.training.grid import Entry, Runs
+from psdnorm.training.process import resolve_device
+from psdnorm.training.records import DONE
+
+if TYPE_CHECKING:
+    from psdnorm.store import Store
+    from psdnorm.training.work import Outcome
+
+SIMULATED = "The nights are simulated: this says nothing about patients."
+
+
+class Progress:
+    """One bar over cells, and a line for each that runs now.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        The cells, with what their time grows with.
+    """
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._work = {entry.cell: relative_work(entry) for entry in entries}
+        self._left, self._done = sum(self._work.values()), 0.0
+        self._began = time.monotonic()
+        # not rich's own guess, which forgets what is more than seconds ago
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
+        self._task = self._bar.add_task("cells", total=len(entries), left="")
+        self._running: dict[str, str] = {}
+        self._live = Live(console=errors, get_renderable=self._render, refresh_per_second=4)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Leave the bar as it is."""
+        if self._live.is_started:
+            self._running.clear()
+            self._live.stop()
+            if not errors.is_terminal:
+                errors.print()  # what is no terminal gets no line's end from rich
+
+    def tell(self, name: str, words: str) -> None:
+        """Show how a cell goes."""
+        self._running[name] = words
+
+    def finish(self, outcome: "Outcome") -> None:
+        """Count a cell, and say what became of it unless it was finished before."""
+        self._running.pop(outcome.cell.name, None)
+        self._left -= self._work[outcome.cell]
+        if outcome.status == "done":
+            self._done += self._work[outcome.cell]
+            accuracy = f"balanced accuracy {outcome.balanced_accuracy:.3f}"
+            say(errors, f"{outcome.cell.name}: {accuracy}, {duration(outcome.seconds)}")
+        elif outcome.reason:
+            say(errors, f"failed: {outcome.reason}")
+        spent = time.monotonic() - self._began
+        left = f"{duration(spent * self._left / self._done)} left" if self._done else ""
+        self._bar.update(self._task, advance=1, left=left)
+
+    def _render(self) -> Group:
+        lines = [
+            Text(f"  {name}: {words}", no_wrap=True, overflow="ellipsis")
+            for name, words in list(self._running.items())
+        ]
+        return Group(self._bar, *lines)
+
+
+def print_grid(
+    store: "Store",
+    cells: Sequence[Cell],
+    protocol: Protocol,
+    runs: Runs,
+    device: str,
+    workers: int,
+) -> None:
+    """Print what would be run, what of it is done, and how long the rest may take."""
+    seconds, source = _expected(store, cells, protocol, runs, device)
+    table = Table(title=f"{store.path} → {runs.path}")
+    table.add_column("what", no_wrap=True)
+    for name in ("cells", "done", "time left"):
+        table.add_column(name, justify="right")
+    for name in dict.fromkeys(map(label, cells)):
+        group = [cell for cell in cells if label(cell) == name]
+        left = [cell for cell in group if not runs.is_done(cell)]
+        needed = duration(sum(seconds[cell] for cell in left))
+        table.add_row(name, str(len(group)), str(len(group) - len(left)), needed)
+    output.print(table)
+    cohorts = Counter(cell.hold_out for cell in cells)
+    counted = ", ".join(f"{cohort} {count}" for cohort, count in sorted(cohorts.items()))
+    say(output, f"cells by cohort held out: {counted}")
+    seeds = Counter(cell.seed for cell in cells)
+    say(output, f"cells by seed: {', '.join(f'{s}: {n}' for s, n in sorted(seeds.items()))}")
+    left = [cell for cell in cells if not runs.is_done(cell)]
+    total = sum(seconds[cell] for cell in left)
+    shared = f", {duration(total / workers)} with {workers} workers" if workers > 1 else ""
+    say(
+        output,
+        f"{len(cells)} cells, {len(cells) - len(left)} done; the others take about "
+        f"{duration(total)} of one worker{shared}, estimated from {source}",
+    )
+    if store.index["simulated"].any():
+        say(output, SIMULATED)
+
+
+def _expected(
+    store: "Store", cells: Sequence[Cell], protocol: Protocol, runs: Runs, device: str
+) -> tuple[dict[Cell, float], str]:
+    """Return the seconds of each cell, and where they come from."""
+    amounts = Amounts(store, protocol)
+    entries = {entry.cell: entry for entry in (*runs.entries(), *map(amounts.entry, cells))}
+    done = {
+        cell: read_json(runs.folder(cell) / DONE)["seconds"]
+        for cell in entries
+        if runs.is_done(cell)
+    }
+    found = from_finished(entries.values(), done)
+    if found is not None:
+        return found, f"{len(done)} finished cells"
+    epochs = min(EPOCHS, protocol.max_epochs)
+    if resolve_device(device).type == "cuda":
+        rates = H200
+        source = f"rates that were measured on an H200, and {epochs} epochs until early stopping"
+    else:
+        models = {cell.model: cell for cell in reversed(cells) if not cell.norm.startswith("ada")}
+        rates = {m: measured_rates(cell, protocol, store.layout) for m, cell in models.items()}
+        source = f"a step on this processor, and {epochs} epochs until early stopping"
+    return from_rates(cells, amounts, rates, protocol.max_epochs), source
+
+
+def print_results(
+    runs: Runs, cells: Sequence[Cell], outcomes: Sequence["Outcome"], simulated: bool
+) -> None:
+    """Print the means of every norm, and what failed."""
+    found = means(runs, cells)
+    table = Table(title="balanced accuracy, %" + (", of simulated nights" if simulated else ""))
+    table.add_column("what", no_wrap=True)
+    for name in ("cells", MEAN_DATASET, MEAN_SUBJECT):
+        table.add_column(name, justify="right")
+    for name in dict.fromkeys(map(label, cells)):
+        group = [cell for cell in cells if label(cell) == name]
+        done = sum(map(runs.is_done, group))
+        nothing = (math.nan, math.nan)
+        figures = (found.get(name, {}).get(m, nothing) for m in (MEAN_DATASET, MEAN_SUBJECT))
+        table.add_row(name, f"{done} of {len(group)}", *(_figure(*f) for f in figures))
+    output.print(table)
+    if simulated:
+        say(output, SIMULATED)
+    failed = [outcome.reason for outcome in outcomes if outcome.status == "failed"]
+    if failed:
+        say(output, f"failed ({len(failed)}), and tried again by the same command:")
+    for reason in failed:
+        say(output, f"  {reason}")
+    elsewhere = [outcome.cell.name for outcome in outcomes if outcome.status == "elsewhere"]
+    if elsewhere:
+        say(output, f"left to another process that runs them ({len(elsewhere)}):")
+    for name in elsewhere:
+        say(output, f"  {name}")
+
+
+def duration(seconds: float) -> str:
+    """Write a time down as a person would.
+
+    Parameters
+    ----------
+    seconds : float
+
+    Examples
+    --------
+    >>> duration(8.4), duration(260), duration(5400)
+    ('8 s', '4 min', '1.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def _figure(mean: float, std: float) -> str:
+    if math.isnan(mean):
+        return "–"
+    return f"{100 * mean:.2f}" + ("" if math.isnan(std) else f" ± {100 * std:.2f}")

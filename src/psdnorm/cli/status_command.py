@@ -1,0 +1,89 @@
+"""``psdnorm status``: how far an experiment has come."""
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from psdnorm.cli.app import command
+from psdnorm.cli.console import output, say
+
+if TYPE_CHECKING:
+    from psdnorm.training.standing import Standing
+
+
+@command
+def status(
+    runs: Annotated[Path, typer.Argument(help="The folder of psdnorm lodo.")],
+    as_json: Annotated[bool, typer.Option("--json", help="All of it, for programs.")] = False,
+) -> None:
+    """Show which cells are done, run, wait, were interrupted or failed, and the time that is left.
+
+    It reads files alone: while cells run, here or elsewhere, and after a crash.
+    """
+    from psdnorm.training.grid import Runs
+    from psdnorm.training.standing import standing
+
+    found = standing(Runs(runs))
+    if as_json:
+        typer.echo(json.dumps(_document(found), indent=2, ensure_ascii=False))
+    else:
+        _print(found)
+
+
+def _document(found: "Standing") -> dict[str, Any]:
+    return {
+        **found.counts(),
+        "work_s": found.work_s,
+        "left_s": found.left_s,
+        "cells": [
+            {
+                "name": cell.cell.name,
+                "state": cell.state,
+                "epochs": cell.epochs,
+                "seconds": cell.seconds,
+                "reason": cell.reason or None,
+                "host": cell.holder and cell.holder.host,
+                "pid": cell.holder and cell.holder.pid,
+                "cell": cell.cell.to_json(),
+            }
+            for cell in found.cells
+        ],
+    }
+
+
+def _print(found: "Standing") -> None:
+    from psdnorm.cli.lodo_tables import duration
+
+    counts = found.counts()
+    say(
+        output,
+        f"{len(found.cells)} cells: " + ", ".join(f"{n} {state}" for state, n in counts.items()),
+    )
+    for cell in found.cells:
+        if cell.holder is not None:
+            since = duration(time.time() - cell.holder.since)
+            where = f"process {cell.holder.pid} on {cell.holder.host}"
+            say(
+                output,
+                f"  running: {cell.cell.name}, {cell.epochs} epochs done, for {since}, {where}",
+            )
+    for cell in found.cells:
+        if cell.state == "interrupted":
+            say(output, f"  interrupted: {cell.cell.name}, {cell.epochs} epochs done")
+    for cell in found.cells:
+        if cell.state == "failed":
+            say(output, f"  failed: {cell.reason}")
+    if found.work_s is None:
+        say(output, "no training is finished yet, so that the time left is not known")
+    elif found.left_s is not None:
+        workers = counts["running"]
+        say(output, f"about {duration(found.left_s)} left, as long as {workers} run at a time")
+    elif found.work_s:
+        say(
+            output,
+            f"nothing runs; about {duration(found.work_s)} of work for one worker: give the "
+            "command of psdnorm lodo again to go on",
+        )

@@ -1,0 +1,202 @@
+"""AdaBN: a BatchNorm cell evaluated anew, with statistics of each held-out subject's own.
+
+The network is the one that the BatchNorm cell of the same model, cohort, size and seed trained; no
+training of its own is needed. For each held-out subject the first n batch norms, in execution
+order, get the means and variances of the windows of all its nights, those that are predicted
+afterwards: neighbouring windows overlap, so that epochs in two of them count twice. Stages are not
+looked at. Then the model is as it was before.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from psdnorm.adapt import adapt_batchnorm
+from psdnorm.batches import Loader
+from psdnorm.errors import ArgumentError
+from psdnorm.evaluation import subject_metrics
+from psdnorm.models import from_pretrained
+from psdnorm.store import Store
+from psdnorm.store.atomic import remove_leftovers
+from psdnorm.training import records
+from psdnorm.training.cell import Cell, Protocol, read_json
+from psdnorm.training.network import Network, network_for
+from psdnorm.training.prediction import NightPrediction, predict_nights
+from psdnorm.training.process import quiet_libraries, reproducible, resolve_device
+from psdnorm.training.runs import split_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ADABN = "adabn"
+
+
+@dataclass(frozen=True)
+class AdaptedCell(Cell):
+    """A cell without a training of its own: AdaBN on the network of a BatchNorm cell.
+
+    Parameters
+    ----------
+    norm : str
+        "adabn3" for the first three batch norms, "adabnall" for all of them.
+    model, filter_size, norm_depth, hold_out, balanced, seed
+        As in :class:`psdnorm.training.Cell`; filter size and depth do not matter.
+
+    Examples
+    --------
+    >>> cell = AdaptedCell("usleep", "adabn3", hold_out="CHAT", balanced=400)
+    >>> cell.name, cell.layers
+    ('usleep_adabn3_CHAT_at400_seed0', 3)
+    >>> cell.base.name
+    'usleep_batch_CHAT_at400_seed0'
+    """
+
+    def __post_init__(self) -> None:
+        _ = self.layers, self.base  # which check the arguments
+        object.__setattr__(self, "filter_size", None)
+        object.__setattr__(self, "norm_depth", None)
+
+    @property
+    def layers(self) -> int | str:
+        """How many batch norms adapt, or "all"."""
+        number = self.norm.removeprefix(ADABN) if isinstance(self.norm, str) else ""
+        if number == "all":
+            return number
+        if not number.isdecimal() or str(int(number)) != number or number == "0":
+            raise ArgumentError(
+                f"norm is {self.norm!r}, expected {ADABN} and a number from 1 on, or {ADABN}all"
+            )
+        return int(number)
+
+    @property
+    def base(self) -> Cell:
+        """The cell that is trained."""
+        return Cell(
+            self.model, "batch", hold_out=self.hold_out, balanced=self.balanced, seed=self.seed
+        )
+
+
+def run_adapted(
+    store: Store,
+    cell: AdaptedCell,
+    protocol: Protocol,
+    folder: Path,
+    base_folder: Path,
+    *,
+    device: str | torch.device = "auto",
+    fast: bool | str = "auto",
+    keep: str = "scores",
+) -> None:
+    """Evaluate an AdaBN cell, and leave the same files as a cell that was trained.
+
+    Parameters
+    ----------
+    store : Store
+    cell : AdaptedCell
+    protocol : Protocol
+        That of the BatchNorm cell.
+    folder : Path
+        Of this cell.
+    base_folder : Path
+        Of the BatchNorm cell, finished, with its weights.
+    device, fast, keep
+        As in :func:`psdnorm.training.run_cell`. The weights stay where they are.
+    """
+    began = time.monotonic()
+    trained = _trained(base_folder, cell)
+    split = split_of(store, cell, protocol)
+    described = records.configuration(store, cell, protocol, split)
+    records.claim_folder(folder, {**described, "weights_of": cell.base.name})
+    remove_leftovers(folder)
+    place = resolve_device(device)
+    with quiet_libraries(), reproducible(place):
+        network = network_for(cell.base, protocol, store.layout, place, fast=fast)
+        weights = from_pretrained(base_folder / records.WEIGHTS).state_dict()
+        network.model.load_state_dict(weights)
+        network.model.eval()
+        predictions = adapted_predictions(
+            network, store, split.test, protocol, cell.layers, device=place
+        )
+        scores = records.write_outcome(folder, split.test, predictions, keep=keep != "scores")
+    accuracy = float(subject_metrics(scores)["balanced_accuracy"].mean())
+    done = {
+        **trained,
+        "balanced_accuracy": accuracy if accuracy == accuracy else None,
+        "subjects": len(scores),
+        "seconds": time.monotonic() - began,
+        "keep": keep,
+    }
+    records.write_json(folder / records.DONE, done)
+
+
+def adapted_predictions(
+    network: Network,
+    store: Store,
+    index: "pd.DataFrame",
+    protocol: Protocol,
+    layers: int | str,
+    *,
+    device: torch.device | str = "cpu",
+) -> Iterator[NightPrediction]:
+    """Predict nights subject by subject, each with batch norms that were adapted to it.
+
+    Parameters
+    ----------
+    network : Network
+        In evaluation mode, on ``device``.
+    store : Store
+    index : DataFrame
+        The nights: rows of ``store.index``.
+    protocol : Protocol
+    layers : int or "all"
+        The first so many batch norms in execution order.
+    device : torch.device or str
+
+    Yields
+    ------
+    NightPrediction
+        Whose ``night`` is a row of ``index``; all nights of a subject, then of the next.
+    """
+    windows = {
+        "batch_size": protocol.batch_size,
+        "length": protocol.length,
+        "stride": protocol.stride,
+    }
+    groups = index.groupby(["cohort", "subject"], sort=False).indices
+    for rows in map(np.sort, groups.values()):
+        nights = index.iloc[rows]
+        loader = Loader(
+            store,
+            nights,
+            seed=None,
+            last="keep",  # what fills a batch would count twice
+            only_scored=False,
+            device=device,
+            residence="map",
+            **windows,
+        )
+        inputs = (x for x, _ in loader.epoch(0))
+        with adapt_batchnorm(network.model, inputs, layers):
+            predictions = predict_nights(network.forward, store, nights, device=device, **windows)
+            for prediction in predictions:
+                yield prediction._replace(night=int(rows[prediction.night]))
+
+
+def _trained(base_folder: Path, cell: AdaptedCell) -> dict[str, object]:
+    """Return what the BatchNorm cell says of its training; refuse one without weights."""
+    if not (base_folder / records.DONE).exists():
+        raise ArgumentError(
+            f"{cell.name} adapts the network of {cell.base.name}, which is not trained yet"
+        )
+    done = read_json(base_folder / records.DONE)
+    if done["keep"] != "weights":
+        raise ArgumentError(
+            f"{cell.name} needs the weights of {cell.base.name}, which was finished with "
+            f"keep={done['keep']!r}: delete {base_folder} to train it again"
+        )
+    return done

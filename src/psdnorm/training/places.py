@@ -1,0 +1,189 @@
+"""Where the cells of a grid run: in this process, in several, one per GPU, or on a Dask cluster."""
+
+import contextlib
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import partial
+from multiprocessing import connection
+from typing import Any
+
+import torch
+
+from psdnorm.errors import ArgumentError
+from psdnorm.recordings.execution import begin_worker, on_dask
+from psdnorm.training.cell import Cell
+from psdnorm.training.grid import Unit
+from psdnorm.training.work import Job, Outcome, Told, give_up, work_on
+
+_DEATHS = 2  # of processes with the same unit, after which it is not tried again
+
+
+def run_units(
+    units: Sequence[Unit],
+    job: Job,
+    *,
+    jobs: int = 1,
+    gpus: Sequence[str] = (),
+    dask: str | None = None,
+    told: Told = lambda name, words: None,
+) -> Iterator[Outcome]:
+    """Run units of work and yield what became of each cell, as it comes.
+
+    Cells in work are given up, and can be resumed, when the iterator is closed or interrupted;
+    only a Dask cluster goes on with those that it has begun.
+
+    Parameters
+    ----------
+    units : sequence of tuple of Cell
+    job : Job
+    jobs : int
+        Processes at a time; 1 is this one. They share the processor's threads.
+    gpus : sequence of str
+        From :func:`visible_gpus`: a process for each, instead.
+    dask : str, optional
+        Address of a scheduler whose workers do it instead; they must see the same files under the
+        same paths.
+    told : callable
+        Of a cell's name and words on how it goes; a Dask cluster tells nothing.
+
+    Yields
+    ------
+    Outcome
+    """
+    gone = [unit for unit in units if all(map(job.runs.is_done, unit))]
+    for unit in gone:  # no process has to be started for these
+        yield from work_on(unit, job, told)
+    units = [unit for unit in units if unit not in set(gone)]
+    if not units:
+        return
+    if dask is not None:
+        lost = partial(_lost, job)
+        for outcomes in on_dask(partial(_on_worker, job=job), units, dask, lost):
+            yield from outcomes
+    elif gpus or jobs > 1:
+        each: list[str | None] = [*gpus] or [None] * jobs
+        seen: set[Cell] = set()
+        for outcome in _in_processes(units, job, each[: len(units)], told):
+            if outcome.cell not in seen:  # a unit that was taken up again has cells that are done
+                yield outcome
+            seen.add(outcome.cell)
+    else:
+        for unit in units:
+            yield from work_on(unit, job, told)
+
+
+def visible_gpus(wanted: int | None = None) -> list[str]:
+    """Return the GPUs that this process may use, by the names of ``CUDA_VISIBLE_DEVICES``.
+
+    Parameters
+    ----------
+    wanted : int, optional
+        The first so many; all if it is not given.
+    """
+    count = torch.cuda.device_count()
+    if not count or (wanted is not None and wanted > count):
+        raise ArgumentError(
+            f"{'a GPU was' if wanted is None else f'{wanted} GPUs were'} asked for, found {count} "
+            "CUDA devices"
+        )
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(number) for number in range(count)] if named is None else named.split(",")
+    return [name.strip() for name in names][: count if wanted is None else wanted]
+
+
+def _on_worker(unit: Unit, job: Job) -> list[Outcome]:
+    return list(work_on(unit, job, lambda name, words: None))
+
+
+def _lost(job: Job, unit: Unit, reason: str) -> list[Outcome]:
+    return give_up(unit, job, reason)
+
+
+class _Worker:
+    """A process that runs one unit at a time, and a new one where it dies.
+
+    Unlike in a pool of the standard library, a death is that of one process alone: cells take long.
+    """
+
+    def __init__(self, job: Job, gpu: str | None, threads: int) -> None:
+        self._arguments = job, gpu, threads
+        self.unit: Unit | None = None
+        self.start()
+
+    def start(self) -> None:
+        context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, *self._arguments))
+        self._process.start()
+        theirs.close()  # or its end would not be seen when the process dies
+
+    def give(self, unit: Unit) -> None:
+        self.unit = unit
+        with contextlib.suppress(OSError):  # it died: the next look at the pipe says so
+            self.pipe.send(unit)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+
+def _serve(pipe: Any, job: Job, gpu: str | None, threads: int) -> None:
+    """Do what comes through the pipe; answer with words, outcomes, and None after a unit."""
+    begin_worker()
+    torch.set_num_threads(threads)
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # nothing has asked for a GPU before
+    while True:
+        for outcome in work_on(pipe.recv(), job, lambda *words: pipe.send(words)):
+            pipe.send(outcome)
+        pipe.send(None)
+
+
+def _in_processes(
+    units: Sequence[Unit], job: Job, gpus: Sequence[str | None], told: Told
+) -> Iterator[Outcome]:
+    threads = max(1, torch.get_num_threads() // len(gpus))
+    waiting, deaths = deque(units), dict.fromkeys(units, 0)
+    workers: list[_Worker] = []
+    try:
+        for gpu in gpus:
+            workers.append(_Worker(job, gpu, threads))
+        while waiting or any(worker.unit for worker in workers):
+            for worker in workers:
+                if worker.unit is None and waiting:
+                    worker.give(waiting.popleft())
+            busy: dict[Any, _Worker] = {w.pipe: w for w in workers if w.unit is not None}
+            for pipe in connection.wait(list(busy)):
+                yield from _heard(busy[pipe], job, waiting, deaths, told)
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+def _heard(
+    worker: _Worker, job: Job, waiting: deque[Unit], deaths: dict[Unit, int], told: Told
+) -> Iterator[Outcome]:
+    """Take one message from a worker, or notice that it died."""
+    unit = worker.unit
+    assert unit is not None
+    try:
+        message = worker.pipe.recv()
+    except (EOFError, OSError):
+        worker.end()
+        worker.start()
+        worker.unit = None
+        deaths[unit] += 1
+        if deaths[unit] < _DEATHS:
+            waiting.appendleft(unit)
+        else:
+            yield from give_up(unit, job, "its process died twice, perhaps for want of memory")
+        return
+    if message is None:
+        worker.unit = None
+    elif isinstance(message, Outcome):
+        yield message
+    else:
+        told(*message)

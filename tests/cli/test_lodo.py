@@ -1,0 +1,229 @@
+"""``psdnorm lodo`` runs a grid, says what came of it, and can always be given again."""
+
+import json
+import os
+import re
+import sys
+
+import pytest
+from cells import small_store
+from stores import tree
+
+from psdnorm.cli import main
+from psdnorm.store import Store
+from psdnorm.store.index import night_path
+
+SMALL = ("--batch-size", 4, "--model-arguments", '{"depth": 2, "n_time_filters": 4}')
+SHORT = (*SMALL, "--max-epochs", 1, "--seeds", 1)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return small_store(tmp_path_factory.mktemp("store")).path
+
+
+@pytest.fixture
+def lodo(monkeypatch, capsys):
+    """Run the command; returns exit code, output and errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["psdnorm", "lodo", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return stop.value.code, said.out, said.err
+
+    return run
+
+
+def rows(out):
+    """The table's columns by what they are about."""
+    lines = (line.split("│")[1:-1] for line in out.splitlines() if "│" in line)
+    return {first.strip(): [cell.strip() for cell in rest] for first, *rest in lines}
+
+
+def test_a_grid_is_run_told_and_not_run_again(lodo, store, tmp_path):
+    arguments = (store, *SHORT, "--norms", "batch,psd,adabn1", "--out", tmp_path / "runs")
+    code, out, err = lodo(*arguments)
+    assert code == 0, err
+    found = rows(out)
+    assert found.keys() == {
+        "usleep batch @all",
+        "usleep adabn1 @all",
+        "usleep psd f5 d3 @all",
+    }
+    for cells, *means in found.values():
+        assert cells == "3 of 3"
+        assert all(0 <= float(mean) <= 100 for mean in means)  # one seed has no ±
+    assert "of simulated nights" in out
+    assert "The nights are simulated: this says nothing about patients." in out
+    assert len(re.findall(r"^usleep_\w+: balanced accuracy 0\.\d+, \d+ s$", err, re.M)) == 9
+    assert "9/9" in err
+    before = tree(tmp_path)
+    code, again, err = lodo(*arguments)
+    assert (code, again) == (0, out)
+    assert "balanced accuracy" not in err
+    assert tree(tmp_path) == before
+
+
+def test_options_choose_the_cells(lodo, store, tmp_path):
+    code, _, err = lodo(
+        *(store, *SHORT, "--norms", "psd,psd-white", "--filter-size", "3,5", "--norm-depth", 2),
+        *("--hold-out", "xyz", "--balanced", "2,all", "--keep", "predictions"),
+        *("--out", tmp_path),
+    )
+    assert code == 0, err
+    names = {path.name for path in (tmp_path / "cells").iterdir()}
+    assert names == {
+        f"usleep_{norm}_f{f}_d2_xyz_{size}_seed0"
+        for norm in ("psd", "psd-white")
+        for f in (3, 5)
+        for size in ("at2", "all")
+    }
+    assert all((tmp_path / "cells" / name / "predictions.parquet").exists() for name in names)
+
+
+def test_a_dry_run_counts_and_estimates_and_writes_nothing(lodo, store, tmp_path):
+    arguments = (store, *SHORT, "--norms", "batch,adabn1,adabnall", "--out", tmp_path / "runs")
+    code, out, err = lodo(*arguments, "--dry-run")
+    assert code == 0, err
+    assert [row[:2] for row in rows(out).values()] == [["3", "0"]] * 3
+    assert "cells by cohort held out: abc 3, mno 3, xyz 3\ncells by seed: 0: 9\n" in out
+    assert "9 cells, 0 done; the others take about" in out
+    assert "estimated from a step on this processor, and 1 epochs until early stopping" in out
+    assert not (tmp_path / "runs").exists()
+    lodo(*arguments, "--hold-out", "abc")
+    before = tree(tmp_path)
+    _, out, _ = lodo(*arguments, "--dry-run", "--jobs", 2)
+    assert [row[:2] for row in rows(out).values()] == [["3", "1"]] * 3
+    assert re.search(r"9 cells, 3 done; .* with 2 workers, estimated from 3 finished cells", out)
+    assert tree(tmp_path) == before
+
+
+def test_a_preset_is_narrowed_by_options(lodo, store, tmp_path):
+    code, out, err = lodo(
+        *(store, *SHORT, "--preset", "whitening", "--norms", "psd,psd-white", "--hold-out", "abc"),
+        *("--out", tmp_path),
+    )
+    assert code == 0, err
+    assert rows(out).keys() == {
+        "usleep psd f5 d3 @400",
+        "usleep psd-white f5 d3 @400",
+    }
+
+
+def test_what_failed_is_listed_with_exit_code_1_and_done_after_the_repair(
+    lodo, store, tmp_path, monkeypatch
+):
+    arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc,mno", "--out", tmp_path)
+    from psdnorm.training import work
+
+    def fail(store, cell, *others, run=work.run_cell, **options):
+        if cell.hold_out == "abc":
+            os.truncate(night_path(store.path, "abc-1"), 5)
+        return run(store, cell, *others, **options)
+
+    sound = night_path(store, "abc-1").read_bytes()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(work, "run_cell", fail)
+            code, out, err = lodo(*arguments)
+    finally:
+        night_path(store, "abc-1").write_bytes(sound)
+    assert code == 1
+    assert "failed (2), and tried again by the same command:\n" in out
+    assert re.search(r"^  usleep_psd_f5_d3_abc_all_seed0: .*abc-1\S* is ", out, re.M)
+    assert err.count("failed: usleep_psd") == 2
+    assert rows(out)["usleep psd f5 d3 @all"] == ["0 of 2", "–", "–"]
+    code, out, _ = lodo(*arguments)
+    assert code == 0
+    assert rows(out)["usleep psd f5 d3 @all"][0] == "2 of 2"
+
+
+def test_what_another_process_runs_is_listed_with_exit_code_1(lodo, store, tmp_path):
+    from psdnorm.training.locking import held
+
+    name = "usleep_psd_f5_d3_abc_all_seed0"
+    arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc", "--out", tmp_path)
+    with held(tmp_path / "cells" / name):
+        code, out, _ = lodo(*arguments)
+    assert code == 1
+    assert f"left to another process that runs them (1):\n  {name}\n" in out
+
+
+def test_an_interrupted_run_says_how_to_go_on(lodo, store, tmp_path, monkeypatch):
+    from psdnorm.training import work
+
+    def interrupt(store, cell, *others, run=work.run_cell, **options):
+        if cell.hold_out == "mno":
+            raise KeyboardInterrupt
+        return run(store, cell, *others, **options)
+
+    arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc,mno", "--out", tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "run_cell", interrupt)
+        code, out, err = lodo(*arguments)
+    assert (code, out) == (130, "")
+    assert err.endswith("psdnorm: interrupted; run the same command again to go on\n")
+    done = tmp_path / "cells" / "usleep_psd_f5_d3_abc_all_seed0" / "done.json"
+    first = json.loads(done.read_text())
+    code, _, _ = lodo(*arguments)
+    assert code == 0
+    assert json.loads(done.read_text()) == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--norms", "foo"), "norm is 'foo', expected one of batch, "),
+        (("--norms", "psd,,batch"), "--norms is 'psd,,batch', expected words between commas"),
+        (("--filter-size", "0"), "--filter-size is '0', expected whole numbers from 1 on"),
+        (("--balanced", "many"), "--balanced is 'many', expected whole numbers from 1 on"),
+        (("--hold-out", "CHAT"), "hold_out is 'CHAT', expected one of abc, mno, xyz"),
+        (("--preset", "table9"), "preset is 'table9', expected one of table1, "),
+        (("--preset", "timing"), "preset timing is not a grid: run python -m benchmarks.step"),
+        (("--jobs", "2", "--dask", "tcp://a"), "--jobs and --dask were both given, expected one"),
+        (("--gpus", "some"), "--gpus is 'some', expected whole numbers from 1 on"),
+        (("--keep", "all"), "keep is 'all', expected one of scores, predictions, weights"),
+        (("--model-arguments", "[]"), "--model-arguments is '[]', expected a JSON object"),
+        (("--model-arguments", "{"), "--model-arguments is '{', expected JSON: "),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
+    lodo, store, tmp_path, arguments, said
+):
+    code, out, err = lodo(store, "--out", tmp_path / "runs", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_another_protocol_is_refused_once_and_for_all(lodo, store, tmp_path):
+    arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc", "--out", tmp_path)
+    assert lodo(*arguments)[0] == 0
+    for dry in ((), ("--dry-run",)):
+        code, out, err = lodo(*arguments, "--max-epochs", 2, *dry)
+        assert (code, out) == (2, "")
+        said = f"psdnorm: {tmp_path} was begun with max_epochs 1, found 2: give another folder\n"
+        assert err == said
+
+
+@pytest.mark.slow
+def test_processes_are_one_option_away(lodo, store, tmp_path):
+    arguments = (store, *SHORT, "--norms", "batch,adabn1", "--hold-out", "abc,mno")
+    code, out, err = lodo(*arguments, "--jobs", 2, "--out", tmp_path / "two")
+    assert code == 0, err
+    assert lodo(*arguments, "--out", tmp_path / "one", "--device", "cpu")[1] == out
+
+
+def test_real_nights_are_not_called_simulated(lodo, tmp_path):
+    from dataclasses import replace
+
+    from cells import nights
+
+    made = [replace(night, simulated=False) for night in nights()]
+    path = small_store(tmp_path / "store", made).path
+    assert not Store.open(path).index["simulated"].any()
+    _, out, _ = lodo(path, *SHORT, "--norms", "psd", "--hold-out", "abc", "--out", tmp_path / "r")
+    assert "simulated" not in out

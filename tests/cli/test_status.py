@@ -1,0 +1,91 @@
+"""``psdnorm status`` reads the folder of a grid, to people and to programs."""
+
+import json
+import sys
+
+import pytest
+from cells import PROTOCOL, small_store
+
+from psdnorm.cli import main
+from psdnorm.training.grid import Axes, Entry, Runs, grid_of
+from psdnorm.training.locking import held
+
+CELLS = grid_of([Axes(norms=("psd",), hold_outs=("abc", "mno"), seeds=(0, 1))])
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A grid of which one cell is done and another one failed."""
+    store = small_store(tmp_path / "store")
+    runs = Runs(tmp_path / "runs")
+    runs.extend(store, PROTOCOL, [Entry(cell, 10) for cell in CELLS])
+    for cell, name, document in (
+        (CELLS[0], "done.json", {"epochs": 4, "seconds": 240.0}),
+        (CELLS[1], "failed.json", {"reason": f"{CELLS[1].name}: the loss is nan at step 3"}),
+    ):
+        runs.folder(cell).mkdir(parents=True)
+        (runs.folder(cell) / name).write_text(json.dumps(document))
+    return runs
+
+
+@pytest.fixture
+def status(monkeypatch, capsys):
+    """Run the command; returns exit code, output and errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["psdnorm", "status", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return stop.value.code, said.out, said.err
+
+    return run
+
+
+def test_it_tells_states_reasons_and_the_time_left(runs, status):
+    code, out, _ = status(runs.path)
+    assert code == 0
+    assert out == (
+        "4 cells: 1 done, 0 running, 0 interrupted, 2 waiting, 1 failed\n"
+        f"  failed: {CELLS[1].name}: the loss is nan at step 3\n"
+        "nothing runs; about 8 min of work for one worker: give the command of psdnorm lodo again "
+        "to go on\n"
+    )
+
+
+def test_it_tells_who_works_now(runs, status):
+    with held(runs.folder(CELLS[2])):
+        (runs.folder(CELLS[2]) / "config.json").write_text("{}")
+        _, out, _ = status(runs.path)
+        assert f"  running: {CELLS[2].name}, 0 epochs done, for 0 s, process " in out
+        assert out.endswith("about 8 min left, as long as 1 run at a time\n")
+    _, out, _ = status(runs.path)
+    assert f"  interrupted: {CELLS[2].name}, 0 epochs done\n" in out
+
+
+def test_programs_get_all_of_it(runs, status):
+    code, out, _ = status(runs.path, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert {name: found[name] for name in ("done", "running", "waiting", "failed")} == {
+        "done": 1,
+        "running": 0,
+        "waiting": 2,
+        "failed": 1,
+    }
+    assert (found["work_s"], found["left_s"]) == (480.0, None)
+    assert [cell["state"] for cell in found["cells"]] == ["done", "failed", "waiting", "waiting"]
+    assert found["cells"][0]["cell"] == CELLS[0].to_json()
+    assert found["cells"][1]["reason"].endswith("nan at step 3")
+
+
+def test_before_the_first_cell_is_done_it_says_so(runs, status):
+    (runs.folder(CELLS[0]) / "done.json").unlink()
+    _, out, _ = status(runs.path)
+    assert "no training is finished yet, so that the time left is not known\n" in out
+
+
+def test_a_folder_without_a_grid_is_one_sentence_and_exit_code_2(status, tmp_path):
+    code, out, err = status(tmp_path)
+    assert (code, out) == (2, "")
+    assert err == f"psdnorm: {tmp_path} has no grid.json, expected the folder of psdnorm lodo\n"

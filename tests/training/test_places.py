@@ -1,0 +1,157 @@
+"""Wherever cells run, and whoever dies on the way, the same comes out."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from cells import PROTOCOL, outcome
+from cluster import cluster
+
+from psdnorm.errors import ArgumentError
+from psdnorm.training.experiment import run_grid
+from psdnorm.training.grid import Axes, Runs, grid_of
+from psdnorm.training.locking import holder
+from psdnorm.training.places import visible_gpus
+
+LONG = replace(PROTOCOL, max_epochs=8, patience=8)
+CELLS = grid_of([Axes(norms=("batch", "psd", "adabn1"), hold_outs=("abc", "mno"), seeds=(0,))])
+
+
+def run(store, folder, **options):
+    options = {"device": "cpu", **options}
+    return {o.cell.name: o.status for o in run_grid(store, CELLS, LONG, folder, **options)}
+
+
+def results(folder):
+    return {cell.name: outcome(Runs(folder).folder(cell)) for cell in CELLS}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(store, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert set(run(store, folder).values()) == {"done"}
+    return results(folder)
+
+
+@pytest.mark.slow
+def test_processes_give_what_one_gives_though_one_of_them_is_killed(store, undisturbed, tmp_path):
+    killed = []
+
+    def kill_one(name, words):
+        if "epoch 4" in words and not killed:
+            killed.append(holder(tmp_path / "cells" / name).pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    before = set(multiprocessing.active_children())
+    found = run(store, tmp_path, jobs=2, told=kill_one)
+    assert len(killed) == 1
+    assert killed[0] != os.getpid()
+    assert found.keys() == undisturbed.keys()
+    assert "failed" not in found.values()
+    assert results(tmp_path) == undisturbed
+    assert set(multiprocessing.active_children()) <= before
+
+
+@pytest.mark.slow
+def test_a_cell_that_kills_its_process_twice_fails_and_the_others_are_done(store, tmp_path):
+    victim = "usleep_psd_f5_d3_abc_all_seed0"
+
+    def kill(name, words):
+        if name == victim:
+            os.kill(holder(tmp_path / "cells" / name).pid, signal.SIGKILL)
+
+    outcomes = {
+        o.cell.name: o
+        for o in run_grid(store, CELLS, LONG, tmp_path, device="cpu", jobs=2, told=kill)
+    }
+    failed = [o for o in outcomes.values() if o.status == "failed"]
+    assert [o.reason for o in failed] == [
+        f"{victim}: its process died twice, perhaps for want of memory"
+    ]
+    assert {o.status for o in outcomes.values() if o not in failed} == {"done"}
+    assert (tmp_path / "cells" / victim / "failed.json").exists()
+
+
+@pytest.mark.slow
+def test_a_run_that_is_closed_early_leaves_no_process_and_can_go_on(store, undisturbed, tmp_path):
+    before = set(multiprocessing.active_children())
+    cells = run_grid(store, CELLS, LONG, tmp_path, device="cpu", jobs=2)
+    next(cells)
+    cells.close()
+    assert set(multiprocessing.active_children()) <= before
+    assert not any(holder(Runs(tmp_path).folder(cell)) for cell in CELLS)
+    run(store, tmp_path)
+    assert results(tmp_path) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_gives_the_same_though_a_worker_is_killed(store, undisturbed, tmp_path):
+    pytest.importorskip("distributed")
+    killed = []
+
+    def kill_the_first_that_works(workers, stop):
+        pids = [worker.pid for worker in workers]
+        while not killed and not stop.is_set():
+            for path in tmp_path.glob("runs/cells/*/history.csv"):
+                who = holder(path.parent)
+                if who is not None and who.pid in pids:
+                    os.kill(who.pid, signal.SIGKILL)
+                    killed.append(who.pid)
+                    return
+            time.sleep(0.02)
+
+    stop = threading.Event()
+    with cluster(tmp_path) as (address, workers):
+        killer = threading.Thread(target=kill_the_first_that_works, args=(workers, stop))
+        killer.start()
+        with contextlib.ExitStack() as at_the_end:
+            at_the_end.callback(killer.join)
+            at_the_end.callback(stop.set)
+            found = run(store, tmp_path / "runs", dask=address)
+    assert len(killed) == 1
+    assert found.keys() == undisturbed.keys()
+    assert set(found.values()) <= {"done", "already there"}
+    assert results(tmp_path / "runs") == undisturbed
+
+
+def test_gpus_go_by_the_names_that_the_process_sees(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus() == ["0", "1"]
+    assert visible_gpus(1) == ["0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-8f")
+    assert visible_gpus() == ["3", "GPU-8f"]
+    with pytest.raises(ArgumentError, match="3 GPUs were asked for, found 2 CUDA devices"):
+        visible_gpus(3)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ArgumentError, match="a GPU was asked for, found 0 CUDA devices"):
+        visible_gpus()
+
+
+@pytest.mark.slow
+def test_each_process_is_given_a_gpu_and_its_share_of_the_threads(store, tmp_path, monkeypatch):
+    from psdnorm.training import places
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    seen = []
+    real = places._Worker.__init__
+
+    def note(self, job, gpu, threads):
+        seen.append((gpu, threads))
+        real(self, job, gpu, threads)
+
+    monkeypatch.setattr(places._Worker, "__init__", note)
+    reason = {
+        o.reason
+        for o in run_grid(
+            store, CELLS[:1], LONG, tmp_path, device="cuda", gpus=["no-such-gpu", "1", "2"]
+        )
+    }
+    assert seen == [("no-such-gpu", 6)]  # one unit needs one process
+    assert reason == {f"{CELLS[0].name}: device is 'cuda', found 0 CUDA devices"}
