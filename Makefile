@@ -16,7 +16,7 @@ check: .venv/installed
 	$(BIN)/mypy
 
 demo: .venv/installed
-	$(BIN)/python examples/before_and_after.py --out demo
+	$(BIN)/psdnorm demo --out demo
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
