@@ -36,9 +36,9 @@ _COLOURS = {"batch": "#0072B2", "instance": "#E69F00", "psd": "#009E73"}
 # with few steps each must be a large one, which the barycenter has to keep up with
 RECIPE = dataclasses.replace(RECIPES["robust"], name="demo", lowpass_hz=16.0, sfreq=40.0)
 PROTOCOL = Protocol(
-    lr=7e-3,
+    lr=4e-3,
     batch_size=8,
-    max_epochs=6,
+    max_epochs=8,
     length=11,
     stride=11,
     momentum=0.1,
