@@ -1,6 +1,5 @@
 """Channels as small expressions of those in a file: ``C3-A2``, ``(Fp1+Fp2)/2-Cz``."""
 
-import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,10 @@ Wanted = Sequence[str] | Mapping[str, str | Sequence[str]]
 Weights = dict[int, float]  # place of a channel in the file → its factor
 
 _NUMBER = re.compile(r"\d+(?:\.\d*)?|\.\d+")
+# parentheses right after a name are part of it: EEG(sec)
+_NAME = re.compile(r"[^-+*/()]+(?:\([^()]*\)[^-+*/()]*)*")
+# C3/A2 is a name in many files
+_NAMES = re.compile(rf"{_NAME.pattern}(?:/(?![\d.]){_NAME.pattern})*")
 _LONGEST = 200  # characters; an expression is read by recursion
 
 
@@ -42,8 +45,7 @@ def candidates(wanted: Wanted) -> dict[str, tuple[str, ...]]:
 
 def check_expression(expression: str) -> None:
     """Refuse what is no expression in whatever file; only a file tells what it lacks."""
-    with contextlib.suppress(LookupError):
-        _Reader(expression, ()).weights()
+    _AnyFile(expression).weights()
 
 
 def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> tuple[str, Weights]:
@@ -72,14 +74,22 @@ def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> 
     RecordingError
         If none fits: it lists the channels that were found.
     """
-    problems = []
+    absent, others = dict[str, str](), dict[str, str]()
     for expression in options:
         try:
             return expression, _Reader(expression, labels).weights()
+        except _AbsentError as error:
+            absent[expression] = str(error.args[0])
         except LookupError as error:
-            problems.append(str(error.args[0]))
+            others[expression] = str(error.args[0])
+    lacks = [f"has none of {', '.join(map(repr, absent))}"] if len(absent) > 1 else absent.values()
+    problems = " and ".join(dict.fromkeys((*lacks, *others.values())))
     found = ", ".join(label.strip() for label in labels) or "none"
-    raise RecordingError(f"{path} {' and '.join(dict.fromkeys(problems))}, found {found}")
+    raise RecordingError(f"{path} {problems}, found {found}")
+
+
+class _AbsentError(LookupError):
+    """A channel that a file does not have."""
 
 
 class _Reader:
@@ -151,12 +161,11 @@ class _Reader:
             if not self._take(")"):
                 raise self._malformed()
             return weights
-        # parentheses right after a name are part of it: EEG(sec)
-        name = re.match(r"[^-+*/()]+(?:\([^()]*\)[^-+*/()]*)*", self.text[self.place :])
+        name = _NAME.match(self.text, self.place)
         if name is None:
             raise self._malformed()
         within = "" if name[0] == self.text else f" for {self.expression!r}"
-        raise LookupError(f"has no channel {self._as_typed(name[0])!r}{within}")
+        raise _AbsentError(f"has no channel {self._as_typed(name[0])!r}{within}")
 
     def _label(self) -> str | None:
         """Return the longest label that stands here and ends where a name can end."""
@@ -197,3 +206,17 @@ class _Reader:
             f"{self.expression!r} is no channel and no expression of channels such as "
             "'C3-A2' or '(Fp1+Fp2)/2-Cz'"
         )
+
+
+class _AnyFile(_Reader):
+    """Reads an expression as if the file had every channel that it names."""
+
+    def __init__(self, expression: str):
+        super().__init__(expression, ())
+
+    def _label(self) -> str | None:
+        name = _NAMES.match(self.text, self.place)
+        return None if name is None or _NUMBER.fullmatch(name[0]) else name[0]
+
+    def _only(self, label: str) -> int:
+        return self.labels.setdefault(label, [len(self.labels)])[0]

@@ -1,12 +1,14 @@
 """Scorings as text: events in a table (BIDS) and one stage per line."""
 
 import csv
+import math
+from bisect import bisect
 from collections.abc import Sequence
 from pathlib import Path
 
 from psdnorm.errors import RecordingError
 from psdnorm.recordings.edf_plus import Annotation, decode
-from psdnorm.recordings.recording import EPOCH_S, STAGES
+from psdnorm.recordings.recording import EPOCH_S, STAGES, UNSCORED
 from psdnorm.recordings.scoring import Bout, bouts_of, epochs_as_bouts, known_stage, seconds
 from psdnorm.recordings.stage_names import digits_are_ambiguous, says_stage, stage_of
 
@@ -14,6 +16,7 @@ from psdnorm.recordings.stage_names import digits_are_ambiguous, says_stage, sta
 _STAGE_COLUMNS = ("stage", "sleep_stage", "stage_hum", "staging", "hypnogram")
 _EVENT_COLUMNS = ("trial_type", "description", "event", "annotation")
 _UNSCORED = "n/a"
+_LIGHTS_ON = "l"
 
 
 def read_table(content: bytes, path: str | Path) -> list[Bout]:
@@ -43,25 +46,44 @@ def read_table(content: bytes, path: str | Path) -> list[Bout]:
 
 
 def read_lines(content: bytes, path: str | Path) -> list[Bout]:
-    """Return the stages in a text with one per line, for one 30 s epoch after the other."""
+    """Return the stages in a text with one per line, for one 30 s epoch after the other.
+
+    ``L`` is what Luna writes while the lights are on: unscored.
+    """
     lines = [line.strip() for line in _decode(content).rstrip().splitlines()]
     if "" in lines:  # to pass over it would move all that follow
         raise RecordingError(
             f"{path} has a blank line {lines.index('') + 1}, expected a stage for every epoch"
         )
     _refuse_ambiguous(set(lines), path)
-    return epochs_as_bouts([known_stage(line, path) for line in lines])
+    return epochs_as_bouts(
+        UNSCORED if line.casefold() == _LIGHTS_ON else known_stage(line, path) for line in lines
+    )
 
 
 def stages_among(events: Sequence[Annotation], path: str | Path) -> list[Bout]:
     """Return those events that are stages; apneas, arousals and the like are left out.
 
-    Events that say so (``Sleep stage N2``) are stages. Where none does, bare names (``N2``) are.
+    Events that say so (``Sleep stage N2``) are stages. Bare names (``N2``) are where none of those
+    covers them and they last an epoch; what is shorter is a marker. A file without any that says so
+    has its stages in bare names, however long. A number that lasts whole epochs and is covered by
+    none is refused, as it may be either.
     """
     saying = [event for event in events if says_stage(event.text)]
-    # a lone digit may be any marker
-    bare = [e for e in events if stage_of(e.text) is not None and not e.text.strip().isdigit()]
-    return [_bout(event, path) for event in saying or bare]
+    named = [e for e in events if stage_of(e.text) is not None and not says_stage(e.text)]
+    bare = [event for event in named if not event.text.strip().isdigit()]
+    if saying:
+        long = [e for e in bare if stage_of(e.text) != UNSCORED and _length_s(e) > EPOCH_S - 1]
+        bare = _uncovered(long, saying)
+    numbers = [e for e in named if e.text.strip().isdigit() and e.duration_s]
+    for event in _uncovered(numbers, saying + bare):
+        if _length_s(event) % EPOCH_S == 0:
+            raise RecordingError(
+                f"{path} has {event.text.strip()!r} from {event.onset_s:g} s for "
+                f"{event.duration_s:g} s, which may be a stage or a marker, expected a name such "
+                "as N2"
+            )
+    return [_bout(event, path) for event in saying + bare]
 
 
 def write_table(path: str | Path, stages: Sequence[int]) -> None:
@@ -88,14 +110,29 @@ def write_lines(path: str | Path, stages: Sequence[int]) -> None:
 
 
 def _bout(event: Annotation, path: str | Path) -> Bout:
-    # an event without a duration is taken to be one epoch: what it may not cover stays unscored
-    duration_s = EPOCH_S if event.duration_s is None else event.duration_s
-    return Bout(event.onset_s, duration_s, known_stage(event.text, path))
+    return Bout(event.onset_s, _length_s(event), known_stage(event.text, path))
+
+
+def _length_s(event: Annotation) -> float:
+    # without a duration it is taken to be one epoch: what it may not cover stays unscored
+    return EPOCH_S if event.duration_s is None else event.duration_s
+
+
+def _uncovered(events: Sequence[Annotation], others: Sequence[Annotation]) -> list[Annotation]:
+    """Return the events whose middle lies within none of the others."""
+    spans_s = sorted((other.onset_s, other.onset_s + _length_s(other)) for other in others)
+    uncovered = []
+    for event in events:
+        middle_s = event.onset_s + _length_s(event) / 2
+        before = bisect(spans_s, (middle_s, math.inf)) - 1
+        if before < 0 or spans_s[before][1] <= middle_s:
+            uncovered.append(event)
+    return uncovered
 
 
 def _rows(text: str, path: str | Path) -> list[list[str]]:
     lines = [line for line in text.splitlines() if line.strip()]
-    delimiter = "\t" if lines and "\t" in lines[0] else ","
+    delimiter = max("\t;,", key=lines[0].count) if lines else ","
     try:
         return list(csv.reader(lines, delimiter=delimiter))
     except csv.Error as error:

@@ -35,7 +35,9 @@ def stage_of(text: str) -> int | None:
 
 def says_stage(text: str) -> bool:
     """Return whether a text claims to name a stage, known or not: ``Sleep stage …``."""
-    return re.match(r"\s*(sleep[\s_-]*stage\b|stage\b|movement\s+time)", text, re.I) is not None
+    # an underscore ends the word, too: sleep_stage_W
+    words = r"\s*(sleep[\s_-]*stage|stage|movement[\s_]+time)(?![^\W_])"
+    return re.match(words, text, re.I) is not None
 
 
 def digits_are_ambiguous(texts: set[str]) -> bool:

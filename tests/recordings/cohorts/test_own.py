@@ -88,7 +88,18 @@ def test_a_signal_without_scoring_is_named(download, files):
     del files["a/n1.txt"]
     nights, problems = found(f"{download(files)}/{{subject}}/*.edf")
     assert nights == [("a", "", None), ("b", "", "n1-nsrr.xml")]
-    assert "a/n1.edf has no scoring beside it" in problems[0]
+    assert problems[0].endswith(
+        "a/n1.edf has no scoring beside it, expected one of its name; an EDF+ that holds its own "
+        "stages is named twice in a manifest"
+    )
+
+
+@pytest.mark.parametrize("place", ["sub", "", "Subject", "a,b"])
+def test_a_place_that_does_not_exist_is_refused_with_those_that_do(download, files, place):
+    pattern = f"{download(files)}/{{{place}}}/n{{visit}}.edf"
+    expected = rf"has the place {{{place}}}, expected {{subject}} and {{visit}} alone$"
+    with pytest.raises(RecordingError, match=expected):
+        find_nights("folder", pattern)
 
 
 MANIFEST = """subject,visit,signal,scoring,channels,age,sex,family
@@ -171,7 +182,7 @@ def test_columns_that_are_not_used_are_noted(download, files):
     ("text", "message"),
     [
         ("id,file\n1,a\n", "m.csv has the columns id, file, expected subject and signal"),
-        ("", "m.csv has the columns none, expected subject and signal"),
+        ("", "m.csv is empty, expected the columns subject and signal"),
         ("subject,signal\n", "m.csv names no night that is there$"),
         ("subject,signal\n1,x.edf\n", "m.csv names no night that is there: .* the signal x.edf"),
     ],
@@ -193,6 +204,31 @@ def test_channels_of_a_manifest_are_names_with_candidates():
     assert parse_channels("C3-A2 = C3-M2 | EEG C3;") == {"C3-A2": ("C3-M2", "EEG C3")}
     with pytest.raises(ArgumentError, match="wanted must name at least one channel"):
         parse_channels(";")
+
+
+@pytest.mark.parametrize("text", ["C3; C3", "C3 = C3-M2; C4; c 3"])
+def test_a_channel_that_is_named_twice_is_refused(text):
+    with pytest.raises(ArgumentError, match=r"^channels name '[Cc] ?3' twice, expected each once$"):
+        parse_channels(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["C3-", "C3-M2; C4*", "C3--M2", "(C3", "C3)", "C3-C3", "C3/0", "A = C3 | 2*", "+"]
+)
+def test_what_is_no_expression_is_refused_before_any_file(text):
+    with pytest.raises(ArgumentError, match="is no channel and no expression of channels such as"):
+        parse_channels(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("C3/A2", "EEG(sec)", "-C3", "0.5*(Fp1 + Fp2) - Cz", "(Fp1+Fp2)/2-Cz", "C3/2", "2*C3-M1"),
+        *("EEG Fp1-LER - EEG Cz-LER", "EEG C3/A2 (ref) - M1", "C3*.5"),
+    ],
+)
+def test_whatever_may_be_a_channel_or_an_expression_is_taken(text):
+    assert parse_channels(text) == {text: (text,)}
 
 
 EVENTS = "onset\tduration\ttrial_type\n0\t30\tW\n30\t30\tN3\n60\t30\tREM\n70\t5\tarousal\n"
@@ -224,6 +260,56 @@ def test_two_tasks_of_a_session_are_two_nights(download, typed):
     signals = {f"{name}_eeg.edf": typed.signal(**LEVELS) for name in names}
     root = download(signals | {f"{name}_events.tsv": EVENTS for name in names})
     assert [night[1] for night in found(root, "bids")[0]] == ["task-nap", "task-night"]
+
+
+def test_a_file_of_another_task_renames_no_night(download, typed):
+    names = ["sub-1/eeg/sub-1_task-Sleep_run-1", "sub-2/eeg/sub-2_task-nap", "sub-3/eeg/sub-3"]
+    more = "sub-1/ses-2/eeg/sub-1_ses-2_task-rest"
+    root = download({f"{name}_eeg.edf": typed.signal(**LEVELS) for name in names})
+    before = [night[:2] for night in found(root, "bids")[0]]
+    assert before == [("1", "run-1"), ("2", "task-nap"), ("3", "")]
+    download({f"{more}_eeg.edf": typed.signal(**LEVELS)})
+    assert [night[:2] for night in found(root, "bids")[0]] == [("1", "2_task-rest"), *before]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "id\tage\nsub-1\t3\n", "participant_id\tspecies\nsub-1\thomo sapiens\n"]
+)
+def test_participants_without_the_columns_are_noted(download, typed, text):
+    files = {"sub-1/eeg/sub-1_eeg.edf": typed.signal(**LEVELS), "participants.tsv": text}
+    (note,) = find_nights("bids", download(files)).notes
+    assert note.endswith("expected participant_id and one of age, sex and family")
+
+
+def test_a_source_can_have_a_name_of_its_own(download, files, typed):
+    text = "cohort,subject,signal,scoring\nmine,1,a/n1.edf,a/n1.txt\n,2,b/n1.edf,a/n1.txt\n"
+    bids = {"sub-1/eeg/sub-1_eeg.edf": typed.signal(**LEVELS)}
+    root = download(files | bids | {"m.csv": text})
+
+    def cohorts(kind, source, name):
+        return [night.cohort for night in find_nights(kind, source, name=name).nights]
+
+    assert cohorts("folder", root / "a", None) == ["folder"]
+    assert cohorts("folder", root / "a", " sleep lab ") == ["sleep lab"]
+    assert cohorts("folder", f"{root}/a/{{subject}}.edf", "lab") == ["lab"]
+    assert cohorts("folder", root / "m.csv", "yours") == ["mine", "yours"]
+    assert cohorts("bids", root, "ds1") == ["ds1"]
+    assert cohorts("bids", root, None) == cohorts("bids", root, "bids") == ["bids"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("folder", "shhs", "name is 'shhs', which is a cohort's own, expected another than ABC"),
+        ("folder", "BIDS", "name is 'BIDS', which is a cohort's own"),
+        ("bids", "  ", "name is '', expected a text of printable letters"),
+        ("bids", "a\nb", "expected a text of printable letters"),
+        ("SHHS", "mine", "name is 'mine' for SHHS, expected none: only folder and bids take one"),
+    ],
+)
+def test_a_name_that_would_mix_sources_is_refused(tmp_path, kind, name, message):
+    with pytest.raises(ArgumentError, match=message):
+        find_nights(kind, tmp_path, name=name)
 
 
 def test_bids_that_is_none_is_refused(tmp_path, download, typed):

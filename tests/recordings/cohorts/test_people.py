@@ -119,6 +119,38 @@ def test_a_table_that_cannot_be_read_is_noted(download, typed):
     assert "ccshs.csv was not read: field larger" in notes[0]
 
 
+def cfs(download, typed, text):
+    files = {f"{EDFS}/cfs-visit5-80000{n}.edf": typed.signal(C3=1) for n in (1, 2, 3)}
+    return find_nights("CFS", download(files | ({"datasets/cfs.csv": text} if text else {}))).notes
+
+
+LONE = "no family is known of {} of 3 subjects of CFS: relatives may come on both sides of a split"
+
+
+def test_subjects_of_cfs_without_a_family_are_noted(download, typed):
+    assert cfs(download, typed, None) == [LONE.format(3)]
+    text = "nsrrid,familyi\n800001,7\n800002,.\n"
+    assert cfs(download, typed, text) == [LONE.format(2)]
+    assert cfs(download, typed, text.replace(".", "7") + "800003,8\n") == []
+
+
+@pytest.mark.parametrize("text", ["id,age\n1800005,17\n", "nsrrid,delta\n1800005,3\n", ""])
+def test_tables_without_the_columns_are_noted_once(download, typed, text):
+    files = {f"{EDFS}/ccshs-trec-1800005.edf": typed.signal(C3=1), "datasets/a.csv": text}
+    root = download(files | {"datasets/b.csv": "x,y\n1,2\n"})
+    assert find_nights("CCSHS", root).notes == [
+        f"{root}/datasets has no table of nsrrid with age, sex or family (nsrr_age, age, nsrr_sex, "
+        "male), so they are left out, found a.csv, b.csv"
+    ]
+    download({"datasets/c.csv": "nsrrid,age\n1800005,17\n"})
+    assert find_nights("CCSHS", root).notes == []
+
+
+def test_a_cohort_without_tables_needs_no_note(download, typed):
+    root = download({f"{EDFS}/ccshs-trec-1800005.edf": typed.signal(C3=1)})
+    assert find_nights("CCSHS", root).notes == []
+
+
 SC = [["subject", "night", "age", "sex (F=1)", "LightsOff"], [0.0, 1.0, 33.0, 1.0, 0.02]]
 ST = [
     ["Subject - age - sex", "", "", "Placebo night", "", "Temazepam night", ""],

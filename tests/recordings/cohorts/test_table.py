@@ -227,8 +227,22 @@ def test_wrong_channels_are_named_with_those_found(download, typed):
     root = download({f"{EDFS}/ccshs-trec-1800005.edf": typed.signal(C3=1, A2=2, ECG=3)})
     (night,), _, _ = find_nights("CCSHS", root)
     for read in (read_night, channels_used):
-        with pytest.raises(RecordingError, match=r"1800005.edf has no .*'C4'.*found C3, A2, ECG$"):
+        with pytest.raises(RecordingError) as caught:
             read(night)
+        assert str(caught.value) == (
+            f"{night.signal} has none of 'C4-A1', 'C4-M1', 'EEG C4-A1', 'EEG C4-M1', found C3, A2, "
+            "ECG"
+        )
+
+
+def test_a_channel_that_is_there_twice_is_named_beside_those_that_are_not(download, typed):
+    root = download({f"{EDFS}/shhs1/shhs1-205238.edf": typed.signal(EEG=1, __EEG2=2, EEG2__=3)})
+    (night,), _, _ = find_nights("SHHS", root)
+    expected = (
+        r"has none of 'EEG\(sec\)', 'EEG sec' and has 2 channels named 'EEG2', expected one, "
+    )
+    with pytest.raises(RecordingError, match=expected + "found EEG, EEG2, EEG2$"):
+        channels_used(night)
 
 
 def test_other_channels_can_be_asked_for(download, typed):

@@ -4,16 +4,24 @@ import csv
 from pathlib import Path
 
 from psdnorm.errors import RecordingError
-from psdnorm.recordings.cohorts.entry import Candidates, Found, NightFiles, Problem, duplicate
+from psdnorm.recordings.cohorts.entry import (
+    Candidates,
+    Found,
+    NightFiles,
+    Problem,
+    duplicate,
+    unscored,
+)
 from psdnorm.recordings.cohorts.layout import children
 from psdnorm.recordings.cohorts.people import Person, age_of, read_rows, sex_of
 from psdnorm.recordings.derivation import fold
 
 _SIGNALS = ("_eeg.edf", "_eeg.bdf", "_eeg.vhdr", "_eeg.set", "_eeg.fif")
+_FACTS = {"age", "sex", "family", "family_id"}
 _SCORINGS = ("_events.tsv", "_stages.tsv", "_hypnogram.tsv", "_annotations.tsv")
 
 
-def find_bids(source: str, channels: Candidates) -> Found:
+def find_bids(source: str, channels: Candidates, cohort: str = "bids") -> Found:
     """Find the nights of a BIDS dataset; see :func:`find_nights`.
 
     ``sub-*/[ses-*/]eeg/*_eeg.edf`` (or ``.bdf``, ``.vhdr``, ``.set``, ``.fif``) with
@@ -24,6 +32,8 @@ def find_bids(source: str, channels: Candidates) -> Found:
     source : str
         The dataset's root.
     channels : mapping of str to tuple of str
+    cohort : str
+        What the cohort is called.
     """
     root = Path(source)
     if not root.is_dir():
@@ -35,23 +45,22 @@ def find_bids(source: str, channels: Candidates) -> Found:
         raise RecordingError(
             f"{root} has no night, expected sub-01/eeg/sub-01_task-sleep_eeg.edf and the like"
         )
-    tasks = {_entities(path).get("task") for path in signals}
     nights: dict[tuple[str, str], NightFiles] = {}
     for path in signals:
         entities = _entities(path)
         if "sub" not in entities:
             problems.append(Problem(path, "does not say whose it is, expected sub-<label>_…"))
             continue
-        key = subject, visit = entities.pop("sub"), _visit(entities, several=len(tasks) > 1)
+        key = subject, visit = entities.pop("sub"), _visit(entities)
         if key in nights:
             problems.append(duplicate(path, subject, visit, nights[key].signal))
             continue
         scoring = _scoring(path, problems)
         if scoring is None:
-            problems.append(Problem(path, f"has no scoring beside it, expected …{_SCORINGS[0]}"))
+            problems.append(unscored(path, f"…{_SCORINGS[0]}"))
         person = people.get(fold(subject), Person())
         nights[key] = NightFiles(
-            *("bids", subject, visit, path, scoring, channels), **person._asdict()
+            *(cohort, subject, visit, path, scoring, channels), **person._asdict()
         )
     return Found(list(nights.values()), problems, notes)
 
@@ -76,10 +85,13 @@ def _entities(path: Path) -> dict[str, str]:
     return {name: value for name, dash, value in pairs if dash and value}
 
 
-def _visit(entities: dict[str, str], *, several: bool) -> str:
-    """Return the session, and what else tells a subject's nights apart."""
-    if not several:
-        entities.pop("task", None)
+def _visit(entities: dict[str, str]) -> str:
+    """Return the session, and what else the name says; the task goes without saying if it is sleep.
+
+    It depends on nothing but the name: a file that is added must rename no other night.
+    """
+    if fold(entities.get("task", "")) == "sleep":
+        del entities["task"]
     session = entities.pop("ses", "")
     rest = [f"{name}-{value}" for name, value in entities.items()]
     return "_".join([session] * bool(session) + rest)
@@ -101,6 +113,11 @@ def _participants(root: Path) -> tuple[dict[str, Person], list[str]]:
     except (OSError, csv.Error) as error:
         return {}, [f"{path} was not read: {error}"]
     names = [fold(cell) for cell in rows[0]] if rows else []
+    if "participant_id" not in names or not _FACTS & set(names):
+        return {}, [
+            f"{path} has the columns {', '.join(names) or 'none'}, so age, sex and family are left "
+            "out: expected participant_id and one of age, sex and family"
+        ]
     people = {}
     for row in rows[1:]:
         cells = dict(zip(names, row, strict=False))

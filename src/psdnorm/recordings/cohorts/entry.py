@@ -121,6 +121,13 @@ def duplicate(file: Path, subject: str, visit: str, first: Path) -> Problem:
     return Problem(file, f"is of {night} as {first} is, and is left out")
 
 
+def unscored(file: Path, expected: str) -> Problem:
+    """Return what is said of a signal that has no scoring beside it."""
+    within = "; an EDF+ that holds its own stages is named twice in a manifest"
+    hint = within if file.suffix.lower() == ".edf" else ""
+    return Problem(file, f"has no scoring beside it, expected {expected}{hint}")
+
+
 class Found(NamedTuple):
     """What was found below a source.
 

@@ -26,7 +26,9 @@ _OWN = {"folder": find_folder, "bids": find_bids}
 NAMES = (*COHORTS, *_OWN)
 
 
-def find_nights(cohort: str, source: str | Path, channels: Wanted | None = None) -> Found:
+def find_nights(
+    cohort: str, source: str | Path, channels: Wanted | None = None, name: str | None = None
+) -> Found:
     """Find the nights of a cohort.
 
     Parameters
@@ -38,6 +40,9 @@ def find_nights(cohort: str, source: str | Path, channels: Wanted | None = None)
         ``.tsv``), a pattern such as ``data/{subject}/night{visit}.edf``, or a folder of EDFs.
     channels : sequence or mapping, optional
         Other channels than the cohort's, as in :func:`psdnorm.recordings.read_channels`.
+    name : str, optional
+        What the cohort of ``folder`` and ``bids`` is called, by default just that, so that two
+        sources can share a store. A manifest's own column ``cohort`` goes before it.
 
     Returns
     -------
@@ -47,18 +52,19 @@ def find_nights(cohort: str, source: str | Path, channels: Wanted | None = None)
     Raises
     ------
     ArgumentError
-        If there is no such cohort.
+        If there is no such cohort, or the name is another cohort's.
     RecordingError
         If the source cannot be read or has not one night.
     """
-    name = next((name for name in NAMES if fold(name) == fold(cohort)), None)
-    if name is None:
+    known = next((known for known in NAMES if fold(known) == fold(cohort)), None)
+    if known is None:
         raise ArgumentError(f"cohort is {cohort!r}, expected one of {', '.join(NAMES)}")
+    called = known if name is None else _checked(name, known)
     wanted = None if channels is None else candidates(channels)
-    if name in _OWN:
-        found = _OWN[name](str(source), wanted or central("A", "M"))
+    if known in _OWN:
+        found = _OWN[known](str(source), wanted or central("A", "M"), called)
     else:
-        found = _find(COHORTS[name], Path(source), wanted)
+        found = _find(COHORTS[known], Path(source), wanted)
     nights = sorted(found.nights, key=lambda night: (night.cohort, night.subject, night.visit))
     return found._replace(nights=nights)
 
@@ -83,6 +89,23 @@ def channels_used(night: NightFiles) -> dict[str, str]:
     return {
         name: resolve(options, labels, night.signal)[0] for name, options in night.channels.items()
     }
+
+
+def _checked(name: str, cohort: str) -> str:
+    """Return what a source of one's own is called; refuse what would mix it with another."""
+    if cohort not in _OWN:
+        raise ArgumentError(
+            f"name is {name!r} for {cohort}, expected none: only folder and bids take one"
+        )
+    name = name.strip()
+    if not name or not name.isprintable():
+        raise ArgumentError(f"name is {name!r}, expected a text of printable letters")
+    others = [known for known in NAMES if known != cohort]
+    if fold(name) in map(fold, others):
+        raise ArgumentError(
+            f"name is {name!r}, which is a cohort's own, expected another than {', '.join(others)}"
+        )
+    return name
 
 
 def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
@@ -115,9 +138,21 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
                 **person._asdict(),
             )
         )
+    if cohort.people is not None and cohort.people.family:
+        notes += _without_family(cohort.name, nights)
     if scorings:
         notes.append(f"{root} has {len(scorings)} scorings whose recordings are not there")
     return Found(nights, problems, notes)
+
+
+def _without_family(cohort: str, nights: list[NightFiles]) -> list[str]:
+    subjects = {night.subject for night in nights}
+    lone = {night.subject for night in nights if night.family is None}
+    sentence = (
+        f"no family is known of {len(lone)} of {len(subjects)} subjects of {cohort}: relatives may "
+        "come on both sides of a split"
+    )
+    return [sentence] if lone else []
 
 
 def _scorings(

@@ -3,16 +3,28 @@
 import csv
 import glob
 import itertools
+import os
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from psdnorm.errors import PsdnormError, RecordingError
-from psdnorm.recordings.cohorts.entry import Candidates, Found, NightFiles, Problem, duplicate
-from psdnorm.recordings.cohorts.layout import children, pattern_of
+from psdnorm.errors import ArgumentError, PsdnormError, RecordingError
+from psdnorm.recordings.cohorts.entry import (
+    Candidates,
+    Found,
+    NightFiles,
+    Problem,
+    duplicate,
+    unscored,
+)
+from psdnorm.recordings.cohorts.layout import below, children, pattern_of
 from psdnorm.recordings.cohorts.people import age_of, read_rows, sex_of
 from psdnorm.recordings.derivation import candidates, check_expression, fold
 
 _SIGNALS = (".edf", ".bdf", ".rec")
+_PACKED = tuple(signal + by for signal in _SIGNALS for by in (".gz", ".xz", ".bz2", ".zst", ".zip"))
+_PLACES = ("subject", "visit")
 _MANIFESTS = (".csv", ".tsv")
 _NEEDED = ("subject", "signal")
 _COLUMNS = (*_NEEDED, "visit", "scoring", "channels", "cohort", "family", "age", "sex")
@@ -25,7 +37,7 @@ _ENDINGS = (
 _SIGNAL_ENDINGS = ("-psg", "_psg", " psg", "_eeg")
 
 
-def find_folder(source: str, channels: Candidates) -> Found:
+def find_folder(source: str, channels: Candidates, cohort: str = "folder") -> Found:
     """Find nights by a manifest, a pattern or in a folder; see :func:`find_nights`.
 
     Parameters
@@ -33,11 +45,15 @@ def find_folder(source: str, channels: Candidates) -> Found:
     source : str
     channels : mapping of str to tuple of str
         For nights whose manifest names none.
+    cohort : str
+        What the cohort of nights is called whose manifest names none.
     """
     if Path(source).suffix.lower() in _MANIFESTS:
-        found = _from_manifest(Path(source), channels)
+        found = _from_manifest(Path(source), channels, cohort)
+    elif os.path.isdir(source):
+        found = _from_folder(Path(source), channels, cohort)
     else:
-        found = _from_pattern(source, channels)
+        found = _from_pattern(source, channels, cohort)
     problems = found.problems
     if not found.nights:
         reason = f": {problems[0]}" if problems else ""
@@ -55,19 +71,43 @@ def find_folder(source: str, channels: Candidates) -> Found:
     return found._replace(nights=list(nights.values()))
 
 
-def _from_pattern(source: str, channels: Candidates) -> Found:
+def _from_folder(root: Path, channels: Candidates, cohort: str) -> Found:
     problems: list[Problem] = []
-    pattern = None
-    if Path(source).is_dir():
-        below = sorted(Path(source).rglob("*"))
-        paths = [path for path in below if path.suffix.lower() in _SIGNALS]
-    else:
-        wild = source.replace("{subject}", "*").replace("{visit}", "*")
-        paths = [Path(path) for path in sorted(glob.glob(wild, recursive=True))]
-        if wild != source:
-            pattern = pattern_of(Path(source).as_posix(), {"subject": "[^/]+?", "visit": "[^/]+?"})
-    beside = {path: _scoring_beside(path, problems) for path in paths if path.is_file()}
+    paths = [p for p in below(root, problems) if p.name.lower().endswith(_SIGNALS + _PACKED)]
+    return _from_files(paths, None, channels, cohort, problems)
+
+
+def _from_pattern(source: str, channels: Candidates, cohort: str) -> Found:
+    unknown = [place for place in re.findall(r"\{([^{}/]*)\}", source) if place not in _PLACES]
+    if unknown:
+        raise RecordingError(
+            f"{source} has the place {{{unknown[0]}}}, expected {{subject}} and {{visit}} alone"
+        )
+    wild = source.replace("{subject}", "*").replace("{visit}", "*")
+    problems: list[Problem] = []
+    # glob passes over closed folders
+    for path in (Path(wild), *Path(wild).parents):
+        if glob.has_magic(str(path)):
+            folders = filter(os.path.isdir, glob.glob(str(path.parent), recursive=True))
+            for folder in sorted(folders):
+                children(Path(folder), problems)
+    paths = [Path(path) for path in sorted(glob.glob(wild, recursive=True))]
+    return _from_files(paths, source if wild != source else None, channels, cohort, problems)
+
+
+def _from_files(
+    paths: Sequence[Path],
+    template: str | None,
+    channels: Candidates,
+    cohort: str,
+    problems: list[Problem],
+) -> Found:
+    """Make nights of files; a template says where in their paths subject and visit are."""
+    beside = _scorings_beside([path for path in paths if _is_file(path, problems)], problems)
     scorings = set(beside.values())
+    pattern = None
+    if template is not None:
+        pattern = pattern_of(Path(template).as_posix(), dict.fromkeys(_PLACES, "[^/]+?"))
     nights = []
     for path, scoring in beside.items():
         if path in scorings or path.name.startswith("."):
@@ -76,17 +116,35 @@ def _from_pattern(source: str, channels: Candidates) -> Found:
         if pattern is not None:
             match = pattern.fullmatch(path.as_posix())
             if match is None:
-                problems.append(Problem(path, f"does not say whose it is, expected {source}"))
+                problems.append(Problem(path, f"does not say whose it is, expected {template}"))
                 continue
             places |= match.groupdict()
         if scoring is None:
-            problems.append(Problem(path, "has no scoring beside it, expected one of its name"))
+            problems.append(unscored(path, "one of its name"))
         nights.append(
             NightFiles(
-                *("folder", places["subject"], places.get("visit", ""), path, scoring, channels)
+                *(cohort, places["subject"], places.get("visit", ""), path, scoring, channels)
             )
         )
     return Found(nights, problems, [])
+
+
+def _is_file(path: Path, problems: list[Problem]) -> bool:
+    """Return whether a path is a file that can be read as it is; name a signal that is not."""
+    name = path.name.lower()
+    if name.endswith(_PACKED):
+        if path.with_suffix("").exists():  # it is unpacked beside
+            return False
+        what = "is compressed, expected it unpacked"
+    elif os.path.isfile(path):  # pathlib's raises in a closed folder
+        return True
+    elif os.path.isdir(path):
+        what = "is a folder, expected a file"
+    else:
+        what = "is a link to what is not there" if path.is_symlink() else "is no file"
+    if name.endswith(_SIGNALS + _PACKED):
+        problems.append(Problem(path, what))
+    return False
 
 
 def _stem(path: Path) -> str:
@@ -97,22 +155,31 @@ def _stem(path: Path) -> str:
     return stem
 
 
-def _scoring_beside(path: Path, problems: list[Problem]) -> Path | None:
-    names = {fold(other.name): other for other in children(path.parent, problems) if other != path}
-    stems = dict.fromkeys((fold(path.stem), fold(_stem(path))))
-    found = (names.get(stem + ending) for stem in stems for ending in _ENDINGS)
-    return next((other for other in found if other is not None), None)
+def _scorings_beside(paths: Sequence[Path], problems: list[Problem]) -> dict[Path, Path | None]:
+    """Return the scoring of each signal, None where there is none; a folder is listed once."""
+    names = {
+        folder: {fold(path.name): path for path in children(folder, problems)}
+        for folder in dict.fromkeys(path.parent for path in paths)
+    }
+    beside = {}
+    for path in paths:
+        stems = dict.fromkeys((fold(path.stem), fold(_stem(path))))
+        found = (names[path.parent].get(stem + ending) for stem in stems for ending in _ENDINGS)
+        beside[path] = next((other for other in found if other not in (None, path)), None)
+    return beside
 
 
-def _from_manifest(path: Path, channels: Candidates) -> Found:
+def _from_manifest(path: Path, channels: Candidates, cohort: str) -> Found:
     try:
         rows = read_rows(path)
     except (OSError, csv.Error) as error:
         raise RecordingError(f"{path} cannot be read: {error}") from error
-    names = [fold(cell) for cell in rows[0]] if rows else []
+    if not rows:
+        raise RecordingError(f"{path} is empty, expected the columns subject and signal")
+    names = [fold(cell) for cell in rows[0]]
     if not set(_NEEDED) <= set(names):
         raise RecordingError(
-            f"{path} has the columns {', '.join(names) or 'none'}, expected subject and signal, "
+            f"{path} has the columns {', '.join(names)}, expected subject and signal, "
             f"and perhaps {', '.join(_COLUMNS[2:])}"
         )
     unknown = [name for name in names if name not in _COLUMNS]
@@ -127,7 +194,9 @@ def _from_manifest(path: Path, channels: Candidates) -> Found:
             name: "" if fold(cell) in _NOTHING else cell.strip()
             for name, cell in zip(names, row, strict=False)
         }
-        _add_row(path, line, {name: cells.get(name, "") for name in _COLUMNS}, channels, found)
+        cells = dict.fromkeys(_COLUMNS, "") | cells
+        cells["cohort"] = cells["cohort"] or cohort
+        _add_row(path, line, cells, channels, found)
     return found
 
 
@@ -162,7 +231,7 @@ def _add_row(
         return
     found.nights.append(
         NightFiles(
-            *(cells["cohort"] or "folder", cells["subject"], cells["visit"], signal, scoring, own),
+            *(cells["cohort"], cells["subject"], cells["visit"], signal, scoring, own),
             family=cells["family"] or None,
             age=age,
             sex=sex,
@@ -176,11 +245,13 @@ def parse_channels(text: str) -> Candidates:
     ``C3-M2; C4-M1`` is two of them, ``C3-A2 = C3-M2 | EEG C3; …`` gives one a name and several
     expressions, in order.
     """
-    wanted = {}
+    wanted: dict[str, list[str]] = {}
     for part in filter(str.strip, text.split(";")):
-        name, equals, options = part.partition("=")
+        name, equals, options = (piece.strip() for piece in part.partition("="))
+        if fold(name) in map(fold, wanted):
+            raise ArgumentError(f"channels name {name!r} twice, expected each once")
         tried = (options if equals else name).split("|")
-        wanted[name.strip()] = [option.strip() for option in tried if option.strip()]
+        wanted[name] = [option.strip() for option in tried if option.strip()]
     for option in itertools.chain.from_iterable(wanted.values()):
         check_expression(option)
     return candidates(wanted)

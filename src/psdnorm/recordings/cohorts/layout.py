@@ -1,6 +1,7 @@
 """Paths with places for subject and visit, and the files that fit them."""
 
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -84,6 +85,34 @@ def children(folder: Path, problems: list[Problem]) -> list[Path]:
         if problem not in problems:
             problems.append(problem)
         return []
+
+
+def below(root: Path, problems: list[Problem]) -> list[Path]:
+    """Return all that lies below a folder, by path; links are followed, and what is closed named.
+
+    Parameters
+    ----------
+    root : Path
+    problems : list of Problem
+        What cannot be read is added to it.
+    """
+    # what links lead to again is entered once, and what is above the root never
+    entered = {root.resolve(), *root.resolve().parents}
+    found, waiting = list[Path](), [root]
+    while waiting:
+        for path in children(waiting.pop(), problems):
+            try:
+                is_folder = stat.S_ISDIR(path.stat().st_mode)
+            except PermissionError as error:
+                problems.append(Problem(path, f"cannot be read: {error.strerror}"))
+                continue
+            except OSError:  # a link to nothing
+                is_folder = False
+            found.append(path)
+            if is_folder and path.resolve() not in entered:
+                entered.add(path.resolve())
+                waiting.append(path)
+    return sorted(found)
 
 
 def _folders(root: Path, names: list[str], problems: list[Problem]) -> list[Path]:

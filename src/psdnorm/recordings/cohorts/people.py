@@ -62,9 +62,9 @@ def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
     -------
     Census
     notes : list of str
-        Tables that were left out, and why.
+        Tables that were left out, and why; and that none has the columns, where that is so.
     """
-    census, notes = Census(), list[str]()
+    census, notes, silent = Census(), list[str](), list[Path]()
     if cohort.people is None:
         return census, notes
     for path in _tables(cohort.people.files, root):
@@ -79,7 +79,14 @@ def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
         except Exception as error:  # xlrd fails in many ways; no table is worth a night
             notes.append(f"{path} was not read: {' '.join(str(error).split()):.200}")
             continue
-        census.add(visit, _people_in(table, cohort.people, visit))
+        people = _people_in(table, cohort.people, visit)
+        if people is None:
+            silent.append(path)
+        else:
+            census.add(visit, people)
+    # many tables of a download are about other things: one that speaks is enough
+    if silent and not census.people:
+        notes.append(_silence(silent, cohort.people))
     return census, notes
 
 
@@ -118,6 +125,15 @@ def _tables(patterns: Iterable[str], root: Path) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
+def _silence(tables: list[Path], people: People) -> str:
+    names = ", ".join(path.name for path in tables)
+    facts = [*people.age, *people.age_at.values(), "nsrr_sex", *people.sex, *people.family]
+    return (
+        f"{tables[0].parent} has no table of {' or '.join(people.subject)} with age, sex or family "
+        f"({', '.join(facts)}), so they are left out, found {names:.200}"
+    )
+
+
 def _read_xls(path: Path) -> Table:
     # by name, as it is wanted by nobody else and has no types
     sheet = importlib.import_module("xlrd").open_workbook(str(path)).sheet_by_index(0)
@@ -125,13 +141,13 @@ def _read_xls(path: Path) -> Table:
     return [[f"{c:g}" if isinstance(c, float) else str(c) for c in row] for row in rows]
 
 
-def _people_in(table: Table, people: People, visit: str) -> dict[str, Person]:
-    """Return what one table says of each subject, by number."""
+def _people_in(table: Table, people: People, visit: str) -> dict[str, Person] | None:
+    """Return what one table says of each subject, by number; None if it has not the columns."""
     subjects = {fold(name) for name in people.subject}
     # Telemetry's has a row above its names
     top = next((n for n, row in enumerate(table[:3]) if subjects & {fold(c) for c in row}), None)
     if top is None:
-        return {}
+        return None
     ages = [people.age_at[visit]] if visit in people.age_at else []
     ages += people.age
     sexes: dict[str, Mapping[str, str]] = {"nsrr_sex": {}}
@@ -139,6 +155,8 @@ def _people_in(table: Table, people: People, visit: str) -> dict[str, Person]:
     # SHHS has 1200 columns
     wanted = {*people.subject, *ages, *sexes, *people.family}
     places = [(n, name) for n, cell in enumerate(table[top]) if (name := fold(cell)) in wanted]
+    if subjects.issuperset(name for _, name in places):
+        return None
     said: dict[str, Person] = {}
     for row in table[top + 1 :]:
         cells = {name: row[n] for n, name in places if n < len(row)}
