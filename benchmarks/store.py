@@ -1,14 +1,16 @@
 """Time the store: ``python -m benchmarks.store``.
 
 How fast random batches of 64 sequences are gathered as float32, from every residence and for both
-types on disk, beside a plain copy of as many bytes from memory to memory (the bar: half its speed).
-Files are in the system's cache, as they are from the second epoch of a training on. And how long
-15,000 recordings take, and how much memory: heads without signals are written, then the index is
-built from them, read again, split, and drawn from.
+types on disk, beside a plain copy of as many bytes from memory to memory (the bar: half its speed)
+and, on a GPU, from pinned memory to the device in one piece (``share_of_transfer``). Files are in
+the system's cache, as they are from the second epoch of a training on. And how long 15,000
+recordings take, and how much memory: heads without signals are written, then the index is built
+from them, read again, split, and drawn from.
 """
 
 import argparse
 import csv
+import functools
 import math
 import os
 import statistics
@@ -31,10 +33,10 @@ from psdnorm.store.index import night_path
 
 N_NIGHTS, N_EPOCHS, N_TIMES = 16, 960, 3000
 N_RECORDINGS = 15_000
-N_BATCHES = 30
+N_BATCHES = 100
 MOST_SECONDS, MOST_BYTES = 10, 2e9
-COLUMNS = ("what", "dtype", "residence", "ms", "gb_per_s", "share_of_copy", "peak_gb", *(
-    "device", "torch", "triton", "commit",
+COLUMNS = ("what", "dtype", "residence", "ms", "gb_per_s", "share_of_copy", *(
+    "share_of_transfer", "peak_gb", "device", "torch", "triton", "commit",
 ))  # fmt: skip
 
 
@@ -68,30 +70,41 @@ def time_reading(folder: Path, device: str) -> Iterator[dict]:
             loader = Loader(store, store.index, last="drop", device=device, residence=residence)
             list(loader.epoch(0, max(0, len(loader) - 2)))  # maps and caches what every batch needs
             shape = (loader.batch_size, loader.sequences.length, 2, N_TIMES)
-            ms, copied = _times(loader, shape, device)
+            ms, peers = _times(loader, shape, device)
             yield {
                 "what": "batch of 64",
                 "dtype": dtype,
                 "residence": residence,
                 "ms": f"{ms:.2f}",
                 "gb_per_s": f"{4 * math.prod(shape) / ms / 1e6:.2f}",
-                "share_of_copy": f"{copied / ms:.2f}",
+                **{f"share_of_{name}": f"{own / ms:.2f}" for name, own in peers.items()},
             }
 
 
-def _times(loader: Loader, shape: tuple[int, ...], device: str) -> tuple[float, float]:
-    """Milliseconds of a batch and of a copy of it in memory, in turns: others work here too."""
+def _times(loader: Loader, shape: tuple[int, ...], device: str) -> tuple[float, dict[str, float]]:
+    """Milliseconds of a batch, and of copies of it, in turns: others work here too.
+
+    Whole epochs take turns, not batches: a loader that reads ahead would go on beside the copies,
+    which slows them, and be measured without what it read meanwhile.
+    """
     source, target = torch.randn(shape), torch.empty(shape)
+    copies: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(source)}
+    if device == "cuda":
+        pinned, arrived = source.pin_memory(), torch.empty(shape, device=device)
+        copies["transfer"] = lambda: arrived.copy_(pinned)
     read: list[float] = []
-    copied: list[float] = []
-    epoch = 0
-    while len(read) < N_BATCHES:
-        batches = loader.epoch(epoch)
-        for _ in range(len(loader)):
-            read.append(_ms(lambda: next(batches), device))  # noqa: B023
-            copied.append(_ms(lambda: target.copy_(source), "cpu"))
-        epoch += 1
-    return statistics.median(read), statistics.median(copied)
+    copied: dict[str, list[float]] = {name: [] for name in copies}
+    n_batches = len(loader)
+    for epoch in range(math.ceil(N_BATCHES / n_batches)):
+        read.append(_ms(functools.partial(_draw, loader, epoch), device) / n_batches)
+        for name, copy in copies.items():
+            copied[name] += [_ms(copy, device) for _ in range(n_batches)]
+    return statistics.median(read), {name: statistics.median(ms) for name, ms in copied.items()}
+
+
+def _draw(loader: Loader, epoch: int) -> None:
+    for _ in loader.epoch(epoch):
+        pass
 
 
 def write_heads(folder: Path) -> None:

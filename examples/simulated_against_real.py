@@ -2,7 +2,7 @@
 
 Draws docs/images/simulation.png from simulated nights at shift 0 and the real data that
 ``PSDNORM_REALDATA`` names (hypnograms and band powers; no real signal is needed), and prints the
-table of docs/simulation.md.
+numbers of docs/simulation.md.
 
     PSDNORM_REALDATA=… python examples/simulated_against_real.py --out docs/images
 """
@@ -17,11 +17,18 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from scipy.stats import ks_2samp
 
 from psdnorm.recordings.simulation import simulate_night
-from psdnorm.recordings.simulation.fitted import BANDS_HZ
-from psdnorm.recordings.simulation.hypnograms import bouts, sleep_period
+from psdnorm.recordings.simulation.fitted import BANDS_HZ, fitted
+from psdnorm.recordings.simulation.hypnograms import (
+    NEW_PERIOD_MIN,
+    REM,
+    bouts,
+    simulate_sleep,
+    sleep_period,
+)
 from psdnorm.recordings.simulation.measure import band_powers_db
 
 STAGES = ("W", "N1", "N2", "N3", "REM")
@@ -29,6 +36,7 @@ CHANNELS = ("Fpz-Cz", "Pz-Oz")
 # distinguishable in print and to the colour-blind (Okabe and Ito)
 COLOURS = ("#E69F00", "#56B4E9", "#0072B2", "#009E73", "#D55E00")
 TRACE_S = 15
+SLEEPS_PER_REAL_ONE = 10
 
 
 def fitting_script():
@@ -116,6 +124,55 @@ def print_tables(real, simulated, real_db, simulated_db):
               + " ".join(f"{value:+.1f}" for value in off))  # fmt: skip
 
 
+def describe_rem(sleeps):
+    """Mean number of REM periods, median latency in minutes, spread of the share of REM sleep."""
+    rem = [np.flatnonzero(sleep == REM) for sleep in sleeps]
+    n_periods = [np.count_nonzero(np.diff(at, prepend=-np.inf) / 2 > NEW_PERIOD_MIN) for at in rem]
+    latency = np.median([at[0] / 2 for at in rem if at.size])
+    return np.mean(n_periods), latency, shares(sleeps)[:, REM].std()
+
+
+def simulate_sleeps(real):
+    """Sleep periods as long as the real ones, ten for each."""
+    table, rng = fitted(), np.random.default_rng(0)
+    sleeps = []
+    for length in np.repeat([len(sleep) for sleep in real], SLEEPS_PER_REAL_ONE):
+        own = table.tendency_mean + table.tendency_sd * rng.standard_normal(5)
+        sleeps.append(simulate_sleep(length, table, own, rng))
+    return sleeps
+
+
+def variances_db(night):
+    """Variance of each epoch and channel of a night, (E, 2)."""
+    epochs = night.signal.reshape(2, len(night.stages), -1)
+    return 10 * np.log10(epochs.var(axis=2, dtype=np.float64)).T
+
+
+def print_what_is_off(real, powers, daytime_db, nights, wake_db):
+    """Print what the simulator does not get right."""
+    for name, sleeps in (("real", real), ("simulated", simulate_sleeps(real))):
+        periods, latency, spread = describe_rem(sleeps)
+        print(f"{len(sleeps)} {name} sleep periods: {periods:.1f} REM periods, latency "
+              f"{latency:.0f} min, share of REM spreads by {spread:.2f}")  # fmt: skip
+    off = np.median(wake_db, axis=0) - np.median(daytime_db, axis=0)
+    print("wake beside all of the real wake, daytime included: "
+          + " ".join(f"{value:+.1f}" for value in off))  # fmt: skip
+    simulated = np.concatenate([variances_db(night) for night in nights])
+    labels = np.concatenate([night.true_stages for night in nights])
+    real_db = 10 * np.log10(powers[["fpzcz_var", "pzoz_var"]].to_numpy(float))
+    for stage, name in enumerate(STAGES):
+        off = np.median(simulated[labels == stage], axis=0)
+        off -= np.median(real_db[powers.stage == stage], axis=0)
+        print(f"variance of {name:3} off by (dB), both channels: {off[0]:+.1f} {off[1]:+.1f}")
+
+
+def read_all_wake(folder):
+    """Band powers in dB of all that is scored wake, (epochs, 10): of the day, too."""
+    table = pd.read_parquet(folder / "sleep-edf" / "band_powers.parquet")
+    columns = [f"{channel}_{band}" for channel in ("fpzcz", "pzoz") for band in BANDS_HZ]
+    return 10 * np.log10(table.loc[table.stage == 0, columns].to_numpy(float))
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("docs/images"), help="folder")
@@ -125,9 +182,9 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("PSDNORM_REALDATA is not set, expected the folder of the real data")
     if not chosen.out.is_dir():
         parser.error(f"--out {chosen.out} is no folder")
-    fit = fitting_script()
-    hypnograms = fit.read_hypnograms(Path(os.environ["PSDNORM_REALDATA"]))
-    powers = fit.read_powers(Path(os.environ["PSDNORM_REALDATA"]), hypnograms)
+    fit, folder = fitting_script(), Path(os.environ["PSDNORM_REALDATA"])
+    hypnograms = fit.read_hypnograms(folder)
+    powers = fit.read_powers(folder, hypnograms)
     real = [fit.sleep_of(stages) for stages in hypnograms.values()]
     real_db = [fit.decibels(powers)[powers.stage == stage] for stage in range(5)]
     nights = [simulate_night("PHYS", f"figure {n}", shift=0.0) for n in range(chosen.subjects)]
@@ -136,6 +193,8 @@ def main(arguments: list[str] | None = None) -> None:
     labels = np.concatenate([n.true_stages for n in nights])
     simulated_db = [decibels[labels == stage] for stage in range(5)]
     print_tables(real, simulated, real_db, simulated_db)
+    print(f"real band powers: {len(powers)} epochs")
+    print_what_is_off(real, powers, read_all_wake(folder), nights, simulated_db[0])
     figure, axes = plt.subplot_mosaic("abt;cdt", figsize=(16, 8), width_ratios=(1, 1, 1.2))
     draw_shares(axes["a"], real, simulated)
     draw_bouts(axes["b"], real, simulated)

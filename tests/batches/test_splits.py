@@ -44,9 +44,9 @@ indexes = st.lists(
     min_size=1,
     max_size=60,
 ).map(
-    # a third of the subjects have a family, of up to six
+    # a third of the subjects have a family, of up to five
     lambda pairs: index_of(
-        *((c, s, f"f{int(s) // 6}" if int(s) % 3 == 0 else None) for c, s in pairs)
+        *((c, s, f"f{int(s) // 15}" if int(s) % 3 == 0 else None) for c, s in pairs)
     )
 )
 
@@ -67,6 +67,35 @@ def test_balanced_is_nested_and_so_are_its_two_sides(index, few, many, seed):
         everyone = index[index["cohort"] == name]["subject"].nunique()
         assert small[small["cohort"] == name]["subject"].nunique() == min(few, everyone)
     assert set(small["recording"]) <= set(large["recording"])
+    largest = index.groupby(["cohort", "family"])["subject"].nunique().max()
+    if few >= (1 if np.isnan(largest) else largest) + 2:
+        for side, wider in zip(
+            split_subjects(small, seed=seed), split_subjects(large, seed=seed), strict=True
+        ):
+            assert set(side["recording"]) <= set(wider["recording"])
+
+
+def test_below_the_third_subject_the_last_one_validates_and_trains_later():
+    index = index_of(*cohort("a", 20))
+    _, of_two = split_subjects(balanced(index, 2))
+    train_of_three, of_three = split_subjects(balanced(index, 3))
+    assert len(of_two) == len(of_three) == 1
+    assert subjects(of_two) < subjects(train_of_three)
+
+
+def test_a_cohort_of_one_subject_or_one_family_only_trains():
+    index = index_of(*cohort("one", 1, 3), *cohort("kin", 5, 1, 5), *cohort("many", 10))
+    train, validation = split_subjects(index)
+    assert set(train["cohort"]) == {"one", "kin", "many"}
+    assert set(validation["cohort"]) == {"many"}
+
+
+def test_indexes_that_were_put_together_lose_no_night():
+    index = pd.concat([index_of(*cohort("a", 10)), index_of(*cohort("b", 10))])
+    train, validation = split_subjects(index)
+    assert (len(train), len(validation)) == (16, 4)
+    split = leave_one_dataset_out(index, "a", n_subjects=5)
+    assert [len(part) for part in split] == [4, 1, 10]
 
 
 @pytest.mark.parametrize("family_size", [None, 3])

@@ -39,6 +39,17 @@ def test_a_bar_that_is_missed_is_told(prepare, seconds, missed):
     assert prepare.misses({"all": seconds}) is missed
 
 
+def test_the_command_fails_if_the_bar_is_missed(prepare, tmp_path, monkeypatch):
+    def seconds(night, recipe):
+        return dict.fromkeys(prepare.STEPS, 1.0) | {"all": 7.0 if recipe == "paper" else 5.0}
+
+    monkeypatch.setattr(prepare, "make_night", lambda *_: None)
+    monkeypatch.setattr(prepare, "time_once", seconds)
+    chosen = small(tmp_path / "prepare.csv", tmp_path)
+    assert prepare.main(chosen) == 1
+    assert prepare.main([*chosen, "--recipes", "robust"]) == 0
+
+
 def test_a_night_that_fails_is_not_timed(prepare, tmp_path, monkeypatch):
     from psdnorm.recordings.preparation import Outcome
 

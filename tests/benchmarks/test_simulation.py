@@ -30,6 +30,22 @@ def test_every_cohort_has_a_row_for_each_way(simulation, tmp_path):
     assert all(float(row["seconds"]) > 0 for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("way", "seconds", "missed"),
+    [("night", 2.9, False), ("night", 3.1, True), ("files", 3.1, False), ("store", 3.1, False)],
+)
+def test_a_bar_that_is_missed_is_told(simulation, way, seconds, missed):
+    assert simulation.misses(way, seconds) is missed
+
+
+def test_the_command_fails_if_the_bar_is_missed(simulation, tmp_path, monkeypatch):
+    monkeypatch.setattr(simulation, "measure", lambda cohort, *_: 9.0 if cohort == "PHYS" else 1.0)
+    table = tmp_path / "simulation.csv"
+    assert simulation.main(["--csv", str(table)]) == 1
+    assert len(table.read_text().splitlines()) == 10  # the others are timed all the same
+    assert simulation.main(["--cohorts", "SHHS", "--csv", str(table)]) == 0
+
+
 def test_a_night_that_is_not_finite_is_not_timed(simulation, tmp_path, monkeypatch, capsys):
     made = simulation.simulate_night
 

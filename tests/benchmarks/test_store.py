@@ -38,6 +38,34 @@ def test_every_residence_and_step_has_a_row(store, tmp_path, monkeypatch):
     assert not any(path.is_dir() for path in tmp_path.iterdir())
 
 
+def test_no_copy_is_timed_while_a_loader_reads_ahead(store, tmp_path, monkeypatch):
+    happened = []
+    epoch_of, ms_of = store.Loader.epoch, store._ms
+
+    def epoch(self, *arguments):
+        yield from epoch_of(self, *arguments)
+        happened.append("the epoch has ended")
+
+    def ms(run, device):
+        happened.append("timed")
+        return ms_of(run, device)
+
+    monkeypatch.setattr(store.Loader, "epoch", epoch)
+    monkeypatch.setattr(store, "_ms", ms)
+    next(store.time_reading(tmp_path, "cpu"))
+    assert happened[:3] == ["the epoch has ended", "timed", "the epoch has ended"]
+    assert set(happened[3:]) == {"timed"}
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_batches_on_a_gpu_are_compared_with_a_transfer_too(store, tmp_path, device):
+    rows = list(store.time_reading(tmp_path, device))
+    peers = ["share_of_copy"] + ["share_of_transfer"] * (device == "cuda")
+    for row in rows:
+        assert [name for name in row if name.startswith("share_of")] == peers
+        assert set(row) <= set(store.COLUMNS)
+
+
 @pytest.mark.parametrize(
     ("row", "misses"),
     [

@@ -217,6 +217,35 @@ def test_samples_are_clipped_and_much_clipping_is_flagged():
     assert preprocess(recorded(signal), Recipe("c", clip=1e4)).flags == ()
 
 
+@pytest.mark.parametrize(("spoil", "share"), [(lambda x: 1000 * x, 98), (lambda x: x + 3000, 100)])
+def test_a_channel_of_which_more_than_half_would_be_clipped_is_refused(spoil, share):
+    signal = eeg(4)
+    signal[1] = spoil(signal[1])
+    message = (
+        rf"^night.edf: {share} % of the samples of c1 are beyond ±500, where the recipe 'paper' "
+        r"clips, expected at most 50 %: is its unit right, has it an offset\?$"
+    )
+    with pytest.raises(RecordingError, match=message):
+        preprocess(recorded(signal), RECIPES["paper"])
+
+
+def test_up_to_half_of_a_channel_may_be_clipped():
+    signal = eeg(4)
+    signal[1, :6000] += 3000
+    assert preprocess(recorded(signal), RECIPES["paper"]).flags == ("c1 clipped 50 %",)
+
+
+@pytest.mark.parametrize("rest_uv", [0.0, 12.3])
+def test_a_channel_that_rests_for_more_than_half_of_the_night_is_not_scaled_by_its_range(rest_uv):
+    signal = eeg(4)
+    # no epoch is flat
+    signal[0] = np.where(np.arange(12000) % 3000 < 600, signal[0], rest_uv)
+    message = r"^night.edf: half of the samples of c0 are within 0.1 µV, .* 'robust' divides by"
+    with pytest.raises(RecordingError, match=message):
+        preprocess(recorded(signal), RECIPES["robust"])
+    assert preprocess(recorded(signal), RECIPES["paper"]).flags == ()
+
+
 NIGHT = [-1, 0, 0, 0, 0, 1, 0, 2, -1, 4, 0, 0, 0, 0, -1]
 
 

@@ -11,7 +11,7 @@ from psdnorm.errors import RecordingError
 from psdnorm.recordings import Recording
 from psdnorm.recordings.preprocessing import preprocess
 from psdnorm.recordings.quality import examine, percent
-from psdnorm.recordings.recipe import Recipe
+from psdnorm.recordings.recipe import RECIPES, Recipe
 
 RECIPE = Recipe("plain")
 
@@ -85,13 +85,67 @@ def test_an_epoch_is_flat_below_half_a_microvolt(deviation_uv, flat):
 def test_an_epoch_is_saturated_from_5_percent_at_the_extremes(n_samples, saturated):
     recording = night()
     high, low = recording.signal[0].max() + 1, recording.signal[0].min() - 1
-    rails = np.where(np.arange(n_samples) % 2, high, low)
+    rails = np.where(np.arange(n_samples) // 5 % 2, high, low)
     spoil(recording, 0, [2], lambda samples: np.concatenate([rails, samples[n_samples:]]))
     quality = examine(recording)
     assert quality.saturated[2, 0] == saturated
     assert quality.bad.sum() == saturated
     flags = preprocess(recording, RECIPE).flags
     assert flags == (("C3-A2 saturated 10 %",) if saturated else ())
+
+
+def tone(hz, sfreq, phase=0.0):
+    wave = 50 * np.cos(2 * np.pi * hz * np.arange(int(150 * sfreq)) / sfreq + phase)
+    stages = np.full(5, 2, np.int8)
+    return Recording(np.float32([wave]), ("C3-A2",), sfreq, stages, None, "n.edf")
+
+
+@pytest.mark.parametrize("sfreq", [100.0, 125.0, 128.0, 200.0, 256.0])
+@pytest.mark.parametrize("hz", [0.1, 1.0, 5.0, 10.0, 12.5, 20.0, 25.0])
+def test_a_pure_tone_is_not_saturated_wherever_its_samples_fall(hz, sfreq):
+    # on the peak, and on either side of it
+    for phase in (0, 0.3, np.pi / 2, np.pi * hz / sfreq):
+        assert not examine(tone(hz, sfreq, phase)).bad.any()
+
+
+@pytest.mark.parametrize("hz", [1.0, 5.0])
+def test_a_tone_whose_peaks_are_cut_off_is_saturated(hz):
+    recording = tone(hz, 100.0)
+    recording.signal.clip(-40, 40, out=recording.signal)
+    assert examine(recording).saturated.all()
+
+
+@pytest.mark.parametrize(("length", "saturated"), [(2, False), (3, True)])
+def test_saturation_is_three_samples_in_a_row_at_one_extreme(length, saturated):
+    recording = night()
+    high = recording.signal[0].max() + 1
+    spoil(
+        *(recording, 0, [2]),
+        lambda samples: np.where(np.arange(3000) % 10 < length, high, samples),
+    )
+    assert examine(recording).saturated[2, 0] == saturated
+
+
+@pytest.mark.parametrize(("deviation_uv", "large"), [(990, False), (1010, True)])
+def test_an_epoch_is_too_large_above_a_millivolt_and_stays_as_it_is(deviation_uv, large):
+    recording = night()
+    wave = np.random.default_rng(0).standard_normal(3000)
+    spoil(recording, 1, [4], lambda _: deviation_uv * wave / wave.std())
+    quality = examine(recording)
+    assert quality.large[4, 1] == large
+    assert quality.large.sum() == large
+    assert not quality.bad.any()
+    found = preprocess(recording, RECIPE)
+    assert found.flags == (("C4-A1 above 1 mV 10 %",) if large else ())
+    assert found.stages[4] == 2
+
+
+@pytest.mark.parametrize("recipe", ["robust", "as-released"])
+def test_a_night_in_a_unit_too_large_is_flagged_where_scaling_undoes_it(recipe):
+    recording = night()
+    recording.signal[0] *= 1000
+    flags = preprocess(recording, RECIPES[recipe]).flags
+    assert flags == ("C3-A2 above 1 mV (is its unit right?) 100 %",)
 
 
 @pytest.mark.parametrize(("n_epochs", "flagged"), [(101, False), (100, True)])

@@ -4,6 +4,10 @@ All of it rests on one order of the subjects of a dataset, a pure function of th
 names. The first N of it are balanced@N, and every fifth of it validates. So balanced@40 lies within
 balanced@100, and so do its training and its validation subjects; and a subject that joins a
 dataset changes the place of no two others.
+
+That the two sides are nested holds from N = m + 2 on, where m is the size of the largest family (1
+where there are none): the first who validates begins at the third place or, after a family, later.
+Of a smaller N the last family validates, so that somebody does, and trains when N grows.
 """
 
 import hashlib
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from psdnorm.errors import ArgumentError
@@ -85,7 +90,7 @@ def balanced(index: "pd.DataFrame", n_subjects: int, *, seed: int = 0) -> "pd.Da
     for cohort, families in _ordered_families(index, seed).items():
         subjects = [subject for family in families for subject in family]
         kept |= {(cohort, subject) for subject in subjects[:n_subjects]}
-    return _rows_of(index, kept)
+    return index[_is_of(index, kept)]
 
 
 def split_subjects(
@@ -98,7 +103,8 @@ def split_subjects(
     index : DataFrame
     fraction : float
         Share of the subjects in the second part, between 0 and 1. Met to half a subject in each
-        cohort without families; at least one subject goes there from a cohort of two.
+        cohort without families; at least one subject goes there from a cohort of two. A cohort
+        that is a single subject or a single family is in the first part as a whole.
     seed : int
 
     Returns
@@ -119,8 +125,8 @@ def split_subjects(
         if not taken and len(families) > 1:
             taken = families[-1]
         chosen |= {(cohort, subject) for subject in taken}
-    validation = _rows_of(index, chosen)
-    return index[~index.index.isin(validation.index)], validation
+    validates = _is_of(index, chosen)
+    return index[~validates], index[validates]
 
 
 def class_weights(index: "pd.DataFrame") -> Tensor:
@@ -180,6 +186,7 @@ def _place(seed: int, cohort: str, name: str) -> bytes:
     return hashlib.sha256(f"{seed}\0{cohort}\0{name}".encode()).digest()
 
 
-def _rows_of(index: "pd.DataFrame", subjects: set[tuple[str, str]]) -> "pd.DataFrame":
+def _is_of(index: "pd.DataFrame", subjects: set[tuple[str, str]]) -> NDArray[np.bool_]:
+    # by place: labels repeat where indexes were put together
     pairs = zip(index["cohort"], index["subject"], strict=True)
-    return index[np.fromiter((pair in subjects for pair in pairs), bool, len(index))]
+    return np.fromiter((pair in subjects for pair in pairs), bool, len(index))

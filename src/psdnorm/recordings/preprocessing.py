@@ -6,10 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import RecordingError
-from psdnorm.recordings.quality import LEAST_FLAGGED, examine, flags_of, percent, refuse_bad
+from psdnorm.recordings.quality import (
+    LEAST_FLAGGED,
+    MOST_BAD,
+    examine,
+    flags_of,
+    percent,
+    refuse_bad,
+)
 from psdnorm.recordings.recipe import Recipe
 from psdnorm.recordings.recording import EPOCH_S, UNSCORED, Recording
 from psdnorm.recordings.resampling import lowpass_resample
+
+# what is divided by less is not EEG, but the rounding of a value that does not change
+LEAST_IQR_UV = 0.1
 
 
 class Prepared(NamedTuple):
@@ -49,8 +59,9 @@ def preprocess(recording: Recording, recipe: Recipe, cohort: str = "") -> Prepar
     Raises
     ------
     RecordingError
-        If the rate is too low for the filter, the number of channels is not the recipe's, or a
-        channel is not finite, flat or saturated in more than half of the epochs.
+        If the rate is too low for the filter, the number of channels is not the recipe's, a
+        channel is not finite, flat or saturated in more than half of the epochs, the recipe would
+        clip more than half of its samples, or divide by an interquartile range that is none.
     """
     if len(recording.signal) != recipe.n_channels:
         raise RecordingError(
@@ -72,12 +83,12 @@ def preprocess(recording: Recording, recipe: Recipe, cohort: str = "") -> Prepar
     )
     epochs = signal.reshape(len(signal), n_epochs, layout.n_times)  # (C, E, T)
     # what was not measured says nothing about how large the signal is
-    _scale(epochs, recipe.scaling, (quality.not_finite | quality.flat).T)
+    _scale(epochs, recording, recipe, (quality.not_finite | quality.flat).T)
     epochs = np.ascontiguousarray(epochs[:, kept].swapaxes(0, 1))  # (E, C, T)
     stages = np.where(quality.not_finite.any(axis=1), np.int8(UNSCORED), recording.stages)[kept]
     flags = flags_of(quality.within(kept), recording.channels)
     if recipe.clip is not None:
-        flags += _clip(epochs, recipe.clip, recording.channels)
+        flags += _clip(epochs, recording, recipe.name, recipe.clip)
     return Prepared(epochs, stages, tuple(flags), kept.start)
 
 
@@ -90,26 +101,42 @@ def _kept(stages: NDArray[np.int8], recipe: Recipe) -> slice:
     return slice(max(0, int(asleep[0]) - margin), min(len(stages), int(asleep[-1]) + margin + 1))
 
 
-def _scale(epochs: NDArray[np.float32], scaling: str, unusable: NDArray[np.bool_]) -> None:
+def _scale(
+    epochs: NDArray[np.float32], recording: Recording, recipe: Recipe, unusable: NDArray[np.bool_]
+) -> None:
     """Scale epochs, (C, E, T), in place; those that are ``unusable``, (C, E), decide nothing."""
-    if scaling == "epoch":
+    if recipe.scaling == "epoch":
         for channel in epochs:  # one at a time, as copies of a night are large
             channel -= channel.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
             spread = channel.std(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
             channel /= np.where(spread > 0, spread, 1)
         epochs[unusable] = 0  # else rounding would be blown up to the size of a signal
-    elif scaling == "recording":
-        for channel, out in zip(epochs, unusable, strict=True):
+    elif recipe.scaling == "recording":
+        for name, channel, out in zip(recording.channels, epochs, unusable, strict=True):
             low, middle, high = np.percentile(channel[~out], (25, 50, 75))
+            if high - low < LEAST_IQR_UV:
+                raise RecordingError(
+                    f"{recording.source}: half of the samples of {name} are within "
+                    f"{LEAST_IQR_UV:g} µV, expected a signal that varies: the recipe "
+                    f"{recipe.name!r} divides by its interquartile range"
+                )
             channel -= np.float32(middle)
-            channel /= np.float32(high - low if high > low else 1)
+            channel /= np.float32(high - low)
 
 
-def _clip(epochs: NDArray[np.float32], clip: float, channels: tuple[str, ...]) -> list[str]:
-    """Clip epochs, (E, C, T), in place; return flags for channels that lost much by it."""
+def _clip(
+    epochs: NDArray[np.float32], recording: Recording, recipe_name: str, clip: float
+) -> list[str]:
+    """Clip epochs, (E, C, T), in place; flag channels that lose much by it, refuse half of one."""
     flags = []
-    for index, name in enumerate(channels):
+    for index, name in enumerate(recording.channels):
         share = float(np.mean(np.abs(epochs[:, index]) > clip))
+        if share > MOST_BAD:
+            raise RecordingError(
+                f"{recording.source}: {percent(share)} of the samples of {name} are beyond "
+                f"±{clip:g}, where the recipe {recipe_name!r} clips, expected at most "
+                f"{percent(MOST_BAD)}: is its unit right, has it an offset?"
+            )
         if share >= LEAST_FLAGGED:
             flags.append(f"{name} clipped {percent(share)}")
     np.clip(epochs, -clip, clip, out=epochs)

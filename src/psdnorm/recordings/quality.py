@@ -1,4 +1,4 @@
-"""What is wrong with a signal: not finite, flat, saturated, epoch by epoch."""
+"""What is wrong with a signal: not finite, flat, saturated, too large, epoch by epoch."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,16 @@ from psdnorm.recordings.recording import EPOCH_S, Recording
 
 # the quietest sleep EEG deviates by several µV, an open or shorted input by less than this
 FLAT_UV = 0.5
+# no EEG deviates by this much, but an amplifier that drifts may
+LARGE_UV = 1000.0
 # an unclipped signal is at its extremes for a few samples of a night, not for this share of 30 s
 SATURATED_SHARE = 0.05
 _EXTREME = 1e-4  # of the signal's range: as near as rounding leaves a sample to an extreme
-LEAST_FLAGGED = 0.01  # of the epochs
-MOST_BAD = 0.5  # of the epochs
+# the samples of a sine meet its extreme once or twice in every period, an amplifier stays there
+_RUN = 3
+LEAST_FLAGGED = 0.01  # of the epochs, or of the samples that a recipe clips
+MOST_BAD = 0.5  # the same
+_LARGE = "above 1 mV"
 
 
 class Quality(NamedTuple):
@@ -23,10 +28,11 @@ class Quality(NamedTuple):
     not_finite: NDArray[np.bool_]
     flat: NDArray[np.bool_]
     saturated: NDArray[np.bool_]
+    large: NDArray[np.bool_]
 
     @property
     def bad(self) -> NDArray[np.bool_]:
-        """Epochs, (E, C), that are any of it."""
+        """Epochs, (E, C), of which nothing can be learned; what is only large can be scaled."""
         return self.not_finite | self.flat | self.saturated
 
     def within(self, epochs: slice) -> "Quality":
@@ -45,11 +51,12 @@ def examine(recording: Recording) -> Quality:
     -------
     Quality
         Not finite: an epoch with at least one such sample. Flat: its standard deviation is below
-        0.5 µV. Saturated: 5 % of its samples or more are at the channel's extremes of the night.
+        0.5 µV. Saturated: 5 % of its samples or more are at the channel's extremes of the night,
+        three or more in a row. Large: its standard deviation is above 1 mV.
     """
     signal = recording.signal
     shape = (len(recording.stages), len(signal))
-    quality = Quality(*(np.zeros(shape, bool) for _ in range(3)))
+    quality = Quality(*(np.zeros(shape, bool) for _ in range(len(Quality._fields))))
     edges = np.rint(np.arange(shape[0] + 1) * EPOCH_S * recording.sfreq).astype(int)  # (E + 1,)
     for channel, row in enumerate(signal):
         finite = np.isfinite(row).all()
@@ -64,12 +71,23 @@ def examine(recording: Recording) -> Quality:
             if not finite and not np.isfinite(samples).all():
                 quality.not_finite[epoch, channel] = True
                 continue
-            if samples.std(dtype=np.float64) < FLAT_UV:
+            deviation_uv = samples.std(dtype=np.float64)
+            quality.large[epoch, channel] = deviation_uv > LARGE_UV
+            if deviation_uv < FLAT_UV:
                 quality.flat[epoch, channel] = True
                 continue
-            n_extreme = np.count_nonzero((samples <= low + near) | (samples >= high - near))
-            quality.saturated[epoch, channel] = n_extreme >= SATURATED_SHARE * len(samples)
+            n_stuck = _n_in_runs(samples <= low + near) + _n_in_runs(samples >= high - near)
+            quality.saturated[epoch, channel] = n_stuck >= SATURATED_SHARE * len(samples)
     return quality
+
+
+def _n_in_runs(is_extreme: NDArray[np.bool_]) -> int:
+    """Count the samples, of (T,), that are among three or more in a row."""
+    if np.count_nonzero(is_extreme) < _RUN:
+        return 0
+    edges = np.flatnonzero(np.diff(is_extreme, prepend=False, append=False))
+    lengths = edges[1::2] - edges[::2]
+    return int(lengths[lengths >= _RUN].sum())
 
 
 def flags_of(quality: Quality, channels: tuple[str, ...]) -> list[str]:
@@ -85,13 +103,15 @@ def flags_of(quality: Quality, channels: tuple[str, ...]) -> list[str]:
     -------
     list of str
         From 1 % of the epochs on; samples that are not finite always, as their epochs are unscored.
+        A channel that is too large for EEG in more than half of them has its unit doubted.
     """
     flags = []
     for channel, name in enumerate(channels):
         for kind, epochs in _named(quality, channel).items():
             share = epochs.mean()
             if share >= LEAST_FLAGGED or (share and kind == "not finite"):
-                flags.append(f"{name} {kind} {percent(share)}")
+                doubt = " (is its unit right?)" if kind == _LARGE and share > MOST_BAD else ""
+                flags.append(f"{name} {kind}{doubt} {percent(share)}")
     return flags
 
 
@@ -102,6 +122,7 @@ def refuse_bad(quality: Quality, channels: tuple[str, ...], source: str) -> None
         if share <= MOST_BAD:
             continue
         kinds = {kind: epochs.mean() for kind, epochs in _named(quality, channel).items()}
+        del kinds[_LARGE]
         found = ", ".join(f"{kind} in {percent(part)}" for kind, part in kinds.items() if part)
         unit = f", below {FLAT_UV:g} µV: is its unit right?" if kinds["flat"] > MOST_BAD else ""
         raise RecordingError(
@@ -116,4 +137,5 @@ def percent(share: float) -> str:
 
 
 def _named(quality: Quality, channel: int) -> dict[str, NDArray[np.bool_]]:
-    return {name.replace("_", " "): part[:, channel] for name, part in quality._asdict().items()}
+    names = ("not finite", "flat", "saturated", _LARGE)
+    return {name: part[:, channel] for name, part in zip(names, quality, strict=True)}

@@ -101,9 +101,27 @@ def _interrupted_after(n_nights):
 
 def test_nights_of_other_settings_are_refused_before_one_is_added(tmp_path):
     before = tree(filled(tmp_path).path)
-    with pytest.raises(StoreError, match="has 'CFS-800001' from 'psdnorm simulate, seed 0"):
-        filled(tmp_path, plan_nights(["ABC", "CFS"], 1, 1, Settings(seed=1, hours=0.05)))
+    for settings in ({"seed": 1}, {"shift": 0.5}, {"hours": 0.1}):
+        others = plan_nights(["ABC", "CFS"], 3, 1, Settings(**{"hours": 0.05, **settings}))
+        with pytest.raises(StoreError, match="has nights of CFS from 'psdnorm simulate, seed 0"):
+            # of subjects that are there, and of the one that is not
+            filled(tmp_path, others)
+        with pytest.raises(StoreError, match="has nights of CFS from 'psdnorm simulate, seed 0"):
+            filled(tmp_path, others[-1:])
     assert tree(tmp_path) == before
+
+
+def test_a_night_that_another_version_made_is_refused(tmp_path, monkeypatch):
+    filled(tmp_path)
+    monkeypatch.setattr("psdnorm.__version__", "0.0.0")
+    with pytest.raises(StoreError, match=r"has 'CFS-800001' from .* of psdnorm 0.0.0: expected"):
+        filled(tmp_path)
+
+
+def test_each_cohort_of_a_store_may_have_settings_of_its_own(tmp_path):
+    filled(tmp_path)
+    store = filled(tmp_path, plan_nights(["ABC"], 1, 1, Settings(hours=0.05, shift=2)))
+    assert set(store.index["cohort"]) == {"ABC", "CFS", "PHYS"}
 
 
 def test_another_recipe_is_refused(tmp_path):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import scipy.signal
 
+from psdnorm.errors import ArgumentError
+from psdnorm.recordings.cohorts import COHORTS
 from psdnorm.recordings.simulation import PROFILES, CohortProfile, simulate_night
 from psdnorm.recordings.simulation.hypnograms import bouts
 from psdnorm.recordings.simulation.measure import band_powers_db
@@ -53,6 +55,17 @@ def test_shift_1_is_the_profile_and_2_goes_on():
     assert shhs.at(1.0) == shhs
     assert shhs.at(2.0).gain_db == 2 * shhs.gain_db
     assert shhs.at(2.0).lowpass_hz == shhs.lowpass_hz / 2
+
+
+@pytest.mark.parametrize("shift", [-0.1, 10.1, float("inf"), float("nan")])
+def test_a_shift_that_would_leave_nothing_but_artefacts_is_refused(shift):
+    with pytest.raises(ArgumentError, match=rf"^shift is {shift}, expected a number from 0 to 10$"):
+        PROFILES["SHHS"].at(shift)
+
+
+def test_the_mains_frequency_is_that_of_the_table_of_cohorts():
+    for name, profile in PROFILES.items():
+        assert profile.line_hz == COHORTS[name].line_hz
 
 
 def test_gain_scales_the_signal_and_nothing_else():

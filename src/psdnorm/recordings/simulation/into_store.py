@@ -23,6 +23,8 @@ from psdnorm.recordings.simulation.plan import PlannedNight
 from psdnorm.store import Night, Store
 from psdnorm.store.index import night_path
 
+_BY_US = "psdnorm simulate"
+
 
 def add_nights(
     folder: str | Path, nights: Sequence[PlannedNight], recipe: Recipe, jobs: int = 1
@@ -48,20 +50,37 @@ def add_nights(
     Raises
     ------
     StoreError
-        If the store has another recipe, or a night of the same name that is not the same night.
+        If the store has another recipe, nights of a cohort that were simulated with other settings,
+        or a night of the same name that is not the same night.
     """
     store = Store.create(Path(folder).absolute(), recipe.to_dict(), recipe.layout())
-    for night in nights:
-        there = store.known(name_of(night))
-        if there is not None and there["fingerprint"] != night.fingerprint:
-            raise StoreError(
-                f"{store.path} has {name_of(night)!r} from {there['source']!r}, found one from "
-                f"{_source(night)!r} of psdnorm {psdnorm.__version__}: expected a store of its own"
-            )
+    _refuse_others(store, nights)
     try:
         yield from make_nights(functools.partial(_add, store, recipe), nights, jobs)
     finally:
         store.finish()
+
+
+def _refuse_others(store: Store, nights: Sequence[PlannedNight]) -> None:
+    """Refuse a store in which a cohort would be of two settings."""
+    rows = store.index[["cohort", "source"]].drop_duplicates()
+    there = {
+        cohort: [source for source in sources if source.startswith(_BY_US)]
+        for cohort, sources in rows.groupby("cohort")["source"]
+    }
+    for night in nights:
+        others = [each for each in there.get(night.cohort, []) if each != _source(night)]
+        if others:
+            raise StoreError(
+                f"{store.path} has nights of {night.cohort} from {others[0]!r}, found "
+                f"{_source(night)!r}: expected the same, or a store of its own"
+            )
+        known = store.known(name_of(night))
+        if known is not None and known["fingerprint"] != night.fingerprint:
+            raise StoreError(
+                f"{store.path} has {name_of(night)!r} from {known['source']!r}, found one from "
+                f"{_source(night)!r} of psdnorm {psdnorm.__version__}: expected a store of its own"
+            )
 
 
 def bytes_missing_in(folder: str | Path, nights: Sequence[PlannedNight], recipe: Recipe) -> int:
@@ -114,4 +133,4 @@ def _add(store: Store, recipe: Recipe, night: PlannedNight) -> PlannedNight:
 
 def _source(night: PlannedNight) -> str:
     own = night.settings
-    return f"psdnorm simulate, seed {own.seed}, shift {own.shift:g}, {own.hours:g} h"
+    return f"{_BY_US}, seed {own.seed}, shift {own.shift:g}, {own.hours:g} h"

@@ -4,8 +4,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from psdnorm.errors import ArgumentError
+from psdnorm.recordings.cohorts.table import COHORTS
 
 REFERENCE_AGE_Y = 29.0
+# rates of artefacts grow exponentially with the shift: beyond this, a night is nothing else
+MOST_SHIFT = 10.0
 
 
 @dataclass(frozen=True)
@@ -94,14 +97,14 @@ class CohortProfile:
         Parameters
         ----------
         shift : float
-            0 is the reference, 1 the cohort, more is further away.
+            0 is the reference, 1 the cohort, more is further away, up to 10.
 
         Returns
         -------
         CohortProfile
         """
-        if not 0 <= shift < float("inf"):
-            raise ArgumentError(f"shift is {shift}, expected a number of at least 0")
+        if not 0 <= shift <= MOST_SHIFT:
+            raise ArgumentError(f"shift is {shift}, expected a number from 0 to {MOST_SHIFT:g}")
         neutral = CohortProfile(self.name)
         scaled = {}
         for name in (f.name for f in fields(self) if f.name not in _AS_THEY_ARE):
@@ -122,13 +125,9 @@ _CENTRAL = ("C3-A2", "C4-A1")
 def _nsrr(
     name: str, sfreq: float, age: tuple[float, float], women: float, **knobs
 ) -> CohortProfile:
-    mains_and_montage: dict[str, Any] = {
-        "line_hz": 60.0,
-        "channels": _CENTRAL,
-        "ecg_uv": 12.0,
-    } | knobs
+    montage: dict[str, Any] = {"channels": _CENTRAL, "ecg_uv": 12.0} | knobs
     return CohortProfile(
-        name, sfreq, age_mean_y=age[0], age_sd_y=age[1], female_share=women, **mains_and_montage
+        name, sfreq, age_mean_y=age[0], age_sd_y=age[1], female_share=women, **montage
     )
 
 
@@ -155,14 +154,14 @@ _ALL = (
           lowpass_hz=60, tilt_db_per_octave=-0.2, response_sd=0.2, line_uv=2.0, electrode_uv=1.5,
           pops_per_hour=1.5, artefact_log_rate=0.4, wake_log_odds=0.3, n1_bias=-0.5,
           n3_bias=0.15, transition_noise=0.10, scorer_sd=0.3),
-    CohortProfile("PHYS", 100, line_hz=50, age_mean_y=58.8, age_sd_y=22.0, female_share=0.33,
+    CohortProfile("PHYS", 100, age_mean_y=58.8, age_sd_y=22.0, female_share=0.33,
                   gain_sd_db=0.8, response_sd=0.1, electrode_uv=0.5, pops_per_hour=0.5,
                   artefact_log_rate=0.2, n1_bias=0.2, transition_noise=0.05, scorer_sd=0.3),
     _nsrr("SHHS", 125, (63.1, 11.2), 0.52, gain_db=-3.0, gain_sd_db=1.5, highpass_hz=0.15,
           lowpass_hz=40, tilt_db_per_octave=-0.6, response_sd=0.2, line_uv=2.5, electrode_uv=2.0,
           pops_per_hour=2.0, artefact_log_rate=0.5, wake_log_odds=0.3, n1_bias=-1.0,
           n3_bias=0.25, transition_noise=0.12, scorer_sd=0.4),
-    CohortProfile("MASS", 256, line_hz=60, channels=("Fp1+Fp2-Cz", "Pz-Oz (LER)"), age_mean_y=42.5,
+    CohortProfile("MASS", 256, channels=("Fp1+Fp2-Cz", "Pz-Oz (LER)"), age_mean_y=42.5,
                   age_sd_y=18.9, female_share=0.55, gain_db=1.5, gain_sd_db=0.8, highpass_hz=0.3,
                   lowpass_hz=100, tilt_db_per_octave=0.4, response_sd=0.1, line_uv=0.8,
                   electrode_uv=0.8, pops_per_hour=0.3, n1_bias=0.3, n3_bias=0.15,
@@ -175,12 +174,14 @@ _ALL = (
           lowpass_hz=50, tilt_db_per_octave=-0.3, response_sd=0.2, line_uv=2.0, electrode_uv=1.5,
           pops_per_hour=1.5, artefact_log_rate=0.4, wake_log_odds=0.3, n1_bias=-0.5,
           n3_bias=0.15, transition_noise=0.10, scorer_sd=0.3),
-    CohortProfile("phys-st", 100, line_hz=50, age_mean_y=40.2, age_sd_y=18.0, female_share=0.68,
+    CohortProfile("phys-st", 100, age_mean_y=40.2, age_sd_y=18.0, female_share=0.68,
                   gain_db=0.5, gain_sd_db=0.8, highpass_hz=0.3, response_sd=0.1, electrode_uv=0.8,
                   pops_per_hour=0.5, wake_log_odds=0.2, n1_bias=0.3, transition_noise=0.05,
                   scorer_sd=0.3),
 )  # fmt: skip
-PROFILES: dict[str, CohortProfile] = {profile.name: profile for profile in _ALL}
+PROFILES: dict[str, CohortProfile] = {
+    profile.name: replace(profile, line_hz=float(COHORTS[profile.name].line_hz)) for profile in _ALL
+}
 """The paper's ten cohorts, and Sleep-EDF's telemetry."""
 
 
@@ -195,7 +196,7 @@ def profile_of(name: str) -> CohortProfile:
     -------
     CohortProfile
     """
-    for profile in _ALL:
+    for profile in PROFILES.values():
         if profile.name.lower() == name.lower():
             return profile
     raise ArgumentError(f"cohort {name!r} has no profile, expected one of {', '.join(PROFILES)}")
