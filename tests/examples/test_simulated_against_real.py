@@ -19,6 +19,8 @@ def test_every_stage_is_compared_and_drawn(tmp_path, capsys):
     out = capsys.readouterr().out
     rows = re.findall(r"^(W|N1|N2|N3|REM) +[\d.]+ +[\d.]+ +[\d.]+", out, re.M)
     assert rows == ["W", "N1", "N2", "N3", "REM"]
+    assert re.search(r"^37 real sleep periods: 4\.1 REM periods, latency 80 min", out, re.M)
+    assert len(re.findall(r"^variance of (?:W|N1|N2|N3|REM) +off by", out, re.M)) == 5
     assert (tmp_path / "simulation.png").stat().st_size > 50_000
 
 

@@ -4,30 +4,32 @@ Exit codes: 0, all went well; 1, it was done, but not for every file or cell, an
 2, it could not be done, and one sentence says why; 130, interrupted.
 """
 
-from psdnorm.errors import MissingExtraError
+import sys
+from importlib.util import find_spec
 
-try:
-    import rich  # noqa: F401
-    import typer  # noqa: F401
-except ImportError as error:
-    raise MissingExtraError('the command line needs pip install "psdnorm[cli]"') from error
+# the command is installed without its extra too, and must be able to say so
+_INSTALLED = find_spec("rich") is not None and find_spec("typer") is not None
 
-# each module adds its command; libraries that take long to load are imported by those that run
-from psdnorm.cli import (  # noqa: F401
-    demo_command,
-    inspect_command,
-    lodo_command,
-    prepare_command,
-    presets_command,
-    simulate_command,
-    status_command,
-    train_command,
-)
-from psdnorm.cli.app import app
+if _INSTALLED:
+    # each module adds its command; libraries that take long to load are imported by those that run
+    from psdnorm.cli import (  # noqa: F401
+        demo_command,
+        inspect_command,
+        lodo_command,
+        prepare_command,
+        presets_command,
+        simulate_command,
+        status_command,
+        train_command,
+    )
+    from psdnorm.cli.app import app
 
 
 def main() -> None:
     """Run the command that the process was started with, and leave with its exit code."""
+    if not _INSTALLED:
+        print('psdnorm: the command line needs pip install "psdnorm[cli]"', file=sys.stderr)
+        raise SystemExit(2)
     app(prog_name="psdnorm")
 
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import typer
 
-from psdnorm.cli.console import errors, say
+from psdnorm.cli.console import errors, one_line, say
 from psdnorm.errors import PsdnormError
 
 SOME_FAILED, IMPOSSIBLE, INTERRUPTED = 1, 2, 130
@@ -37,7 +37,13 @@ def command(function: _Command) -> _Command:
             say(errors, "psdnorm: interrupted")
             raise typer.Exit(INTERRUPTED) from None
         except PsdnormError as error:
-            say(errors, f"psdnorm: {error}")
+            say(errors, f"psdnorm: {one_line(str(error))}")
+            raise typer.Exit(IMPOSSIBLE) from None
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package in ("", "psdnorm"):  # that would be our own fault
+                raise
+            say(errors, f'psdnorm: {package} is not installed: pip install "psdnorm[all]"')
             raise typer.Exit(IMPOSSIBLE) from None
 
     app.command()(guarded)

@@ -25,6 +25,14 @@ def say(console: Console, sentence: str) -> None:
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
+def one_line(sentence: str) -> str:
+    """Return a sentence as one line: what a file's name may hold of line ends is shown escaped."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in sentence
+    )
+
+
 def cores() -> int:
     """Return the number of cores that this process may use, where the system tells."""
     allowed = getattr(os, "sched_getaffinity", None)

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from psdnorm.cli.app import INTERRUPTED, SOME_FAILED, command
-from psdnorm.cli.console import cores, errors, output, say, track
+from psdnorm.cli.console import cores, errors, one_line, output, say, track
 
 if TYPE_CHECKING:
     from psdnorm.recordings.preparation import Outcome, Preparation
@@ -40,6 +40,9 @@ def prepare(
     channels: Annotated[
         str | None, typer.Option(help="Instead of the cohort's: 'C3-M2; C4-M1'.")
     ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What the cohort of a folder or bids is called in STORE.")
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes at a time.  [default: one per core]")
     ] = None,
@@ -59,7 +62,7 @@ def prepare(
     from psdnorm.recordings.recipe import load_recipe
 
     wanted = None if channels is None else parse_channels(channels)
-    preparation = Preparation(cohort, source, store, load_recipe(recipe), wanted, replace)
+    preparation = Preparation(cohort, source, store, load_recipe(recipe), wanted, replace, name)
     outcomes: list[Outcome] = []
     try:
         with closing(preparation.run(jobs or cores(), dask)) as run:
@@ -70,10 +73,12 @@ def prepare(
         say(errors, "psdnorm: interrupted; the same command goes on where this one stopped")
         raise typer.Exit(INTERRUPTED) from None
     except BaseException:  # a store whose index cannot be written: what was done is told first
-        summarize(preparation, outcomes)
+        if outcomes:
+            summarize(preparation, outcomes)
         raise
     summarize(preparation, outcomes)
-    if any(outcome.reason for outcome in outcomes) or preparation.left_out:
+    failed = any(outcome.reason for outcome in outcomes)
+    if failed or preparation.left_out or preparation.same:
         raise typer.Exit(SOME_FAILED)
 
 
@@ -99,7 +104,7 @@ def summarize(preparation: "Preparation", outcomes: "Iterable[Outcome]") -> None
         if sentences:
             say(output, f"{title} ({len(sentences)}):")
         for sentence in sentences:
-            say(output, f"  {sentence}")
+            say(output, f"  {one_line(sentence)}")
 
 
 _STAGES = ("W", "N1", "N2", "N3", "REM", "unscored")
@@ -124,7 +129,7 @@ def _sentences(preparation: "Preparation", outcomes: "list[Outcome]") -> dict[st
         "flagged": sorted(
             f"{outcome.source}: {', '.join(outcome.flags)}" for outcome in outcomes if outcome.flags
         ),
-        "problems": [str(problem) for problem in preparation.problems],
+        "problems": [*map(str, preparation.problems), *preparation.same],
         "notes": list(preparation.notes),
     }
 

@@ -96,6 +96,8 @@ def parse_header(path: Path) -> Header:
     """Read and check a header; raises OSError as opening a file does."""
     with path.open("rb") as file:
         fixed = file.read(256)
+        if not fixed:
+            raise RecordingError(f"{path} is no EDF: it is empty")
         sample_bytes = _SAMPLE_BYTES.get(fixed[:8])
         if sample_bytes is None or len(fixed) < 256:
             raise RecordingError(

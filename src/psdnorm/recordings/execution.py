@@ -1,14 +1,17 @@
 """The same work on many items: here, in several processes, or on a Dask cluster."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from psdnorm.errors import ArgumentError, MissingExtraError
 
@@ -19,6 +22,7 @@ Lost = Callable[[_Item, str], _Result]  # what stands for an item that could not
 
 _ANSWER_S = 10  # until a scheduler must have answered
 _WORKERS_S = 60  # until it must have a worker
+_BY_SOCKET = ("tcp", "tls", "ws", "wss")
 
 
 def in_processes(
@@ -46,7 +50,7 @@ def in_processes(
         try:
             while waiting or running:
                 while waiting and len(running) < 2 * jobs:  # one in work and one at hand
-                    running[pool.submit(work, waiting[0])] = waiting[0]
+                    running[_submit(pool, work, waiting[0])] = waiting[0]
                     waiting.popleft()
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
@@ -76,10 +80,9 @@ def on_dask(
     address : str
         Of the scheduler, ``tcp://host:port``.
     """
-    try:
-        from distributed import Client, as_completed
-    except ImportError as error:
-        raise MissingExtraError('--dask needs pip install "psdnorm[cluster]"') from error
+    check_scheduler(address)
+    from distributed import Client, as_completed
+
     client = _connect(Client, address)
     futures: dict[Any, _Item] = {}
     try:
@@ -96,14 +99,58 @@ def on_dask(
         client.close()
 
 
+def check_scheduler(address: str) -> None:
+    """Refuse an address at which no Dask scheduler can be, or at which nobody answers.
+
+    Dask's own client tries a closed port for long, waits for ever on one that is not a scheduler's,
+    and complains on standard error when it is given up.
+
+    Parameters
+    ----------
+    address : str
+        ``tcp://host:port``, or of another of Dask's protocols.
+
+    Raises
+    ------
+    ArgumentError
+    MissingExtraError
+        If Dask is not installed.
+    """
+    try:
+        import distributed  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError('--dask needs pip install "psdnorm[cluster]"') from error
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise _no_scheduler(address, error) from error
+    if "://" not in address or (parts.scheme in _BY_SOCKET and not (host and port)):
+        raise _no_scheduler(address, "it lacks protocol, host or port")
+    if parts.scheme not in _BY_SOCKET:
+        return
+    try:
+        with socket.create_connection((host or "", port or 0), _ANSWER_S) as probe:
+            # a scheduler speaks first, unless it waits for a secret
+            if parts.scheme == "tcp" and not probe.recv(1):
+                raise _no_scheduler(address, "what is there hangs up")
+    except TimeoutError as error:
+        raise _no_scheduler(address, f"nothing came within {_ANSWER_S:g} s") from error
+    except OSError as error:
+        raise _no_scheduler(address, error.strerror or error) from error
+
+
+def _no_scheduler(address: str, why: object) -> ArgumentError:
+    return ArgumentError(
+        f"no Dask scheduler answers at {address!r}, expected one as in tcp://host:8786: {why}"
+    )
+
+
 def _connect(client_class: Any, address: str) -> Any:
     try:
         client = client_class(address, timeout=_ANSWER_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError) as error:
-        raise ArgumentError(
-            f"no Dask scheduler answers at {address!r}, expected one as in tcp://host:8786: "
-            f"{_first_line(error)}"
-        ) from error
+        raise _no_scheduler(address, _first_line(error)) from error
     try:
         client.wait_for_workers(1, timeout=_WORKERS_S)
     except TimeoutError as error:
@@ -116,6 +163,26 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
     # a fork would copy locks that other threads hold, such as those of the progress bar
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(jobs, context, initializer=begin_worker)
+
+
+def _submit(
+    pool: ProcessPoolExecutor, work: Work[_Item, _Result], item: _Item
+) -> "Future[_Result]":
+    with _ctrl_c_waits():
+        return pool.submit(work, item)
+
+
+@contextlib.contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Hold Ctrl-C back; processes that are started meanwhile hold it back until they ignore it."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def begin_worker() -> None:
@@ -140,7 +207,7 @@ def _one_by_one(
         for item in items:
             pool = pool or _pool(1)
             try:
-                yield pool.submit(work, item).result()
+                yield _submit(pool, work, item).result()
             except BrokenProcessPool:
                 pool.shutdown()
                 pool = None

@@ -1,5 +1,6 @@
 """Scorings in any format become stages of 30 s epochs, in place."""
 
+import math
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -61,14 +62,17 @@ def read_stages(
     Raises
     ------
     RecordingError
-        If the scoring is damaged, empty or contradicts itself, has epochs of another length, or
-        goes on for more than an epoch where there is no signal.
+        If the scoring is damaged, empty or contradicts itself, has epochs of another length, goes
+        on for more than an epoch where there is no signal, or scores no epoch of the signal.
     """
     return place(read_bouts(path, start), duration_s, path)
 
 
 def read_bouts(path: str | Path, start: datetime | None = None) -> list[Bout]:
     """Read a scoring in seconds from the signal's first sample, ordered and without overlap.
+
+    A stage of 0 s marks where an epoch begins: it lasts that epoch, or until a stage that has a
+    length of its own.
 
     Parameters
     ----------
@@ -86,8 +90,9 @@ def read_bouts(path: str | Path, start: datetime | None = None) -> list[Bout]:
         raise RecordingError(
             f"{path} has the suffix {suffix!r}, expected a scoring in .edf, {', '.join(_READERS)}"
         )
+    bouts = _with_markers_lasting(sorted(bouts))
     _check(bouts, path)
-    return sorted(bouts)
+    return bouts
 
 
 def place(bouts: Sequence[Bout], duration_s: float, path: str | Path) -> NDArray[np.int8]:
@@ -121,6 +126,11 @@ def place(bouts: Sequence[Bout], duration_s: float, path: str | Path) -> NDArray
         covered_s[first:last, stage] += parts_s
     stages = covered_s.argmax(axis=1).astype(np.int8)
     stages[covered_s.max(axis=1, initial=0.0) < EPOCH_S / 2] = UNSCORED
+    if scored and (stages == UNSCORED).all():
+        raise RecordingError(
+            f"{path} scores {first_s:g} to {last_s:g} s and half of no epoch of the signal's "
+            f"{duration_s:g} s, expected a hypnogram of it"
+        )
     return stages
 
 
@@ -190,19 +200,31 @@ def _late_s(own: datetime | None, signal: datetime | None, path: str | Path) -> 
     )
 
 
-def _check(bouts: Sequence[Bout], path: str | Path) -> None:
+def _with_markers_lasting(ordered: Sequence[Bout]) -> list[Bout]:
+    """Give stages of 0 s the epoch that they mark; what follows without a mark stays unscored."""
+    lasting = []
+    until_s = math.inf  # where the next stage begins that has a length of its own
+    for bout in reversed(ordered):
+        if bout.duration_s == 0:
+            bout = bout._replace(duration_s=min(EPOCH_S, until_s - bout.onset_s))
+        else:
+            until_s = bout.onset_s
+        lasting.append(bout)
+    return lasting[::-1]
+
+
+def _check(ordered: Sequence[Bout], path: str | Path) -> None:
     """Refuse a scoring that is empty, contradicts itself or has epochs that are not of 30 s."""
-    scored = [bout for bout in bouts if bout.stage != UNSCORED]
+    scored = [bout for bout in ordered if bout.stage != UNSCORED]
     if not scored:
         raise RecordingError(
-            f"{path} scores no epoch, found {len(bouts)} unscored stages, expected a hypnogram"
+            f"{path} scores no epoch, found {len(ordered)} unscored stages, expected a hypnogram"
         )
-    for bout in bouts:
+    for bout in ordered:
         if bout.duration_s < 0:
             raise RecordingError(
                 f"{path} has a stage of {bout.duration_s:g} s at {bout.onset_s:g} s"
             )
-    ordered = sorted(bouts)
     for before, after in pairwise(ordered):
         if before.onset_s + before.duration_s > after.onset_s + _JITTER_S:
             raise RecordingError(

@@ -5,16 +5,17 @@ import os
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from psdnorm.errors import ArgumentError, PsdnormError
+from psdnorm.errors import ArgumentError, MissingExtraError, PsdnormError
 from psdnorm.recordings.cohorts import NightFiles, Problem, find_nights, read_night
 from psdnorm.recordings.derivation import Wanted, candidates, resolve
 from psdnorm.recordings.edf import read_header
-from psdnorm.recordings.execution import in_processes, on_dask
+from psdnorm.recordings.execution import check_scheduler, in_processes, on_dask
 from psdnorm.recordings.fingerprint import checksum, fingerprint
 from psdnorm.recordings.preprocessing import preprocess
 from psdnorm.recordings.recipe import Recipe
@@ -68,13 +69,13 @@ def recording_name(night: NightFiles) -> str:
 def prepare_night(
     night: NightFiles, store_path: str | os.PathLike[str], recipe: Recipe, replace: bool = False
 ) -> Outcome:
-    """Prepare one night and put it into a store that is there; whatever fails is in the outcome.
+    """Prepare one night and put it into a store; whatever fails is in the outcome.
 
     Parameters
     ----------
     night : NightFiles
     store_path : path
-        A store of the same recipe.
+        A store of the same recipe; made if it does not exist.
     recipe : Recipe
     replace : bool
         Whether a night of this name that was prepared from other files or channels is replaced;
@@ -85,7 +86,8 @@ def prepare_night(
     Outcome
     """
     try:
-        return _prepare(night, Store.open(store_path, recipe.to_dict()), recipe, replace)
+        store = Store.plan(store_path, recipe.to_dict(), recipe.layout())
+        return _prepare(night, store, recipe, replace)
     except PsdnormError as error:
         reason = str(error)
     except MemoryError:
@@ -105,12 +107,14 @@ class Preparation:
         As in :func:`psdnorm.recordings.cohorts.find_nights`.
     source : str or Path
     store : path
-        Made if it does not exist.
+        Made with the first night that is prepared, if it does not exist.
     recipe : Recipe
     channels : sequence or mapping, optional
         Other channels than the cohort's; the recipe then has as many.
     replace : bool
         As in :func:`prepare_night`.
+    name : str, optional
+        What the cohort of a ``folder`` or ``bids`` is called in the store.
 
     Attributes
     ----------
@@ -118,6 +122,8 @@ class Preparation:
     problems : list of Problem
         Files that were left out, and nights without a scoring.
     notes : list of str
+    same : list of str
+        After a run: one sentence for each of its recordings that is there under several subjects.
     recipe : Recipe
     store : Store
 
@@ -135,17 +141,17 @@ class Preparation:
         recipe: Recipe,
         channels: Wanted | None = None,
         replace: bool = False,
+        name: str | None = None,
     ) -> None:
-        found = find_nights(cohort, source, channels)
+        found = find_nights(cohort, source, channels, name=name)
         self.problems, self.notes = found.problems, found.notes
         # workers may have been started elsewhere
         self.nights = [_absolute(night) for night in found.nights]
         self.recipe = recipe
         if channels is not None:
             self.recipe = dataclasses.replace(recipe, n_channels=len(candidates(channels)))
-        self.store = Store.create(
-            Path(store).absolute(), self.recipe.to_dict(), self.recipe.layout()
-        )
+        self.store = Store.plan(Path(store).absolute(), self.recipe.to_dict(), self.recipe.layout())
+        self.same: list[str] = []
         self._replace = replace
 
     def __len__(self) -> int:
@@ -175,9 +181,20 @@ class Preparation:
         ------
         Outcome
             In the order in which they are done.
+
+        Raises
+        ------
+        PsdnormError
+            Before any night, if none could be prepared: without SciPy, without a scheduler that
+            answers, or where the store cannot be written.
         """
         if jobs < 1:
             raise ArgumentError(f"jobs is {jobs}, expected at least 1")
+        if dask is not None:
+            check_scheduler(dask)
+        elif find_spec("scipy") is None:
+            raise MissingExtraError('preparing needs SciPy: pip install "psdnorm[recordings]"')
+        self.store.make_room()
         nights, doubles = self._told_apart()
         work: Callable[[NightFiles], Outcome] = partial(
             prepare_night, store_path=self.store.path, recipe=self.recipe, replace=self._replace
@@ -192,6 +209,25 @@ class Preparation:
                 yield from map(work, nights)
         finally:
             self.store.finish()
+            self.same = self._under_several_subjects()
+
+    def _under_several_subjects(self) -> list[str]:
+        """Say which recordings of this run are in the store as several people's."""
+        if not self.store.made:
+            return []
+        index = self.store.index
+        ours = index["recording"].isin([recording_name(night) for night in self.nights])
+        among = index["checksum"].isin(index.loc[ours, "checksum"]) & (index["checksum"] != "")
+        sentences = []
+        for _, rows in index[among].groupby("checksum"):
+            if len(rows[["cohort", "subject"]].drop_duplicates()) > 1:
+                names = " and ".join(repr(name) for name in rows["recording"])
+                files = ", ".join(dict.fromkeys(rows["source"]))
+                sentences.append(
+                    f"{names} in {self.store.path} are the same recording ({files}) under "
+                    "different subjects"
+                )
+        return sorted(sentences)
 
     def _told_apart(self) -> tuple[list[NightFiles], list[Outcome]]:
         """Return nights with names of their own, and failures for the others."""
@@ -222,7 +258,8 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
             night,
             f"{name!r} is in {store.path} already and was prepared from another "
             f"{known['source']}, another scoring or other channels: give each night a name of its "
-            "own, or replace it (--replace) if they were changed on purpose",
+            "own (--name names a whole folder), or replace it (--replace) if they were changed on "
+            "purpose",
         )
     # tables of people may have come since; without them, what they said stays
     facts = {"age": night.age, "sex": night.sex, "family": night.family}
@@ -247,7 +284,8 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
             checksum=checksum(night.signal),
             fingerprint=mark,
             **facts,  # type: ignore[arg-type]
-        )
+        ),
+        replace=replace or same,  # the same file may have got another name
     )
     counts = {
         stage: int(np.count_nonzero(prepared.stages == number))

@@ -57,4 +57,6 @@ def read_recording(
     for begin_s, end_s in channels.gaps_s:
         first, last = (begin_s - cut_s) / EPOCH_S, (end_s - cut_s) / EPOCH_S
         stages[max(0, int(np.floor(first))) : max(0, int(np.ceil(last)))] = UNSCORED
+    if scoring is not None and (stages == UNSCORED).all():
+        raise RecordingError(f"{scoring} scores no epoch of {path} that has no gap in it")
     return Recording(signal, channels.names, channels.sfreq, stages, start, str(path))

@@ -61,6 +61,15 @@ def create_once(path: Path, content: bytes) -> None:
         raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
+def check_writable(folder: Path) -> None:
+    """Refuse a folder in which no file can be made."""
+    try:
+        with _open_partial(folder / "any") as partial:
+            os.unlink(partial.name)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be written to: {error.strerror or error}") from error
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove what killed processes left in a folder; what others are writing stays."""
     for path in folder.glob(f".*{PARTIAL}"):

@@ -3,25 +3,28 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.store import index as _index
-from psdnorm.store.atomic import remove_leftovers
+from psdnorm.store.atomic import check_writable, remove_leftovers
 from psdnorm.store.files import Head, digest_of, map_signals, read_head, write_night
 from psdnorm.store.night import Layout, Night, record_of, stored_arrays
-from psdnorm.store.recipe import check_same, read_recipe, recipe_hash, write_recipe
+from psdnorm.store.recipe import FILE as RECIPE
+from psdnorm.store.recipe import check_same, plain, read_recipe, recipe_hash, write_recipe
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Store:
     """Prepared nights of one recipe in one folder.
 
-    Made by :meth:`create` or :meth:`open`. Many processes may add nights at once; what they add
-    is in the ``index`` of a store that is opened afterwards.
+    Made by :meth:`create`, :meth:`plan` or :meth:`open`. Many processes may add nights at once;
+    what they add is in the ``index`` of a store that is opened afterwards.
 
     Attributes
     ----------
@@ -56,6 +59,7 @@ class Store:
         self.layout = layout
         self._table: Any = None
         self._frame: pd.DataFrame | None = None
+        self._settled = False  # whether it is on disk with this recipe, as far as is known
         self._mapped: dict[str, tuple[Head, NDArray]] = {}
 
     @classmethod
@@ -80,15 +84,34 @@ class Store:
         -------
         Store
         """
-        folder, layout = Path(path), layout or Layout()
-        try:
-            (folder / _index.NIGHTS).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"{folder} cannot be made: {error.strerror}") from error
-        write_recipe(folder, recipe, layout)
-        store = cls.open(folder, recipe)
-        if store.layout != layout:
-            raise StoreError(f"{folder} has nights of {store.layout}, found {layout}")
+        store = cls(Path(path), plain(recipe), layout or Layout())
+        store._make()
+        return store
+
+    @classmethod
+    def plan(
+        cls,
+        path: str | os.PathLike[str],
+        recipe: Mapping[str, Any],
+        layout: Layout | None = None,
+    ) -> Self:
+        """As :meth:`create`, but the recipe of a new store is settled by its first night.
+
+        Until one is added, by this process or another, the store is none and any recipe is free
+        to become its own.
+
+        Parameters
+        ----------
+        path, recipe, layout
+            As in :meth:`create`.
+
+        Returns
+        -------
+        Store
+        """
+        store = cls(Path(path), plain(recipe), layout or Layout())
+        if store.made:
+            store._check_own()
         return store
 
     @classmethod
@@ -110,23 +133,42 @@ class Store:
         found, layout = read_recipe(folder)
         if recipe is not None:
             check_same(folder, found, recipe)
-        return cls(folder, found, layout)
+        store = cls(folder, found, layout)
+        store._settled = True
+        return store
 
     def __reduce__(self) -> tuple:
-        return type(self).open, (self.path,)  # a worker maps the nights itself
+        # a worker maps the nights itself
+        return type(self).plan, (self.path, self.recipe, self.layout)
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r}, recipe {self.hash[:12]})"
 
-    def add(self, night: Night) -> bool:
+    @property
+    def made(self) -> bool:
+        """Whether it is on disk; a planned one is with its first night."""
+        return (self.path / RECIPE).exists()
+
+    def make_room(self) -> None:
+        """Make its folders and find out whether nights can be written there; no recipe is yet."""
+        nights = self.path / _index.NIGHTS
+        try:
+            nights.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be made: {error.strerror}") from error
+        check_writable(nights)
+
+    def add(self, night: Night, replace: bool = False) -> bool:
         """Add a night, whole or not at all; again and again is the same as once.
 
         A night of the same name and source file is replaced if anything in it is other than it
-        was. One from another source file is refused: two nights would be one.
+        was. One from another source file is refused, as two nights would be one.
 
         Parameters
         ----------
         night : Night
+        replace : bool
+            Whether one from another source file is replaced instead.
 
         Returns
         -------
@@ -136,11 +178,12 @@ class Store:
         record = {**record_of(night), "recipe": self.hash}
         stages, signals = stored_arrays(night, self.layout)
         path = _index.night_path(self.path, night.recording)
+        self._make()
         there = self._sound_head(path)
         if there is not None:
             if there.digest == digest_of(record, stages, signals):
                 return False
-            if there.record.get("source") != record["source"]:
+            if there.record.get("source") != record["source"] and not replace:
                 raise StoreError(
                     f"recording {night.recording!r} is in {self.path} already, from "
                     f"{there.record.get('source')!r}, found {record['source']!r}: each night "
@@ -151,18 +194,6 @@ class Store:
         write_night(path, record, stages, signals)
         self._forget(night.recording)
         return True
-
-    def has(self, recording: str, checksum: str | None = None) -> bool:
-        """Tell whether a night is there, sound, and made from a source with this checksum.
-
-        Parameters
-        ----------
-        recording : str
-        checksum : str, optional
-            Of the source file; any if it is not given.
-        """
-        head = self._sound_head(_index.night_path(self.path, recording))
-        return head is not None and checksum in (None, head.record.get("checksum"))
 
     def known(self, recording: str) -> dict[str, Any] | None:
         """Return what is known of a night that is there and sound, else None; no signal is read.
@@ -183,7 +214,8 @@ class Store:
         """Write the index and remove what killed processes left; after all nights were added."""
         remove_leftovers(self.path / _index.NIGHTS)
         remove_leftovers(self.path)
-        self._table, self._frame = _index.write_index(self.path, self.hash), None
+        if self.made:
+            self._table, self._frame = _index.write_index(self.path, self.hash), None
 
     def remove(self, recording: str) -> None:
         """Remove a night; one whose file is lost or broken too."""
@@ -192,7 +224,7 @@ class Store:
         _index.write_index(self.path, self.hash, without=[recording])
 
     @property
-    def index(self) -> pd.DataFrame:
+    def index(self) -> "pd.DataFrame":
         """One row per night, sorted by recording.
 
         Columns: recording, cohort, subject, visit, family, channels, epochs, W, N1, N2, N3, REM,
@@ -249,6 +281,21 @@ class Store:
             except StoreError as error:
                 problems.append(str(error))
         return problems
+
+    def _make(self) -> None:
+        """Put it on disk, or see that the one that is there has the same recipe and layout."""
+        if self._settled:
+            return
+        self.make_room()
+        write_recipe(self.path, self.recipe, self.layout)
+        self._check_own()
+
+    def _check_own(self) -> None:
+        recipe, layout = read_recipe(self.path)
+        check_same(self.path, recipe, self.recipe)
+        if layout != self.layout:
+            raise StoreError(f"{self.path} has nights of {layout}, found {self.layout}")
+        self._settled = True
 
     def _map(self, recording: str) -> tuple[Head, NDArray]:
         if recording not in self._mapped:

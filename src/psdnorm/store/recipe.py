@@ -21,12 +21,17 @@ def recipe_hash(recipe: Mapping[str, Any]) -> str:
     return hashlib.sha256(_canonical(recipe).encode()).hexdigest()
 
 
+def plain(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe as it is read back: a dict of what JSON knows."""
+    return json.loads(_canonical(recipe))
+
+
 def write_recipe(folder: Path, recipe: Mapping[str, Any], layout: Layout) -> None:
     """Write ``recipe.json`` unless another process just did."""
     document = {
         "format_version": FORMAT_VERSION,
         "hash": recipe_hash(recipe),
-        "recipe": json.loads(_canonical(recipe)),
+        "recipe": plain(recipe),
         "layout": dataclasses.asdict(layout),
     }
     text = json.dumps(document, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
