@@ -59,7 +59,7 @@ def test_what_failed_is_listed_and_the_exit_code_is_1(prepare, tmp_path):
     source = clinic(
         tmp_path / "source",
         "S01",
-        **{"S02.edf": "no edf", "S02.txt": SCORES, "S03.edf": recorded()},
+        **{"S02.edf": "no edf", "S02.txt": SCORES, "S03.edf": recorded(3)},
     )
     code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 1
@@ -111,6 +111,30 @@ def test_a_changed_night_is_replaced_on_demand(prepare, tmp_path):
     assert Store.open(tmp_path / "store").index["W"].tolist() == [3]
 
 
+def test_all_nights_failing_is_exit_code_1_and_no_store(prepare, tmp_path):
+    source = clinic(tmp_path / "source", **{"S01.edf": "no edf"})
+    code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1)
+    assert code == 1
+    assert counts(out) == {"prepared": 0, "already there": 0, "failed": 1}
+    assert tree(tmp_path / "store") == {}
+
+
+def test_one_recording_of_two_subjects_is_a_failure(prepare, tmp_path):
+    source = clinic(tmp_path / "source", "S01", **{"S02.edf": recorded(), "S02.txt": SCORES})
+    code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1, "--name", "town")
+    assert code == 1
+    assert counts(out) == {"prepared": 2, "already there": 0, "failed": 0}
+    assert "problems (1):\n  'town-S01' and 'town-S02' in" in out
+    assert "are the same recording (S01.edf, S02.edf) under different subjects\n" in out
+
+
+def test_a_line_end_in_a_files_name_ends_no_line(prepare, tmp_path):
+    source = clinic(tmp_path / "source", **{"S01\nS02.edf": "no edf"})
+    code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1)
+    assert code == 1
+    assert f"failed (1):\n  {source}/S01\\nS02.edf is no EDF" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -119,6 +143,8 @@ def test_a_changed_night_is_replaced_on_demand(prepare, tmp_path):
         (("folder", "source", "s", "--recipe", "x"), "psdnorm: recipe is 'x', expected paper, "),
         (("folder", "source", "s", "--channels", ";"), "psdnorm: wanted must name at least one"),
         (("folder", "source", "source/S01.edf"), "S01.edf cannot be made: Not a directory"),
+        (("folder", "source", "s", "--dask", "tcp://127.0.0.1:1"), ": Connection refused"),
+        (("folder", "source", "s", "--name", "SHHS"), "psdnorm: name is 'SHHS', which is a coh"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
@@ -130,6 +156,7 @@ def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
     assert (code, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1
+    assert not (tmp_path / "s").exists()
 
 
 def test_an_interrupted_run_says_how_to_go_on(prepare, tmp_path, monkeypatch):

@@ -2,12 +2,14 @@
 
 import multiprocessing
 import signal
+import socket
+import subprocess
 import sys
 
 import pytest
 
 from psdnorm.errors import ArgumentError, MissingExtraError
-from psdnorm.recordings.execution import in_processes, on_dask
+from psdnorm.recordings.execution import check_scheduler, in_processes, on_dask
 
 
 @pytest.mark.slow
@@ -40,8 +42,50 @@ def test_without_distributed_the_extra_is_named(monkeypatch):
         list(on_dask(abs, [1], "tcp://127.0.0.1:1", lost=lambda item, why: None))
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "no address"])
-def test_a_scheduler_that_does_not_answer_is_named(monkeypatch, address):
-    monkeypatch.setattr("psdnorm.recordings.execution._ANSWER_S", 0.2)
-    with pytest.raises(ArgumentError, match=f"^no Dask scheduler answers at '{address}', expected"):
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("tcp://127.0.0.1:1", "Connection refused"),
+        ("tls://127.0.0.1:1", "Connection refused"),
+        ("no address", "it lacks protocol, host or port"),
+        ("localhost:8786", "it lacks protocol, host or port"),
+        ("tcp://127.0.0.1", "it lacks protocol, host or port"),
+        ("tcp://127.0.0.1:99999", "Port out of range 0-65535"),
+    ],
+)
+def test_where_no_scheduler_answers_no_client_is_made(monkeypatch, address, why):
+    monkeypatch.setattr("distributed.Client", None)
+    expected = f"no Dask scheduler answers at {address!r}, expected one as in tcp://host:8786: "
+    with pytest.raises(ArgumentError) as refused:
         list(on_dask(abs, [1], address, lost=lambda item, why: None))
+    assert str(refused.value) == expected + why
+
+
+def test_a_port_that_is_no_schedulers_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("psdnorm.recordings.execution._ANSWER_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(
+            ArgumentError, match=rf"at '{address}', .*: nothing came within 0\.1 s$"
+        ):
+            check_scheduler(address)
+
+
+CTRL_C_WHILE_IT_IMPORTS = """
+import os, signal
+from psdnorm.recordings.execution import in_processes
+if __name__ == "__main__":
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    print(sorted(in_processes(abs, [-1, -2], 2, lost=lambda item, why: why)))
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+else:
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_still_starting_leaves_ctrl_c_to_its_parent(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(CTRL_C_WHILE_IT_IMPORTS)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[1, 2]\n", "")

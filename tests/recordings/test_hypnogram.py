@@ -11,7 +11,7 @@ import pytest
 from psdnorm.errors import ArgumentError, PsdnormError, RecordingError
 from psdnorm.models import card
 from psdnorm.recordings import STAGES, read_stages
-from psdnorm.recordings.hypnogram import FORMATS, write_stages
+from psdnorm.recordings.hypnogram import FORMATS, grid_s, read_bouts, write_stages
 from psdnorm.recordings.stage_names import stage_of
 
 W, N1, N2, N3, REM, NO = 0, 1, 2, 3, 4, -1
@@ -252,6 +252,59 @@ def test_epochs_of_another_length_are_refused(save):
     )
     path = save(profusion(0, 1, epoch_s=20), "n.xml")
     assert "has epochs of 20 s, expected 30 s" in refusal(path)
+
+
+@pytest.mark.parametrize("off_s", [0.4, 0.6, 1.0])
+def test_less_than_half_a_second_is_no_other_grid(off_s, save):
+    for onset_s, border_s in ((60 + off_s, off_s), (60 - off_s, 30 - off_s)):
+        path = save(nsrr(("Wake|0", onset_s, 30), ("Stage 2 sleep|2", onset_s + 30, 60)), "n.xml")
+        expected_s = 0 if off_s < 0.5 else border_s
+        assert grid_s(read_bouts(path)) == pytest.approx(expected_s)
+
+
+@pytest.mark.parametrize("over_s", [0.4, 0.6, 1.0])
+def test_less_than_half_a_second_is_no_overlap(over_s, save):
+    stages = [("Wake|0", 0, 30 + over_s), *(("REM sleep|5", 30 * i, 30) for i in range(1, 4))]
+    path = save(nsrr(*stages), "n.xml")
+    if over_s < 0.5:
+        assert read_stages(path, 120).tolist() == [W, REM, REM, REM]
+    else:
+        expected = f"overlapping stages, one from 0 s for {30 + over_s:g} s and one from 30 s"
+        assert expected in refusal(path)
+
+
+@pytest.mark.parametrize("longer_s", [0.4, 0.6, 1.0, -0.4, -0.6, -1.0])
+def test_less_than_half_a_second_is_no_other_length(longer_s, save):
+    length_s = 30 + longer_s
+    path = save(nsrr(*(("Wake|0", 60 * i, length_s) for i in range(3))), "n.xml")
+    if abs(longer_s) < 0.5:
+        assert read_stages(path, 150).tolist() == [W, NO, W, NO, W]
+    else:
+        assert f"stages that last {length_s:g} s, expected epochs of 30 s" in refusal(path)
+
+
+def test_a_stage_of_no_length_marks_one_epoch(save):
+    text = "onset\tduration\tstage\n0\t0\tW\n30\t0\tN1\n60\t0\tN2\n120\t0\tR\n"
+    # from 90 s on nothing is marked
+    assert read_stages(save(text, "n.tsv"), 150).tolist() == [W, N1, N2, NO, REM]
+    path = save(edf_plus((0, 0, "Sleep stage 1"), (30, 60, "Sleep stage 2")), "n.edf")
+    assert read_stages(path, 90).tolist() == [N1, N2, N2]
+
+
+def test_a_marker_gives_way_to_a_stage_that_lasts_and_to_no_other_marker(save):
+    path = save(nsrr(("Stage 1 sleep|1", 30, 0), ("Wake|0", 30, 60)), "n.xml")
+    assert read_stages(path, 90).tolist() == [NO, W, W]
+    path = save(nsrr(("Stage 1 sleep|1", 30, 0), ("Wake|0", 30, 0)), "n.xml")
+    assert "overlapping stages" in refusal(path)
+
+
+def test_a_scoring_that_covers_no_epoch_of_the_signal_is_refused(save):
+    path = save(nsrr(("Wake|0", 0, 10), ("Stage 1 sleep|1", 30, 30)), "n.xml")
+    assert refusal(path, 31.0).endswith(
+        "scores 0 to 60 s and half of no epoch of the signal's 31 s, expected a hypnogram of it"
+    )
+    path = save(edf_plus((0, 30, "Sleep stage 1"), time="22.09.35"), "h.edf")
+    assert "scores -30 to 0 s and half of no epoch" in refusal(path, start=START)
 
 
 def test_a_last_epoch_that_is_cut_short_is_none(save):

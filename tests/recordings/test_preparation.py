@@ -15,7 +15,7 @@ import pytest
 from clinic import SCORES, clinic, signal
 from stores import tree
 
-from psdnorm.errors import ArgumentError, RecordingError, StoreError
+from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError, StoreError
 from psdnorm.recordings.cohorts import find_nights, read_night
 from psdnorm.recordings.preparation import Preparation, prepare_night, recording_name
 from psdnorm.recordings.preprocessing import preprocess
@@ -135,6 +135,64 @@ def test_a_night_that_was_changed_is_kept_until_it_is_to_be_replaced(source, tmp
     assert tree(tmp_path / "store") == tree(tmp_path / "fresh")
 
 
+def test_a_corrected_file_of_another_name_replaces_the_first(source, tmp_path):
+    manifest = source / "nights.csv"
+    manifest.write_text("subject,signal,scoring\nS01,S01.edf,S01.txt\n")
+    run(manifest, tmp_path / "store")
+    (source / "S01_fixed.edf").write_bytes(signal(77))
+    manifest.write_text("subject,signal,scoring\nS01,S01_fixed.edf,S01.txt\n")
+    assert run(manifest, tmp_path / "store")["folder-S01"].status == "failed"
+    anew = run(manifest, tmp_path / "store", replace=True)["folder-S01"]
+    assert (anew.status, anew.reason) == ("prepared", "")
+    assert Store.open(tmp_path / "store").index["source"].tolist() == ["S01_fixed.edf"]
+
+
+def test_a_renamed_file_of_which_more_is_known_is_the_same_night(source, tmp_path):
+    manifest = source / "nights.csv"
+    manifest.write_text("subject,signal,scoring\nS01,S01.edf,S01.txt\n")
+    run(manifest, tmp_path / "store")
+    (source / "S01.edf").rename(source / "first.edf")
+    manifest.write_text("subject,signal,scoring,age\nS01,first.edf,S01.txt,50\n")
+    assert run(manifest, tmp_path / "store")["folder-S01"].status == "prepared"
+    index = Store.open(tmp_path / "store").index
+    assert index[["source", "age"]].to_numpy().tolist() == [["first.edf", 50]]
+
+
+def test_two_folders_share_a_store_under_names_of_their_own(source, tmp_path):
+    other = clinic(tmp_path / "other", "X", "S01")
+    assert "town-S01" in run(source, tmp_path / "store", name="town")
+    found = run(other, tmp_path / "store", name="village")
+    assert {name: outcome.status for name, outcome in found.items()} == {
+        "village-S01": "prepared", "village-X": "prepared",
+    }  # fmt: skip
+    index = Store.open(tmp_path / "store").index
+    assert index["cohort"].tolist() == ["town"] * 3 + ["village"] * 2
+
+
+def test_one_recording_under_two_subjects_is_told_by_those_who_prepare_it(source, tmp_path):
+    (source / "S09.edf").write_bytes((source / "S02.edf").read_bytes())
+    (source / "S09.txt").write_text(SCORES)
+    for _ in range(2):
+        preparation = Preparation("folder", source, tmp_path / "store", ROBUST)
+        assert not any(outcome.reason for outcome in preparation.run())
+        assert preparation.same == [
+            f"'folder-S02' and 'folder-S09' in {tmp_path}/store are the same recording (S02.edf, "
+            "S09.edf) under different subjects"
+        ]
+    other = clinic(tmp_path / "other", **{"Y.edf": signal(55), "Y.txt": SCORES})
+    preparation = Preparation("folder", other, tmp_path / "store", ROBUST)
+    list(preparation.run())
+    assert preparation.same == []
+
+
+def test_one_recording_at_two_visits_of_a_subject_is_no_other_subject(source, tmp_path):
+    manifest = source / "nights.csv"
+    manifest.write_text("subject,visit,signal,scoring\na,1,S01.edf,S01.txt\na,2,S01.edf,S01.txt\n")
+    preparation = Preparation("folder", manifest, tmp_path / "store", ROBUST)
+    assert [outcome.status for outcome in preparation.run()] == ["prepared", "prepared"]
+    assert preparation.same == []
+
+
 def test_what_tables_say_later_of_a_subject_gets_into_the_index(source, tmp_path):
     manifest = source / "nights.csv"
     manifest.write_text("subject,signal,scoring\nS01,S01.edf,S01.txt\n")
@@ -179,6 +237,23 @@ def test_another_recipe_needs_another_store(source, tmp_path):
     run(source, tmp_path / "store")
     with pytest.raises(StoreError, match="a store never mixes recipes"):
         run(source, tmp_path / "store", recipe=RECIPES["paper"])
+
+
+def test_a_run_in_which_all_nights_fail_settles_no_recipe(source, tmp_path):
+    bad = clinic(tmp_path / "bad", **{"S01.edf": "no edf"})
+    assert run(bad, tmp_path / "store")["folder-S01"].status == "failed"
+    found = run(source, tmp_path / "store", recipe=RECIPES["paper"])
+    assert {outcome.status for outcome in found.values()} == {"prepared"}
+    assert Store.open(tmp_path / "store").recipe["name"] == "paper"
+
+
+def test_without_scipy_nothing_is_begun(source, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    preparation = Preparation("folder", source, tmp_path / "store", ROBUST)
+    expected = r'^preparing needs SciPy: pip install "psdnorm\[recordings\]"$'
+    with pytest.raises(MissingExtraError, match=expected):
+        preparation.run()
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_source_without_a_night_leaves_no_store(tmp_path):

@@ -29,7 +29,7 @@ BAD = {
         {"bad.edf": "dear colleague, " * 40, "bad.txt": SCORES},
         "bad.edf is no EDF: it begins with b'dear col' and has 256 of the 256 bytes of a header",
     ),
-    "empty": ({"bad.edf": b"", "bad.txt": SCORES}, "bad.edf is no EDF: it begins with b''"),
+    "empty": ({"bad.edf": b"", "bad.txt": SCORES}, "bad.edf is no EDF: it is empty"),
     "channels": (
         {"bad.edf": signal(labels=("F3", "F4", "M1", "ECG")), "bad.txt": SCORES},
         "has none of 'C3-A2', 'C3-M2', 'EEG C3-A2', 'EEG C3-M2'",
@@ -166,16 +166,16 @@ def test_a_full_disk_is_named_and_leaves_nothing_half_written(tmp_path, monkeypa
     seen = []
 
     def full(handle):
-        # a night is a file and its folder: the bytes of the third one find no room
+        # recipe and night are a file and its folder: the bytes of the third night find no room
         seen.append(os.fstat(handle).st_size)
-        if len(seen) == 5:
+        if len(seen) == 7:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         original(handle)
 
     preparation = Preparation("folder", source, tmp_path / "store", RECIPES["robust"])
     monkeypatch.setattr(os, "fsync", full)
     found = {outcome.recording: outcome for outcome in preparation.run()}
-    assert seen[4] > 40_000
+    assert seen[6] > 40_000
     expected = ["folder-bad.safetensors cannot be written: No space left on device"]
     check_only(found, "folder-bad", expected, tmp_path / "store")
 
@@ -190,6 +190,5 @@ def test_a_name_with_parentheses_is_no_function(tmp_path):
     preparation = Preparation("SHHS", tmp_path, tmp_path / "store", RECIPES["robust"])
     (outcome,) = preparation.run()
     assert outcome.reason == (
-        f"{path} has none of 'EEG(sec)', 'EEG2', 'EEG sec', "
-        "found SaO2, EEG, ECG"
+        f"{path} has none of 'EEG(sec)', 'EEG2', 'EEG sec', found SaO2, EEG, ECG"
     )

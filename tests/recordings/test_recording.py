@@ -95,6 +95,13 @@ def test_epochs_with_a_gap_in_them_are_unscored(tmp_path):
     np.testing.assert_allclose(recording.signal[0], expected, atol=1e-5)
 
 
+def test_a_night_whose_scored_epochs_all_have_gaps_is_refused(tmp_path):
+    path = night(tmp_path / "n.edf", [*range(0, 70, 10), *range(100, 180, 10)], n_records=15)
+    (tmp_path / "n.txt").write_text("?\n?\nN2\n?\n?\n")
+    with pytest.raises(RecordingError, match=r"n.txt scores no epoch of .*n.edf that has no gap"):
+        read_recording(path, ["C3"], tmp_path / "n.txt")
+
+
 def test_the_signal_begins_where_the_scorers_epochs_begin(tmp_path):
     notes = b"+40\x1530\x14Sleep stage 1\x14\x00+70\x1530\x14Sleep stage 2\x14\x00"
     path = night(tmp_path / "n.edf", notes=notes)

@@ -123,15 +123,13 @@ def test_the_order_of_adding_leaves_no_trace(tmp_path):
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
 
 
-def test_has_tells_what_need_not_be_prepared_again(store):
-    Store.open(store.path).add(night("abc-9", 5, checksum="12"))
-    assert store.has("abc-9")
-    assert store.has("abc-9", "12")
-    assert not store.has("abc-9", "34")
-    assert not store.has("abc-10")
-    path = night_path(store.path, "abc-9")
-    path.write_bytes(path.read_bytes()[:-1])
-    assert not store.has("abc-9")
+def test_a_night_of_another_source_takes_the_place_of_the_old_on_demand(store):
+    corrected = night("abc-1", seed=5, source="corrected.edf")
+    assert store.add(corrected, replace=True)
+    store.finish()
+    row = Store.open(store.path).index.set_index("recording").loc["abc-1"]
+    assert row["source"] == "corrected.edf"
+    assert np.array_equal(store.read("abc-1", 0, 50)[0], corrected.signals)
 
 
 def test_known_is_the_row_of_a_sound_night_and_none_otherwise(store):
@@ -180,6 +178,31 @@ def test_another_recipe_is_refused_and_the_difference_named(store):
 def test_the_same_recipe_in_another_order_is_the_same(store):
     again = dict(reversed(RECIPE.items()))
     assert Store.create(store.path, again, LAYOUT).hash == store.hash
+
+
+def test_a_planned_store_takes_the_recipe_of_its_first_night(tmp_path):
+    path = tmp_path / "store"
+    planned = [Store.plan(path, RECIPE | {"clip": clip}, LAYOUT) for clip in (10.0, 20.0)]
+    assert not path.exists()
+    planned[0].make_room()
+    planned[0].finish()
+    assert tree(path) == {}
+    assert not planned[1].made
+    assert planned[1].known("abc-1") is None
+    assert planned[1].add(night("abc-1"))
+    assert planned[0].made
+    with pytest.raises(StoreError, match=r"differs in 'clip': a store never mixes recipes$"):
+        planned[0].add(night("abc-2"))
+    with pytest.raises(StoreError, match=r"differs in 'clip': a store never mixes recipes$"):
+        Store.plan(path, RECIPE | {"clip": 10.0}, LAYOUT)
+    planned[1].finish()
+    assert Store.open(path, RECIPE).index["recording"].tolist() == ["abc-1"]
+
+
+def test_a_planned_store_travels_to_workers(tmp_path):
+    planned = pickle.loads(pickle.dumps(Store.plan(tmp_path / "store", RECIPE, LAYOUT)))
+    planned.add(night("abc-1"))
+    assert Store.open(tmp_path / "store", RECIPE).layout == LAYOUT
 
 
 def test_another_layout_is_refused(store):

@@ -109,6 +109,16 @@ def test_a_spoilt_recipe_is_named(store, old, new, expected):
         Store.open(store.path)
 
 
+def test_a_folder_that_cannot_be_written_to_is_named(store, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("psdnorm.store.atomic.open", refuse, raising=False)
+    nights = store.path / "nights"
+    with pytest.raises(StoreError, match=f"^{nights} cannot be written to: Permission denied$"):
+        store.make_room()
+
+
 def test_two_sources_of_one_name_are_refused(store):
     with pytest.raises(StoreError, match=r"'abc-1' is in .* from 'abc-1.edf', found 'copy.edf'"):
         store.add(night("abc-1", source="copy.edf"))
@@ -194,8 +204,9 @@ def test_a_recipe_that_json_cannot_hold_is_refused(tmp_path):
         Store.create(tmp_path / "s", {"clip": float("nan")})
 
 
-def test_without_pyarrow_it_says_what_to_install():
-    script = "import sys; sys.modules['pyarrow'] = None; import psdnorm.store"
+@pytest.mark.parametrize("name", ["pandas", "pyarrow"])
+def test_without_pandas_or_pyarrow_it_says_what_to_install(name):
+    script = f"import sys; sys.modules[{name!r}] = None; import psdnorm.store"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     expected = 'MissingExtraError: a store needs pandas and pyarrow: pip install "psdnorm[data]"'
     assert run.stderr.strip().endswith(expected)

@@ -131,7 +131,7 @@ def check_scheduler(address: str) -> None:
         return
     try:
         with socket.create_connection((host or "", port or 0), _ANSWER_S) as probe:
-            # a scheduler speaks first, unless it waits for a secret
+            # over plain TCP a scheduler speaks first
             if parts.scheme == "tcp" and not probe.recv(1):
                 raise _no_scheduler(address, "what is there hangs up")
     except TimeoutError as error:

@@ -164,7 +164,7 @@ class Preparation:
         return [problem for problem in self.problems if problem.file.absolute() not in used]
 
     def run(self, jobs: int = 1, dask: str | None = None) -> Generator[Outcome, None, None]:
-        """Prepare all nights and yield what became of each; write the index at the end.
+        """Prepare all nights and tell what becomes of each; write the index at the end.
 
         The index is written too when the iterator is closed early or interrupted. What is there
         already is not prepared again, so an interrupted run is resumed by running it again.
@@ -177,16 +177,16 @@ class Preparation:
             Address of a Dask scheduler whose workers do it instead; they must see the same files
             under the same paths.
 
-        Yields
-        ------
-        Outcome
+        Returns
+        -------
+        generator of Outcome
             In the order in which they are done.
 
         Raises
         ------
         PsdnormError
-            Before any night, if none could be prepared: without SciPy, without a scheduler that
-            answers, or where the store cannot be written.
+            At once, if no night could be prepared: without SciPy, without a scheduler that answers,
+            or where the store cannot be written.
         """
         if jobs < 1:
             raise ArgumentError(f"jobs is {jobs}, expected at least 1")
@@ -195,6 +195,9 @@ class Preparation:
         elif find_spec("scipy") is None:
             raise MissingExtraError('preparing needs SciPy: pip install "psdnorm[recordings]"')
         self.store.make_room()
+        return self._run(jobs, dask)
+
+    def _run(self, jobs: int, dask: str | None) -> Generator[Outcome, None, None]:
         nights, doubles = self._told_apart()
         work: Callable[[NightFiles], Outcome] = partial(
             prepare_night, store_path=self.store.path, recipe=self.recipe, replace=self._replace

@@ -147,7 +147,7 @@ class Store:
     @property
     def made(self) -> bool:
         """Whether it is on disk; a planned one is with its first night."""
-        return (self.path / RECIPE).exists()
+        return os.path.exists(self.path / RECIPE)  # False too where nothing may be looked at
 
     def make_room(self) -> None:
         """Make its folders and find out whether nights can be written there; no recipe is yet."""
