@@ -44,10 +44,12 @@ def test_it_ends_with_a_table_a_page_and_what_to_type_next(monkeypatch, capsys, 
     said = capsys.readouterr()
     assert "SIMULATED" in said.err
     assert "Mean(Dataset)" in said.out
+    assert "of simulated nights, recipe tiny" in " ".join(said.out.split())
     assert f"Look at {tmp_path}/demo/index.html" in said.out
     assert "psdnorm prepare folder YOUR_EDFS STORE" in said.out
     page = (tmp_path / "demo" / "index.html").read_text()
     assert "These nights are simulated" in page
+    assert "recipe tiny" in page
     assert page.count("<img") == 2
     assert Store.open(tmp_path / "demo" / "store").index["simulated"].all()
     done = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("done.json")}
@@ -61,3 +63,16 @@ def test_a_norm_that_learns_nothing_fails_the_demo(monkeypatch, capsys, tmp_path
     monkeypatch.setattr(psdnorm.demo, "LEAST", 1.1)
     assert _run(monkeypatch, "--out", tmp_path / "demo") == 1
     assert "batch, psd below 1.1: the demo failed" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_norm_without_a_figure_fails_the_demo(monkeypatch, capsys, tmp_path):
+    def accuracies(self, real=Demo.accuracies):
+        table = real(self)
+        is_lost = (table["norm"] == "psd") & (table["cohort"] == "PHYS")
+        return table.assign(balanced_accuracy=table["balanced_accuracy"].mask(is_lost))
+
+    monkeypatch.setattr(psdnorm.demo, "LEAST", 0.0)
+    monkeypatch.setattr(Demo, "accuracies", accuracies)
+    assert _run(monkeypatch, "--out", tmp_path / "demo") == 1
+    assert "psdnorm: psd below 0.0: the demo failed" in capsys.readouterr().err

@@ -128,8 +128,9 @@ class Demo:
 
     def means(self) -> "pd.DataFrame":
         """Return the mean over subjects of each norm, (norm, cohort), and over the cohorts."""
-        table = self.accuracies().pivot_table("balanced_accuracy", "norm", "cohort")
-        return table.loc[list(NORMS)].assign(**{"Mean(Dataset)": table.mean(axis=1)})
+        by = self.accuracies().groupby(["norm", "cohort"])
+        table = by["balanced_accuracy"].mean().unstack("cohort").loc[list(NORMS)]
+        return table.assign(**{"Mean(Dataset)": table.mean(axis=1, skipna=False)})
 
     def write_page(self) -> None:
         """Write the page with the table, the subjects and the cohorts."""
@@ -139,7 +140,8 @@ class Demo:
         page = Page("PSDNorm: each clinic held out once", simulated=True)
         page.text(verdict(means))
         rows = [[norm, *(f"{100 * value:.1f}" for value in row)] for norm, row in _rows(means)]
-        page.table("Balanced accuracy, %, mean over subjects", ["norm", *means.columns], rows)
+        title = f"Balanced accuracy, %, mean over subjects; recipe {self.recipe.name}"
+        page.table(title, ["norm", *means.columns], rows)
         page.text(
             "A network was trained on three clinics and tested on the fourth, whose nights it had "
             "never seen. One seed, a small network, minutes of training: differences of a few "

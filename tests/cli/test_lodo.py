@@ -14,6 +14,7 @@ from psdnorm.store import Store
 from psdnorm.store.index import night_path
 
 SMALL = ("--batch-size", 4, "--model-arguments", '{"depth": 2, "n_time_filters": 4}')
+LISTS = ("norms", "models", "balanced", "filter-size", "norm-depth", "hold-out")
 SHORT = (*SMALL, "--max-epochs", 1, "--seeds", 1)
 
 
@@ -55,10 +56,12 @@ def test_a_grid_is_run_told_and_not_run_again(lodo, store, tmp_path):
     for cells, *means in found.values():
         assert cells == "3 of 3"
         assert all(0 <= float(mean) <= 100 for mean in means)  # one seed has no ±
-    assert "of simulated nights" in out
+    assert "balanced accuracy, %, of simulated nights, recipe robust" in " ".join(out.split())
     assert "The nights are simulated: this says nothing about patients." in out
     assert len(re.findall(r"^usleep_\w+: balanced accuracy 0\.\d+, \d+ s$", err, re.M)) == 9
     assert "9/9" in err
+    assert re.search(r"\b0 s left", err)
+    assert "-0 s" not in err
     before = tree(tmp_path)
     code, again, err = lodo(*arguments)
     assert (code, again) == (0, out)
@@ -90,7 +93,7 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(lodo, store, tmp_path
     assert [row[:2] for row in rows(out).values()] == [["3", "0"]] * 3
     assert "cells by cohort held out: abc 3, mno 3, xyz 3\ncells by seed: 0: 9\n" in out
     assert "9 cells, 0 done; the others take about" in out
-    assert "estimated from a step on this processor, and 1 epochs until early stopping" in out
+    assert "estimated from a step on this processor, and 1 epoch until early stopping" in out
     assert not (tmp_path / "runs").exists()
     lodo(*arguments, "--hold-out", "abc")
     before = tree(tmp_path)
@@ -110,6 +113,38 @@ def test_a_preset_is_narrowed_by_options(lodo, store, tmp_path):
         "usleep psd f5 d3 @400",
         "usleep psd-white f5 d3 @400",
     }
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_preset_on_other_data_than_the_papers_says_so(lodo, store, tmp_path, dry):
+    narrow = ("--preset", "whitening", "--norms", "psd", "--hold-out", "abc", "--out", tmp_path)
+    code, _, err = lodo(store, *SHORT, *narrow, *dry)
+    assert code == 0
+    first, second = err.splitlines()[:2]
+    ten = "ABC, CCSHS, CFS, CHAT, HPAP, MASS, MROS, PHYS, SHHS, SOF"
+    assert first == f"preset whitening is of the paper's ten cohorts; {store} lacks {ten}"
+    assert second == f"preset whitening is of the recipe paper; {store} has robust"
+
+
+def test_a_dry_run_names_the_recipe_and_counts_one_cell_as_one(lodo, store, tmp_path):
+    arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc", "--out", tmp_path / "runs")
+    _, out, _ = lodo(*arguments, "--dry-run")
+    assert "(recipe robust) →" in " ".join(out.split())
+    assert "\n1 cell, 0 done; " in out
+
+
+def test_a_night_that_is_broken_is_named_with_what_to_do(lodo, tmp_path):
+    path = small_store(tmp_path / "store").path
+    broken = night_path(path, "mno-1")
+    os.truncate(broken, 500)
+    code, out, err = lodo(path, *SHORT, "--out", tmp_path / "runs")
+    assert (code, out) == (2, "")
+    assert str(broken) in err
+    assert "; give the command of psdnorm prepare again to write it anew, or do without: " in err
+    assert err.count("\n") == 1
+    broken.unlink()
+    (path / "index.parquet").unlink()
+    assert lodo(path, *SHORT, "--norms", "psd", "--out", tmp_path / "runs", "--dry-run")[0] == 0
 
 
 def test_what_failed_is_listed_with_exit_code_1_and_done_after_the_repair(
@@ -187,12 +222,19 @@ def test_an_interrupted_run_says_how_to_go_on(lodo, store, tmp_path, monkeypatch
         (("--keep", "all"), "keep is 'all', expected one of scores, predictions, weights"),
         (("--model-arguments", "[]"), "--model-arguments is '[]', expected a JSON object"),
         (("--model-arguments", "{"), "--model-arguments is '{', expected JSON: "),
+        (("--model-arguments", '{"dept": 2}'), "model_arguments do not build a usleep: "),
+        (("--norm-depth", "13"), "norm_depth is 13, expected at most the 12 blocks of usleep"),
+        (("--device", "foo"), "device is 'foo', expected 'auto', 'cpu' or 'cuda'"),
+        (("--device", "foo", "--jobs", "2"), "device is 'foo', expected 'auto', 'cpu' or 'cuda'"),
+        (("--balanced", "1"), "has nobody for validation beside abc with balanced 1, expected"),
+        *((("--" + option, ""), f"--{option} is '', expected ") for option in LISTS),
     ],
 )
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
-    lodo, store, tmp_path, arguments, said
+    lodo, store, tmp_path, arguments, said, dry
 ):
-    code, out, err = lodo(store, "--out", tmp_path / "runs", *arguments)
+    code, out, err = lodo(store, "--out", tmp_path / "runs", *arguments, *dry)
     assert (code, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1

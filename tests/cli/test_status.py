@@ -89,3 +89,14 @@ def test_a_folder_without_a_grid_is_one_sentence_and_exit_code_2(status, tmp_pat
     code, out, err = status(tmp_path)
     assert (code, out) == (2, "")
     assert err == f"psdnorm: {tmp_path} has no grid.json, expected the folder of psdnorm lodo\n"
+
+
+def test_one_is_not_many(status, tmp_path):
+    runs = Runs(tmp_path / "runs")
+    runs.extend(small_store(tmp_path / "store"), PROTOCOL, [Entry(CELLS[0], 10)])
+    runs.folder(CELLS[0]).mkdir(parents=True)
+    (runs.folder(CELLS[0]) / "config.json").write_text("{}")
+    (runs.folder(CELLS[0]) / "history.csv").write_text("epoch,step\n0,8\n")
+    _, out, _ = status(runs.path)
+    assert out.startswith("1 cell: 0 done, ")
+    assert f"  interrupted: {CELLS[0].name}, 1 epoch done\n" in out

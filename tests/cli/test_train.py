@@ -1,6 +1,7 @@
 """``psdnorm train``: one command from a store to a figure, which can be interrupted."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -8,7 +9,9 @@ from cells import nights, small_store
 
 import psdnorm.cli.train_command  # noqa: F401 (adds the command)
 from psdnorm.cli import main
+from psdnorm.store.index import night_path
 from psdnorm.training import Bars
+from psdnorm.training.locking import held
 
 SMALL = json.dumps({"depth": 2, "n_time_filters": 4})
 
@@ -38,7 +41,7 @@ def test_it_prints_the_held_out_figure_and_where_everything_is(train, store, tmp
     assert code in (0, None)
     done = json.loads((tmp_path / "run" / "done.json").read_text())
     assert out.startswith(f"abc: balanced accuracy {done['balanced_accuracy']:.3f}, mean over 2 ")
-    assert "simulated nights" in out
+    assert "2 subjects, simulated nights, recipe robust (" in out
     assert str(tmp_path / "run") in out
     lines = err.splitlines()
     assert lines[0] == f"usleep_psd_f5_d3_abc_all_seed0: trains in {tmp_path / 'run'}"
@@ -79,13 +82,15 @@ def test_interrupted_it_says_so_and_goes_on_when_called_again(train, store, tmp_
         (["--hold-out", "abc", "--norm", "group"], "norm is 'group', expected one of batch"),
         (["--hold-out", "abc", "--device", "tpu"], "device is 'tpu', expected 'auto'"),
         (["--hold-out", "abc", "--keep", "all"], "keep is 'all', expected one of scores"),
+        (["--hold-out", "abc", "--norm-depth", "4"], "norm_depth is 4, expected at most the 2 "),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_sentence(train, store, tmp_path, wrong, said):
     code, out, err = train(store, *wrong, "--out", tmp_path / "run")
     assert (code, out) == (2, "")
-    assert err.splitlines()[-1].startswith(f"psdnorm: {said}")
-    assert "Traceback" not in err
+    assert err.startswith(f"psdnorm: {said}")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("wrong", ["depth=3", "[3]"])
@@ -93,6 +98,51 @@ def test_model_arguments_that_are_no_json_object_are_named(train, store, wrong):
     code, _, err = train(store, "--hold-out", "abc", model_arguments=wrong)
     assert code == 2
     assert err.startswith(f"psdnorm: --model-arguments is '{wrong}', expected")
+
+
+def test_a_typo_in_the_models_arguments_is_refused_before_anything_is_written(
+    train, store, tmp_path
+):
+    arguments = (store, "--hold-out", "abc", "--out", tmp_path / "run")
+    code, _, err = train(*arguments, model_arguments='{"dept": 2}')
+    assert code == 2
+    assert err.startswith("psdnorm: model_arguments do not build a usleep: ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_in_which_another_process_works_is_refused(train, store, tmp_path):
+    with held(tmp_path / "run"):
+        code, out, err = train(store, "--hold-out", "abc", "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"psdnorm: process {os.getpid()} on ")
+    assert err.endswith(f" works in {tmp_path / 'run'} now, expected one at a time\n")
+
+
+def test_a_night_that_is_broken_is_named_with_what_to_do(train, tmp_path):
+    path = small_store(tmp_path / "store", nights(subjects=2)).path
+    os.truncate(night_path(path, "mno-1"), 500)
+    code, _, err = train(path, "--hold-out", "abc", "--out", tmp_path / "run")
+    assert code == 2
+    assert f"{night_path(path, 'mno-1')} is truncated" in err
+    assert "; give the command of psdnorm prepare again" in err
+
+
+@pytest.mark.slow
+def test_processes_of_a_processor_are_told_not_to_share_batchnorm_and_begin_quietly(
+    monkeypatch, capfd, store, tmp_path
+):
+    common = ["--batch-size", "2", "--max-epochs", "1", "--model-arguments", SMALL, "--quiet"]
+    where = ["--hold-out", "abc", "--device", "cpu", "--devices", "2", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["psdnorm", "train", str(store), *common, *where])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    first, second = capfd.readouterr().err.splitlines()  # Lightning's banner would be a third
+    assert first.endswith(f": trains in {tmp_path}")
+    assert second == (
+        "BatchNorm is not shared between the 2 processes of a processor: each measures its own "
+        "part of a batch"
+    )
 
 
 def test_a_folder_that_is_no_store_is_named(train, tmp_path):

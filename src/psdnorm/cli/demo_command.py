@@ -41,10 +41,10 @@ def demo(
         raise typer.Exit(SOME_FAILED)
     means = made.means()
     made.write_page()
-    output.print(_table(means))
+    output.print(_table(means, made))
     say(output, verdict(means))
     say(output, f"Look at {made.page}. With your own data:\n\n{NEXT}\n")
-    low = means.index[means["Mean(Dataset)"] < LEAST].tolist()
+    low = means.index[~(means["Mean(Dataset)"] >= LEAST)].tolist()  # NaN is no success
     if low:
         say(errors, f"psdnorm: {', '.join(low)} below {LEAST}: the demo failed")
         raise typer.Exit(SOME_FAILED)
@@ -72,8 +72,11 @@ def _train(made: Any) -> list[Any]:
     return outcomes
 
 
-def _table(means: Any) -> Table:
-    table = Table(title="balanced accuracy, %, of simulated nights")
+def _table(means: Any, made: Any) -> Table:
+    from psdnorm.cli.lodo_tables import results_title
+    from psdnorm.store import Store
+
+    table = Table(title=results_title(Store.open(made.folder / "store")))
     for name in ("norm", *means.columns):
         table.add_column(name, justify="left" if name == "norm" else "right")
     for norm, *values in means.itertuples():

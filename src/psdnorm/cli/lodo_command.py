@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from psdnorm.cli.app import INTERRUPTED, SOME_FAILED, command
-from psdnorm.cli.console import errors
+from psdnorm.cli.console import errors, say
+from psdnorm.cli.opening import open_nights, recipe_name
 from psdnorm.cli.parsing import json_object, numbers, sizes, words
 from psdnorm.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from psdnorm.store import Store
     from psdnorm.training import Cell
 
 
@@ -88,25 +90,27 @@ def lodo(
     that are lists have commas between their values. psdnorm status tells how far it has come.
     """
     from psdnorm.cli.lodo_tables import Progress, print_grid, print_results
-    from psdnorm.store import Store
     from psdnorm.training import Protocol
     from psdnorm.training.estimate import Amounts
-    from psdnorm.training.experiment import cohorts_to_hold_out, run_grid
+    from psdnorm.training.experiment import check_grid, cohorts_to_hold_out, run_grid
     from psdnorm.training.grid import Runs
 
-    nights, runs = Store.open(store), Runs(out)
+    nights, runs = open_nights(store), Runs(out)
     protocol = Protocol(
         max_epochs=max_epochs,
         batch_size=batch_size,
         model_arguments=json_object("--model-arguments", model_arguments),
     )
-    hold_outs = cohorts_to_hold_out(nights, words("--hold-out", hold_out) if hold_out else ())
+    hold_outs = cohorts_to_hold_out(
+        nights, () if hold_out is None else words("--hold-out", hold_out)
+    )
     axes = _axes(models, norms, filter_size, norm_depth, balanced)
     cells = _cells(preset, axes, hold_outs, range(seeds) if seeds else None)
     place = _place(jobs, gpus, dask, device)
-    simulated = bool(nights.index["simulated"].any())
     if dry_run:
-        runs.check(nights, protocol)
+        on_device = None if dask else place["device"]
+        check_grid(nights, cells, protocol, runs, device=on_device, keep=keep)
+        _warn_of_other_data(preset, nights)
         workers = len(place["gpus"]) or place["jobs"]
         print_grid(nights, cells, protocol, runs, place["device"], workers)
         return
@@ -114,6 +118,7 @@ def lodo(
     shown, outcomes = Progress([amounts.entry(cell) for cell in cells]), []
     options = {"fast": "auto" if fast else False, "keep": keep, **place}
     grid: Any = run_grid(nights, cells, protocol, runs, **options, told=shown.tell)
+    _warn_of_other_data(preset, nights)
     try:
         with shown, closing(grid):
             for outcome in grid:
@@ -122,7 +127,7 @@ def lodo(
     except KeyboardInterrupt:
         errors.print("psdnorm: interrupted; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
-    print_results(runs, cells, outcomes, simulated)
+    print_results(nights, runs, cells, outcomes)
     if any(outcome.status in ("failed", "elsewhere") for outcome in outcomes):
         raise typer.Exit(SOME_FAILED)
 
@@ -136,11 +141,11 @@ def _axes(
 ) -> dict[str, tuple]:
     """Return the axes of the grid that were asked for, by the names of a cell's fields."""
     given = {
-        "model": models and words("--models", models),
-        "norm": norms and words("--norms", norms),
-        "filter_size": filter_size and numbers("--filter-size", filter_size),
-        "norm_depth": norm_depth and numbers("--norm-depth", norm_depth, least=0),
-        "balanced": balanced and sizes("--balanced", balanced),
+        "model": models is not None and words("--models", models),
+        "norm": norms is not None and words("--norms", norms),
+        "filter_size": filter_size is not None and numbers("--filter-size", filter_size),
+        "norm_depth": norm_depth is not None and numbers("--norm-depth", norm_depth, least=0),
+        "balanced": balanced is not None and sizes("--balanced", balanced),
     }
     return {name: values for name, values in given.items() if isinstance(values, tuple)}
 
@@ -161,6 +166,25 @@ def _cells(
     }
     named: dict[str, Any] = {plural[name]: values for name, values in axes.items()}
     return grid_of([Axes(**named, hold_outs=hold_outs, seeds=tuple(seeds or range(3)))])
+
+
+def _warn_of_other_data(preset: str | None, nights: "Store") -> None:
+    """Say what a store has other than the paper's experiments, where one was asked for."""
+    if preset is None:
+        return
+    from psdnorm.training.presets import PAPER_COHORTS
+
+    there = set(nights.index["cohort"])
+    lacking = [cohort for cohort in PAPER_COHORTS if cohort not in there]
+    if lacking:
+        say(
+            errors,
+            f"preset {preset} is of the paper's ten cohorts; {nights.path} lacks "
+            f"{', '.join(lacking)}",
+        )
+    recipe = recipe_name(nights)
+    if recipe != "paper":
+        say(errors, f"preset {preset} is of the recipe paper; {nights.path} has {recipe}")
 
 
 def _place(jobs: int | None, gpus: str | None, dask: str | None, device: str) -> dict[str, Any]:

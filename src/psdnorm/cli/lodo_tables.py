@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from psdnorm.cli.console import errors, output, say
+from psdnorm.cli.opening import recipe_name
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.training import Cell, Protocol
 from psdnorm.training.cell import read_json
@@ -93,7 +94,7 @@ class Progress:
         elif outcome.reason:
             say(errors, f"failed: {outcome.reason}")
         spent = time.monotonic() - self._began
-        left = f"{duration(spent * self._left / self._done)} left" if self._done else ""
+        left = f"{duration(spent * max(0.0, self._left) / self._done)} left" if self._done else ""
         self._bar.update(self._task, advance=1, left=left)
 
     def _render(self) -> Group:
@@ -114,7 +115,7 @@ def print_grid(
 ) -> None:
     """Print what would be run, what of it is done, and how long the rest may take."""
     seconds, source = _expected(store, cells, protocol, runs, device)
-    table = Table(title=f"{store.path} → {runs.path}")
+    table = Table(title=f"{store.path} (recipe {recipe_name(store)}) → {runs.path}")
     table.add_column("what", no_wrap=True)
     for name in ("cells", "done", "time left"):
         table.add_column(name, justify="right")
@@ -125,8 +126,8 @@ def print_grid(
         table.add_row(name, str(len(group)), str(len(group) - len(left)), needed)
     output.print(table)
     cohorts = Counter(cell.hold_out for cell in cells)
-    counted = ", ".join(f"{cohort} {count}" for cohort, count in sorted(cohorts.items()))
-    say(output, f"cells by cohort held out: {counted}")
+    by_cohort = ", ".join(f"{cohort} {count}" for cohort, count in sorted(cohorts.items()))
+    say(output, f"cells by cohort held out: {by_cohort}")
     seeds = Counter(cell.seed for cell in cells)
     say(output, f"cells by seed: {', '.join(f'{s}: {n}' for s, n in sorted(seeds.items()))}")
     left = [cell for cell in cells if not runs.is_done(cell)]
@@ -134,7 +135,7 @@ def print_grid(
     shared = f", {duration(total / workers)} with {workers} workers" if workers > 1 else ""
     say(
         output,
-        f"{len(cells)} cells, {len(cells) - len(left)} done; the others take about "
+        f"{counted(len(cells), 'cell')}, {len(cells) - len(left)} done; the others take about "
         f"{duration(total)} of one worker{shared}, estimated from {source}",
     )
     if store.index["simulated"].any():
@@ -154,24 +155,25 @@ def _expected(
     }
     found = from_finished(entries.values(), done)
     if found is not None:
-        return found, f"{len(done)} finished cells"
-    epochs = min(EPOCHS, protocol.max_epochs)
+        return found, counted(len(done), "finished cell")
+    epochs = counted(min(EPOCHS, protocol.max_epochs), "epoch")
     if resolve_device(device).type == "cuda":
         rates = H200
-        source = f"rates that were measured on an H200, and {epochs} epochs until early stopping"
+        source = f"rates that were measured on an H200, and {epochs} until early stopping"
     else:
         models = {cell.model: cell for cell in reversed(cells) if not cell.norm.startswith("ada")}
         rates = {m: measured_rates(cell, protocol, store.layout) for m, cell in models.items()}
-        source = f"a step on this processor, and {epochs} epochs until early stopping"
+        source = f"a step on this processor, and {epochs} until early stopping"
     return from_rates(cells, amounts, rates, protocol.max_epochs), source
 
 
 def print_results(
-    runs: Runs, cells: Sequence[Cell], outcomes: Sequence["Outcome"], simulated: bool
+    store: "Store", runs: Runs, cells: Sequence[Cell], outcomes: Sequence["Outcome"]
 ) -> None:
     """Print the means of every norm, and what failed."""
     found = means(runs, cells)
-    table = Table(title="balanced accuracy, %" + (", of simulated nights" if simulated else ""))
+    simulated = bool(store.index["simulated"].any())
+    table = Table(title=results_title(store))
     table.add_column("what", no_wrap=True)
     for name in ("cells", MEAN_DATASET, MEAN_SUBJECT):
         table.add_column(name, justify="right")
@@ -196,6 +198,17 @@ def print_results(
         say(output, f"  {name}")
 
 
+def results_title(store: "Store") -> str:
+    """Return the title of a table of results, which names the recipe.
+
+    Parameters
+    ----------
+    store : Store
+    """
+    simulated = ", of simulated nights" if store.index["simulated"].any() else ""
+    return f"balanced accuracy, %{simulated}, recipe {recipe_name(store)}"
+
+
 def duration(seconds: float) -> str:
     """Write a time down as a person would.
 
@@ -211,6 +224,22 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def counted(number: int, what: str) -> str:
+    """Write a number of things down, in the plural unless it is one.
+
+    Parameters
+    ----------
+    number : int
+    what : str
+
+    Examples
+    --------
+    >>> counted(1, "cell"), counted(2, "cell")
+    ('1 cell', '2 cells')
+    """
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _figure(mean: float, std: float) -> str:

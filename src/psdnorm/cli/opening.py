@@ -37,19 +37,3 @@ def recipe_name(store: "Store") -> str:
     store : Store
     """
     return str(store.recipe.get("name") or store.hash[:12])
-
-
-def counted(number: int, what: str) -> str:
-    """Write a number of things down, in the plural unless it is one.
-
-    Parameters
-    ----------
-    number : int
-    what : str
-
-    Examples
-    --------
-    >>> counted(1, "cell"), counted(2, "cell")
-    ('1 cell', '2 cells')
-    """
-    return f"{number} {what}{'s' * (number != 1)}"

@@ -55,12 +55,13 @@ def _document(found: "Standing") -> dict[str, Any]:
 
 
 def _print(found: "Standing") -> None:
-    from psdnorm.cli.lodo_tables import duration
+    from psdnorm.cli.lodo_tables import counted, duration
 
     counts = found.counts()
     say(
         output,
-        f"{len(found.cells)} cells: " + ", ".join(f"{n} {state}" for state, n in counts.items()),
+        f"{counted(len(found.cells), 'cell')}: "
+        + ", ".join(f"{n} {state}" for state, n in counts.items()),
     )
     for cell in found.cells:
         if cell.holder is not None:
@@ -68,11 +69,12 @@ def _print(found: "Standing") -> None:
             where = f"process {cell.holder.pid} on {cell.holder.host}"
             say(
                 output,
-                f"  running: {cell.cell.name}, {cell.epochs} epochs done, for {since}, {where}",
+                f"  running: {cell.cell.name}, {counted(cell.epochs, 'epoch')} done, for {since}, "
+                f"{where}",
             )
     for cell in found.cells:
         if cell.state == "interrupted":
-            say(output, f"  interrupted: {cell.cell.name}, {cell.epochs} epochs done")
+            say(output, f"  interrupted: {cell.cell.name}, {counted(cell.epochs, 'epoch')} done")
     for cell in found.cells:
         if cell.state == "failed":
             say(output, f"  failed: {cell.reason}")

@@ -1,13 +1,18 @@
 """``psdnorm train``: one network, one cohort held out."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from psdnorm.cli.app import command
 from psdnorm.cli.console import errors, output, say
+from psdnorm.cli.opening import open_nights, recipe_name
 from psdnorm.cli.parsing import json_object
+
+if TYPE_CHECKING:
+    from psdnorm.training import Watcher
 
 
 @command
@@ -46,8 +51,9 @@ def train(
 
     Interrupted, it goes on where it stopped when the same command is given again.
     """
-    from psdnorm.store import Store
-    from psdnorm.training import Bars, Cell, Protocol, run_cell
+    from psdnorm.cli.lodo_tables import counted
+    from psdnorm.training import Bars, Cell, Protocol, Silent, run_cell
+    from psdnorm.training.process import resolve_device
 
     cell = Cell(model, norm, filter_size, norm_depth, hold_out, balanced, seed)
     protocol = Protocol(
@@ -56,8 +62,13 @@ def train(
         model_arguments=json_object("--model-arguments", model_arguments),
     )
     folder = out or Path("runs") / cell.name
-    nights = Store.open(store)
-    say(errors, f"{cell.name}: trains in {folder}")
+    nights = open_nights(store)
+    first = [f"{cell.name}: trains in {folder}"]
+    if devices > 1 and resolve_device(device, devices).type == "cpu":
+        first.append(
+            f"BatchNorm is not shared between the {devices} processes of a processor: each "
+            "measures its own part of a batch"
+        )
     try:
         result = run_cell(
             nights,
@@ -68,7 +79,7 @@ def train(
             devices=devices,
             fast="auto" if fast else False,
             keep=keep,
-            watcher=None if quiet else Bars(),
+            watcher=_Announcing(first, Silent() if quiet else Bars()),
         )
     except KeyboardInterrupt:
         say(errors, f"{folder} can be resumed: give the same command again")
@@ -77,6 +88,26 @@ def train(
     say(
         output,
         f"{hold_out}: balanced accuracy {result.balanced_accuracy:.3f}, mean over "
-        f"{result.subjects} subjects{', simulated nights' if simulated else ''} "
+        f"{counted(result.subjects, 'subject')}{', simulated nights' if simulated else ''}, recipe "
+        f"{recipe_name(nights)} "
         f"(epoch {result.best_epoch + 1} of {result.epochs}; all of it is in {folder})",
     )
+
+
+class _Announcing:
+    """Says something when a training begins, after all that could be refused; then passes on."""
+
+    def __init__(self, sentences: Sequence[str], watcher: "Watcher") -> None:
+        self._sentences, self._watcher = sentences, watcher
+
+    def begin_epoch(self, epoch: int, first_batch: int, n_batches: int) -> None:
+        for sentence in self._sentences:
+            say(errors, sentence)
+        self._sentences = ()
+        self._watcher.begin_epoch(epoch, first_batch, n_batches)
+
+    def step(self, batch: int, loss: float) -> None:
+        self._watcher.step(batch, loss)
+
+    def end_epoch(self, row: Mapping[str, float | int]) -> None:
+        self._watcher.end_epoch(row)

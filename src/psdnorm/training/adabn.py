@@ -25,6 +25,7 @@ from psdnorm.store import Store
 from psdnorm.store.atomic import remove_leftovers
 from psdnorm.training import records
 from psdnorm.training.cell import Cell, Protocol, read_json
+from psdnorm.training.finite import finite_predictions
 from psdnorm.training.network import Network, network_for
 from psdnorm.training.prediction import NightPrediction, predict_nights
 from psdnorm.training.process import quiet_libraries, reproducible, resolve_device
@@ -122,6 +123,7 @@ def run_adapted(
         predictions = adapted_predictions(
             network, store, split.test, protocol, cell.layers, device=place
         )
+        predictions = finite_predictions(store, split.test, predictions)
         scores = records.write_outcome(folder, split.test, predictions, keep=keep != "scores")
     accuracy = float(subject_metrics(scores)["balanced_accuracy"].mean())
     done = {

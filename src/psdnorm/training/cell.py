@@ -19,6 +19,7 @@ TMA = "tma"
 CELL_NORMS = (*NORMS, TMA)
 _WITH_FILTER = ("psd", "psd-white", TMA)
 _WITH_DEPTH = ("layer", "instance", "psd", "psd-white")
+PROTOCOL_DEPTH = 3  # blocks with the norm
 _MOST_SEED = 2**32 - 1  # what NumPy's global generator takes
 
 
@@ -74,7 +75,7 @@ class Cell(_Plain):
     model: str = "usleep"
     norm: str = "psd"
     filter_size: int | None = 5
-    norm_depth: int | None = 3
+    norm_depth: int | None = PROTOCOL_DEPTH
     hold_out: str = "CHAT"
     balanced: int | None = None
     seed: int = 0
@@ -99,7 +100,7 @@ class Cell(_Plain):
         if self.norm not in _WITH_DEPTH:
             object.__setattr__(self, "norm_depth", None)
         elif self.norm_depth is None:
-            object.__setattr__(self, "norm_depth", 3)
+            object.__setattr__(self, "norm_depth", PROTOCOL_DEPTH)
         else:
             _check_count("norm_depth", self.norm_depth, 20)
 
@@ -167,6 +168,12 @@ class Protocol(_Plain):
                 f"model_arguments must be a dict that JSON holds: {error}"
             ) from None
         object.__setattr__(self, "model_arguments", arguments)
+
+
+def filter_size_of(cell: Cell) -> int:
+    """Return the filter size of a cell whose norm has one."""
+    assert cell.filter_size is not None, f"{cell.norm} has no filter"
+    return cell.filter_size
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

@@ -13,12 +13,15 @@ from psdnorm.evaluation import (
     subject_metrics,
 )
 from psdnorm.store import Store
+from psdnorm.training.adabn import AdaptedCell
 from psdnorm.training.cell import Cell, Protocol, read_json
 from psdnorm.training.estimate import Amounts
 from psdnorm.training.grid import Runs, units_of
+from psdnorm.training.network import check_model
 from psdnorm.training.places import run_units
+from psdnorm.training.process import resolve_device
 from psdnorm.training.records import DONE, SCORES
-from psdnorm.training.runs import KEEP
+from psdnorm.training.runs import KEEP, split_of
 from psdnorm.training.work import Job, Outcome, Told
 
 if TYPE_CHECKING:
@@ -87,17 +90,56 @@ def run_grid(
     Raises
     ------
     ArgumentError
-        Before anything is run: a folder of other settings, or finished cells that kept less.
+        Before anything is written, see :func:`check_grid`.
     """
     protocol = protocol or Protocol()
     runs = runs if isinstance(runs, Runs) else Runs(runs)
-    check_keep(runs, cells, keep)
-    cohorts_to_hold_out(store, sorted({cell.hold_out for cell in cells}))
-    runs.check(store, protocol)
+    # a cluster's devices are not this machine's
+    check_grid(store, cells, protocol, runs, device=None if dask else device, keep=keep)
     amounts = Amounts(store, protocol)
     runs.extend(store, protocol, [amounts.entry(cell) for cell in cells])
     job = Job(store, runs, protocol, device, fast, keep, save_every_s)
     return run_units(units_of(cells), job, jobs=jobs, gpus=gpus, dask=dask, told=told)
+
+
+def check_grid(
+    store: Store,
+    cells: Sequence[Cell],
+    protocol: Protocol,
+    runs: Runs,
+    *,
+    device: str | None = None,
+    keep: str = "scores",
+) -> None:
+    """Refuse a grid that cannot be run as it is asked for; nothing is written.
+
+    That is: a folder of other settings, finished cells that kept less, cohorts that are not there,
+    a device that this machine has not, and cells whose network cannot be built or that leave nobody
+    to learn from.
+
+    Parameters
+    ----------
+    store : Store
+    cells : sequence of Cell
+    protocol : Protocol
+    runs : Runs
+    device : str, optional
+        Where it runs on this machine.
+    keep : {"scores", "predictions", "weights"}
+    """
+    check_keep(runs, cells, keep)
+    cohorts_to_hold_out(store, sorted({cell.hold_out for cell in cells}))
+    runs.check(store, protocol)
+    if device is not None:
+        resolve_device(device)
+    left = [cell for cell in cells if not runs.is_done(cell)]
+    trained = [cell.base if isinstance(cell, AdaptedCell) else cell for cell in left]
+    shapes = {(c.model, c.norm, c.filter_size, c.norm_depth): c for c in trained}
+    for cell in shapes.values():
+        check_model(cell, protocol, store.layout)
+    splits = {(cell.hold_out, cell.balanced, cell.seed): cell for cell in left}
+    for cell in splits.values():
+        split_of(store, cell, protocol)
 
 
 def check_keep(runs: Runs, cells: Sequence[Cell], keep: str) -> None:

@@ -205,20 +205,23 @@ class Runs:
         protocol : Protocol
         entries : sequence of Entry
         """
-        while True:
+        self.check(store, protocol)
+        # nothing is touched where nothing is new: the folder may be for reading alone
+        while self._extended(store, protocol, entries) != self._read():
             with held(self.path) as free:  # two may be started at once
-                if not free:
-                    continue
-                self.check(store, protocol)
-                known = {entry.cell: entry for entry in (*self.entries(), *entries)}
-                cells = [
-                    {"cell": cell.to_json(), "sequences": known[cell].sequences}
-                    for cell in sorted(known, key=_place)
-                ]
-                document = {"format": FORMAT, **_settings(store, protocol), "cells": cells}
-                if document != self._read():
-                    write_json(self.path / GRID, document)
-                return
+                if free:
+                    self.check(store, protocol)
+                    write_json(self.path / GRID, self._extended(store, protocol, entries))
+
+    def _extended(
+        self, store: Store, protocol: Protocol, entries: Sequence[Entry]
+    ) -> dict[str, Any]:
+        known = {entry.cell: entry for entry in (*self.entries(), *entries)}
+        cells = [
+            {"cell": cell.to_json(), "sequences": known[cell].sequences}
+            for cell in sorted(known, key=_place)
+        ]
+        return {"format": FORMAT, **_settings(store, protocol), "cells": cells}
 
     def _read(self) -> dict[str, Any] | None:
         path = self.path / GRID

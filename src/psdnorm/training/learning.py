@@ -19,7 +19,8 @@ from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.evaluation import balanced_accuracy
 from psdnorm.store import Store
 from psdnorm.training.aligned import AlignedStore
-from psdnorm.training.cell import Cell, Protocol
+from psdnorm.training.cell import Cell, Protocol, filter_size_of
+from psdnorm.training.finite import NotFiniteError
 from psdnorm.training.logs import Logs
 from psdnorm.training.network import network_for
 from psdnorm.training.objective import Objective, confusion_counts
@@ -92,11 +93,7 @@ def learn(fabric: "Fabric", task: Task) -> None:
         Launched.
     task : Task
     """
-    learning = _Learning(fabric, task)
-    try:
-        learning.run()
-    finally:
-        learning.close()
+    _Learning(fabric, task).run()
 
 
 class _Learning:
@@ -130,7 +127,9 @@ class _Learning:
         self.losses = torch.zeros(_LOOK, device=self.device)
         self.look_every = _LOOK if self.device.type == "cuda" else 1
         self.looked_at = self.position.step
+        self.latest_loss = float("nan")
         self.saved_at = time.monotonic()
+        self.began = self.saved_at - self.position.seconds
         is_first = fabric.global_rank == 0
         self.logs = Logs(task.folder, self.position.step) if is_first else None
         self.watcher = task.watcher if is_first else Silent()
@@ -147,13 +146,10 @@ class _Learning:
             self.sums.zero_()
             if self.logs is not None:
                 self.logs.history(position.history)
-                self.logs.curve(position.step, row)
             self._save()
+            if self.logs is not None:  # after the resume file: curves are worth less
+                self.logs.curve(position.step, row)
             self.watcher.end_epoch(row)
-
-    def close(self) -> None:
-        if self.logs is not None:
-            self.logs.close()
 
     def _train_epoch(self) -> None:
         position, (train, _) = self.position, self.loaders
@@ -166,6 +162,8 @@ class _Learning:
                 self._look()
             if self._should_save():
                 self._save()
+            if self.logs is not None and position.step % _LOOK == 0:
+                self.logs.curve(position.step, {"loss": self.latest_loss})
         self._look()
 
     def _step(self, x: Tensor, stages: Tensor) -> None:
@@ -212,13 +210,11 @@ class _Learning:
             if not abs(loss) < float("inf"):
                 raise self._bad_loss("loss", loss, taken + 1)
         self.looked_at = step
-        latest = recent[(step - 1) % _LOOK]
-        if self.logs is not None and step % _LOOK == 0:
-            self.logs.curve(step, {"loss": latest})
-        self.watcher.step(self.position.batch, latest)
+        self.latest_loss = recent[(step - 1) % _LOOK]
+        self.watcher.step(self.position.batch, self.latest_loss)
 
-    def _bad_loss(self, what: str, loss: float, step: int) -> TrainingError:
-        return TrainingError(
+    def _bad_loss(self, what: str, loss: float, step: int) -> NotFiniteError:
+        return NotFiniteError(
             f"{self.task.cell.name}: the {what} is {loss} at step {step}, in epoch "
             f"{self.position.epoch + 1}"
         )
@@ -246,6 +242,7 @@ class _Learning:
             generators *= self.fabric.world_size
             torch.distributed.all_gather_object(generators, generators[0])
         if self.fabric.global_rank == 0:
+            self.position.seconds = time.monotonic() - self.began
             model, optimizer = self.network.model.state_dict(), self.optimizer.state_dict()
             state = State(self.task.run, self.position, model, self.best, optimizer, generators)
             write_state(self.task.folder, state)
@@ -279,7 +276,7 @@ def _loaders(task: Task, device: torch.device) -> tuple[Loader, Loader]:
     n_bytes = n_epochs * layout.n_channels * layout.n_times * itemsize
     residence = resolve_residence(task.residence, n_bytes, device)  # for both together
     if task.sqrt_barycenter is not None:
-        store = AlignedStore(store, task.sqrt_barycenter, task.cell.filter_size or 5, device)
+        store = AlignedStore(store, task.sqrt_barycenter, filter_size_of(task.cell), device)
         if residence == "map":  # aligned nights are nowhere on disk
             free = available_memory()
             if n_bytes > free > 0:

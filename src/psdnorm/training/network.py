@@ -13,7 +13,7 @@ from psdnorm.layer import PSDNorm
 from psdnorm.models import CNNTransformer, USleep, accelerate
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.store import Layout
-from psdnorm.training.cell import TMA, Cell, Protocol
+from psdnorm.training.cell import PROTOCOL_DEPTH, TMA, Cell, Protocol
 
 _CLASSES: dict[str, type[Pretrained]] = {"usleep": USleep, "cnn-transformer": CNNTransformer}
 
@@ -65,6 +65,26 @@ def build_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
         if isinstance(module, PSDNorm):
             module.momentum = protocol.momentum
     return model
+
+
+def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
+    """Refuse a cell whose network cannot be built; no random generator is touched.
+
+    Parameters
+    ----------
+    cell : Cell
+    protocol : Protocol
+    layout : Layout
+        Of the store.
+    """
+    with torch.random.fork_rng([]):
+        model: Any = build_model(cell, protocol, layout)
+    blocks = model.config["depth"] if cell.model == "usleep" else len(model.config["channels"])
+    # three is the protocol's: of a network with fewer blocks it means all
+    if (cell.norm_depth or 0) > max(blocks, PROTOCOL_DEPTH):
+        raise ArgumentError(
+            f"norm_depth is {cell.norm_depth}, expected at most the {blocks} blocks of {cell.model}"
+        )
 
 
 def network_for(

@@ -52,10 +52,11 @@ def run_units(
     ------
     Outcome
     """
-    gone = [unit for unit in units if all(map(job.runs.is_done, unit))]
-    for unit in gone:  # no process has to be started for these
-        yield from work_on(unit, job, told)
-    units = [unit for unit in units if unit not in set(gone)]
+    gone = {unit for unit in units if all(map(job.runs.is_done, unit))}
+    for unit in units:
+        if unit in gone:  # no process has to be started for it
+            yield from work_on(unit, job, told)
+    units = [unit for unit in units if unit not in gone]
     if not units:
         return
     if dask is not None:

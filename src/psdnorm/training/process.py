@@ -1,7 +1,6 @@
 """The process that trains: its devices, its random generators, its silence."""
 
 import contextlib
-import functools
 import logging
 import os
 import random
@@ -15,6 +14,7 @@ import torch.multiprocessing
 import torch.utils.deterministic
 
 from psdnorm.errors import ArgumentError, MissingExtraError, TrainingError
+from psdnorm.training.finite import NotFiniteError
 
 if TYPE_CHECKING:
     from lightning import Fabric
@@ -73,27 +73,44 @@ def launch(work: Callable, task: object, device: torch.device, devices: int) -> 
         plugins=[LightningEnvironment()],
     )
     try:
-        # a partial: Lightning looks into arguments for modules, and stumbles over a frozen task
-        fabric.launch(functools.partial(_in_order, work=work, task=task))
+        fabric.launch(_InOrder(work, task))
     except torch.multiprocessing.ProcessRaisedException as error:
         # what was raised over there arrives as text
         kind, _, sentence = str(error).strip().splitlines()[-1].partition(": ")
-        raise TrainingError(
-            sentence if "psdnorm.errors" in kind else f"{kind}: {sentence}"
-        ) from error
+        raised = NotFiniteError if kind.endswith(NotFiniteError.__name__) else TrainingError
+        is_ours = kind.startswith("psdnorm.")
+        raise raised(sentence if is_ours else f"{kind}: {sentence}") from error
 
 
-def _in_order(fabric: "Fabric", work: Callable, task: object) -> None:
-    with quiet_libraries(), reproducible(fabric.device):  # in a process of its own, too
-        work(fabric, task)
+class _InOrder:
+    """Work on a task, quietly and reproducibly, in a process of its own too.
+
+    It holds the task: Lightning looks into arguments for modules, and stumbles over a frozen one.
+    """
+
+    def __init__(self, work: Callable, task: object) -> None:
+        self._work, self._task = work, task
+
+    def __call__(self, fabric: "Fabric") -> None:
+        with quiet_libraries(), reproducible(fabric.device):
+            self._work(fabric, self._task)
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        # a new process gets this before Lightning announces that it begins
+        for logger in _loggers():
+            logger.setLevel(logging.ERROR)
+        vars(self).update(state)
+
+
+def _loggers() -> list[logging.Logger]:
+    names = ("lightning", "lightning.fabric", "lightning.pytorch")
+    return [logging.getLogger(name) for name in names]
 
 
 @contextlib.contextmanager
 def quiet_libraries() -> Iterator[None]:
     """Keep to themselves what Lightning and torch's compiler say that tells a user nothing."""
-    loggers = [
-        logging.getLogger(name) for name in ("lightning", "lightning.fabric", "lightning.pytorch")
-    ]
+    loggers = _loggers()
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:

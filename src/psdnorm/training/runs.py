@@ -3,7 +3,8 @@
 import contextlib
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,11 @@ from psdnorm.store import Store
 from psdnorm.store.atomic import remove_leftovers
 from psdnorm.training import records
 from psdnorm.training.aligned import AlignedStore, training_barycenter
-from psdnorm.training.cell import TMA, Cell, Protocol, read_json
+from psdnorm.training.cell import TMA, Cell, Protocol, filter_size_of, read_json
+from psdnorm.training.finite import NotFiniteError, finite_predictions, origin
 from psdnorm.training.learning import Task, learn
-from psdnorm.training.network import Network, build_model, network_for
+from psdnorm.training.locking import LOCK, held, holder
+from psdnorm.training.network import Network, build_model, check_model, network_for
 from psdnorm.training.prediction import predict_nights
 from psdnorm.training.process import launch, quiet_libraries, reproducible, resolve_device
 from psdnorm.training.state import FILE, State, read_state
@@ -47,7 +50,8 @@ class Result:
     epochs, best_epoch, steps : int
         Epochs trained, the one whose weights were kept (from 0), steps taken.
     seconds : float
-        Of the process that finished it.
+        Of all processes that worked on it; what a killed one did after its last resume file is
+        not counted.
     """
 
     cell: Cell
@@ -79,6 +83,7 @@ def run_cell(
     save_every_s: float = 300.0,
     save_every_steps: int | None = None,
     watcher: Watcher | None = None,
+    lock: bool = True,
 ) -> Result:
     """Train a cell and evaluate it on the cohort that it holds out.
 
@@ -108,6 +113,8 @@ def run_cell(
         Steps between them.
     watcher : Watcher, optional
         Is told how it goes, such as :class:`psdnorm.training.Bars`.
+    lock : bool
+        False where the caller holds the lock of the folder.
 
     Returns
     -------
@@ -116,7 +123,8 @@ def run_cell(
     Raises
     ------
     TrainingError
-        The loss is not finite; the last good weights are kept.
+        The loss is not finite; the last good weights are kept. Or another process works in the
+        folder.
     ArgumentError
         Arguments that do not fit, or a folder that holds another run.
     StoreError
@@ -127,17 +135,17 @@ def run_cell(
     _check(keep, protocol, devices, save_every_steps)
     place = resolve_device(device, devices)
     split = split_of(store, cell, protocol)
+    check_model(cell, protocol, store.layout)
     described = records.configuration(store, cell, protocol, split)
     folder = Path(folder)
-    records.claim_folder(folder, described)
     if (folder / records.DONE).exists():
+        records.claim_folder(folder, described)
         return _finished(cell, folder, keep)
-    remove_leftovers(folder)
-    with quiet_libraries(), reproducible(place):
-        target = None
-        if cell.norm == TMA:
-            recordings, size = split.train["recording"], cell.filter_size or 5
-            target = training_barycenter(store, recordings, size, place)
+    with _alone_in(folder) if lock else contextlib.nullcontext():
+        records.claim_folder(folder, described)
+        if (folder / records.DONE).exists():  # the one who held the lock finished it
+            return _finished(cell, folder, keep)
+        remove_leftovers(folder)
         task = Task(
             store=store,
             train=split.train,
@@ -146,39 +154,67 @@ def run_cell(
             protocol=protocol,
             folder=folder,
             run=described["run"],
-            sqrt_barycenter=target,
             fast=fast,
             residence=residence,
             save_every_s=save_every_s,
             save_every_steps=save_every_steps,
             watcher=watcher or Silent(),
         )
-        state = _trained(task, place, devices)
-        network = network_for(cell, protocol, store.layout, place, fast=fast)
-        return _evaluate(task, state, network, split, place, keep, began)
+        with quiet_libraries(), reproducible(place):
+            return _run(task, split, place, devices, keep, began)
 
 
-def _trained(task: Task, device: torch.device, devices: int) -> State:
-    """Train until it is finished, and return where it ended."""
-    state = read_state(task.folder, task.run)
+def _run(
+    task: Task, split: Split, device: torch.device, devices: int, keep: str, began: float
+) -> Result:
+    cell, store = task.cell, task.store
+    if cell.norm == TMA:
+        recordings, size = split.train["recording"], filter_size_of(cell)
+        barycenter = training_barycenter(store, recordings, size, device)
+        task = replace(task, sqrt_barycenter=barycenter)
+    before = read_state(task.folder, task.run)
+    if before is not None:
+        began -= before.position.seconds
+    state = _trained(task, before, device, devices)
+    network = network_for(cell, task.protocol, store.layout, device, fast=task.fast)
+    return _evaluate(task, state, network, split, device, keep, began)
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    with held(folder) as free:
+        if not free:
+            who = holder(folder)
+            whose = f"process {who.pid} on {who.host}" if who else "another process"
+            raise TrainingError(f"{whose} works in {folder} now, expected one at a time")
+        yield
+
+
+def _trained(task: Task, state: State | None, device: torch.device, devices: int) -> State:
+    """Train on from a state until it is finished, and return where it ended."""
     if state is None or not state.position.finished:
         try:
             launch(learn, task, device, devices)
         except TrainingError as error:
-            raise _with_last_good_weights(task, error) from error
+            raise _explained(task, error) from error
         state = read_state(task.folder, task.run)
     assert state is not None
     return state
 
 
-def _with_last_good_weights(task: Task, error: TrainingError) -> TrainingError:
-    """Keep the weights from before a training went wrong, and say where."""
+def _explained(task: Task, error: TrainingError) -> TrainingError:
+    """Keep the weights from before a training went wrong; say where, and what to look at."""
     state = read_state(task.folder, task.run)
     if state is None:
-        return TrainingError(f"{error}; no weights had been saved before")
-    # a model of its own: the network that is compiled serves the next cell
-    _save_weights(task, state, build_model(task.cell, task.protocol, task.store.layout))
-    return TrainingError(f"{error}; the last good weights are in {task.folder / records.WEIGHTS}")
+        kept = "no weights had been saved before"
+    else:
+        # a model of its own: the network that is compiled serves the next cell
+        _save_weights(task, state, build_model(task.cell, task.protocol, task.store.layout))
+        kept = f"the last good weights are in {task.folder / records.WEIGHTS}"
+    if not isinstance(error, NotFiniteError):
+        return TrainingError(f"{error}; {kept}")
+    used = (*task.train["recording"], *task.validation["recording"])
+    return NotFiniteError(f"{error}; {kept}; {origin(task.store, used)}")
 
 
 def _evaluate(
@@ -196,7 +232,7 @@ def _evaluate(
     network.model.load_state_dict(state.best)
     network.model.eval()
     if task.sqrt_barycenter is not None:
-        store = AlignedStore(store, task.sqrt_barycenter, task.cell.filter_size or 5, device)
+        store = AlignedStore(store, task.sqrt_barycenter, filter_size_of(task.cell), device)
     predictions = predict_nights(
         network.forward,
         store,
@@ -206,6 +242,7 @@ def _evaluate(
         batch_size=protocol.batch_size,
         device=device,
     )
+    predictions = finite_predictions(store, split.test, predictions)
     scores = records.write_outcome(folder, split.test, predictions, keep=keep != "scores")
     if keep == "weights":
         _save_weights(task, state, network.model)
@@ -228,6 +265,8 @@ def _finished(cell: Cell, folder: Path, keep: str) -> Result:
     """Return the result of a finished run; refuse one that kept less than is asked for."""
     with contextlib.suppress(OSError):
         (folder / FILE).unlink(missing_ok=True)
+        if holder(folder) is None:  # what a process left that was killed as it finished
+            (folder / LOCK).unlink(missing_ok=True)
     done = read_json(folder / records.DONE)
     kept = done.pop("keep")
     if KEEP.index(kept) < KEEP.index(keep):
@@ -282,9 +321,10 @@ def split_of(store: Store, cell: Cell, protocol: Protocol) -> Split:
     )
     for role, rows in split._asdict().items():
         if rows.empty:
+            of_them = "" if cell.balanced is None else f" with balanced {cell.balanced}"
             raise ArgumentError(
-                f"{store.path} has nobody for {role} beside {cell.hold_out}, expected two subjects "
-                "of another cohort at least"
+                f"{store.path} has nobody for {role} beside {cell.hold_out}{of_them}, expected two "
+                "subjects of another cohort at least"
             )
     return split
 

@@ -37,6 +37,8 @@ class Position:
     finished : bool
     history : list of dict
         One row per epoch.
+    seconds : float
+        Spent on it so far, by all processes that worked on it.
     """
 
     epoch: int = 0
@@ -47,6 +49,7 @@ class Position:
     best_epoch: int = -1
     finished: bool = False
     history: list[Row] = field(default_factory=list)
+    seconds: float = 0.0
 
     def end_epoch(self, row: Row, patience: int, max_epochs: int) -> bool:
         """Move on to the next epoch, or finish; tell whether this one was the best."""

@@ -155,6 +155,7 @@ def _run(cell: Cell, job: Job, told: Told) -> bool:
             keep="weights" if cell.norm == "batch" else job.keep,
             save_every_s=job.save_every_s,
             watcher=_Telling(cell.name, told),
+            lock=False,
         )
         return True
     base_folder = job.runs.folder(cell.base)

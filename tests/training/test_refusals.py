@@ -1,0 +1,76 @@
+"""What cannot work is refused once, before anything is written."""
+
+from dataclasses import replace
+
+import pytest
+from cells import CELL, PROTOCOL, nights, small_store
+
+from psdnorm.errors import ArgumentError
+from psdnorm.training import Cell, run_cell
+from psdnorm.training import grid as grids
+from psdnorm.training.experiment import run_grid
+from psdnorm.training.grid import Axes, grid_of
+
+AXES = Axes(norms=("psd",), hold_outs=("abc", "mno"), seeds=(0,))
+CNN = {"channels": [4, 8, 8, 8], "strides": [3, 4, 1, 1], "n_layers": 1, "n_heads": 2}
+
+
+def with_model(**arguments):
+    return replace(PROTOCOL, model_arguments=arguments)
+
+
+@pytest.mark.parametrize(
+    ("changed", "protocol", "options", "said"),
+    [
+        ({}, with_model(dept=2), {}, "model_arguments do not build a usleep: .*dept"),
+        ({"norms": ("adabn1",)}, with_model(dept=2), {}, "model_arguments do not build a usleep"),
+        ({}, PROTOCOL, {"device": "foo"}, "device is 'foo', expected 'auto', 'cpu' or 'cuda'"),
+        ({}, PROTOCOL, {"device": "foo", "jobs": 2}, "device is 'foo', expected"),
+        ({"balanced": (None, 1)}, PROTOCOL, {}, "nobody for validation beside abc with balanced 1"),
+        ({"norm_depths": (3, 4)}, PROTOCOL, {}, "norm_depth is 4, expected at most the 2 blocks"),
+    ],
+)
+def test_a_grid_that_cannot_be_run_leaves_nothing(
+    store, tmp_path, changed, protocol, options, said
+):
+    cells = grid_of([replace(AXES, **changed)])
+    with pytest.raises(ArgumentError, match=said):
+        run_grid(store, cells, protocol, tmp_path / "runs", **options)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_cohorts_of_one_subject_each_are_refused(tmp_path):
+    store = small_store(tmp_path / "store", nights(subjects=1))
+    with pytest.raises(ArgumentError, match="has nobody for validation beside abc, expected two"):
+        run_grid(store, grid_of([AXES]), PROTOCOL, tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("cell", "protocol", "said"),
+    [
+        (CELL, with_model(dept=2), "model_arguments do not build a usleep: .*dept"),
+        (replace(CELL, norm_depth=4), PROTOCOL, "norm_depth is 4, .* 2 blocks of usleep"),
+        (
+            Cell("cnn-transformer", "layer", norm_depth=5, hold_out="abc"),
+            with_model(**CNN),
+            "norm_depth is 5, expected at most the 4 blocks of cnn-transformer",
+        ),
+    ],
+)
+def test_a_cell_that_cannot_be_run_leaves_nothing(store, tmp_path, cell, protocol, said):
+    with pytest.raises(ArgumentError, match=said):
+        run_cell(store, cell, protocol, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_finished_grid_needs_no_lock_and_no_room(store, tmp_path, monkeypatch):
+    cells = grid_of([replace(AXES, hold_outs=("abc",))])
+    short = replace(PROTOCOL, max_epochs=1)
+    assert [o.status for o in run_grid(store, cells, short, tmp_path)] == ["done"]
+
+    def refuse(folder):
+        raise AssertionError(f"{folder} was locked")
+
+    monkeypatch.setattr(grids, "held", refuse)
+    assert [o.status for o in run_grid(store, cells, short, tmp_path)] == ["already there"]
