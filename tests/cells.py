@@ -1,5 +1,7 @@
 """Small cohorts that can be learned, and the smallest networks that learn them."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from stores import filled, tree
@@ -21,6 +23,10 @@ PROTOCOL = Protocol(
     model_arguments={"depth": 2, "n_time_filters": 4},
 )
 CELL = Cell("usleep", "psd", hold_out="abc")
+# dropout, so that random generators count; PSDNorm, so that running statistics do
+DROPPING = Cell("cnn-transformer", "psd", hold_out="abc")
+_SMALL = {"channels": [4, 8], "strides": [3, 4], "n_layers": 1, "n_heads": 2, "dropout": 0.3}
+WITH_DROPOUT = replace(PROTOCOL, max_epochs=2, model_arguments=_SMALL)
 SUBJECTS = 3
 
 
@@ -57,6 +63,22 @@ def outcome(folder):
         name: content
         for name, content in found.items()
         if name != "done.json" and not name.startswith("tensorboard/")
+    }
+
+
+def balanced_accuracies(predictions, margin):
+    """Balanced accuracy of each owner, by hand, but for ``margin`` epochs at a night's ends.
+
+    ``predictions`` are (owner, true stages, predicted stages), one of each night.
+    """
+    right = {}
+    for owner, true, predicted in predictions:
+        for stage, found in list(zip(true, predicted, strict=True))[margin : len(true) - margin]:
+            if stage >= 0:
+                right.setdefault(owner, {}).setdefault(stage, []).append(stage == found)
+    return {
+        owner: np.mean([np.mean(hits) for hits in by_stage.values()])
+        for owner, by_stage in right.items()
     }
 
 

@@ -27,8 +27,8 @@ from psdnorm.training.work import Outcome, Told
 if TYPE_CHECKING:
     import pandas as pd
 
-# a montage each, and amplifiers, ages, rates and scorers that differ
-COHORTS = ("CHAT", "MASS", "PHYS", "SHHS")
+# two montages, and amplifiers, ages, rates and scorers that differ
+COHORTS = ("ABC", "MASS", "PHYS", "SHHS")
 NORMS = ("batch", "instance", "psd")
 LEAST = 0.5  # balanced accuracy of every norm: chance is 0.2, less means that something is broken
 _COLOURS = {"batch": "#0072B2", "instance": "#E69F00", "psd": "#009E73"}
@@ -36,9 +36,10 @@ _COLOURS = {"batch": "#0072B2", "instance": "#E69F00", "psd": "#009E73"}
 # with few steps each must be a large one, which the barycenter has to keep up with
 RECIPE = dataclasses.replace(RECIPES["robust"], name="demo", lowpass_hz=16.0, sfreq=40.0)
 PROTOCOL = Protocol(
-    lr=4e-3,
+    lr=5e-3,
     batch_size=8,
     max_epochs=8,
+    patience=8,
     length=11,
     stride=11,
     momentum=0.1,
@@ -73,7 +74,7 @@ class Demo:
 
     folder: Path
     jobs: int = 1
-    n_subjects: int = 6
+    n_subjects: int = 5
     hours: float = 3.0
     recipe: Recipe = RECIPE
     protocol: Protocol = PROTOCOL

@@ -1,10 +1,12 @@
 """Run by test_resume.py in a process of its own, which forks: threads of other tests would mind.
 
 ``killed``: run a cell again and again, each time killed some lines further, then resumed.
+``placing``: the same, killed before each file is put in place, and before the resume file goes.
 ``often``: run one cell that is killed many times on its way.
 ``after``: run a cell alone, and after another one in the same process.
 """
 
+import itertools
 import os
 import random
 import signal
@@ -13,23 +15,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import lightning.fabric.loggers  # noqa: F401 (before the forks, which would each load it)
-from cells import PROTOCOL, outcome, small_store
+from cells import DROPPING, WITH_DROPOUT, outcome, small_store
 
 import psdnorm
 from psdnorm.store import Store
-from psdnorm.training import Cell, run_cell
+from psdnorm.store.atomic import PARTIAL
+from psdnorm.training import run_cell
+from psdnorm.training.state import FILE
 
 ROOMS = tuple(str(Path(psdnorm.__file__).parent / room) for room in ("training", "store/atomic"))
-# dropout, so that random generators count; PSDNorm, so that running statistics do
-CELL = Cell("cnn-transformer", "psd", hold_out="abc")
-SHAPE = {"channels": [4, 8], "strides": [3, 4], "n_layers": 1, "n_heads": 2, "dropout": 0.3}
-SHORT = replace(PROTOCOL, max_epochs=2, model_arguments=SHAPE)
+OPTIONS = {"device": "cpu", "keep": "weights", "save_every_steps": 3}
 
 
-def run(store, folder, cell=CELL):
-    run_cell(
-        Store.open(store), cell, SHORT, folder, device="cpu", keep="weights", save_every_steps=3
-    )
+def run(store, folder, cell=DROPPING):
+    run_cell(Store.open(store), cell, WITH_DROPOUT, folder, **OPTIONS)
 
 
 def child(work):
@@ -81,6 +80,55 @@ def killed(folder, step):
         line, deaths = line + step, deaths + 1
 
 
+def killed_placing(number, died, work):
+    """Do the work until a file is to be put in place, or the resume file to go; be killed there."""
+    put, remove, count = os.replace, Path.unlink, 0
+
+    def die(what):
+        died.write_text(what)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def replacing(source, target):
+        nonlocal count
+        count += str(source).endswith(PARTIAL)
+        if count == number:
+            die(Path(target).name)
+        put(source, target)
+
+    def unlinking(path, missing_ok=False):
+        nonlocal count
+        count += path.name == FILE
+        if count == number:
+            die("unlink")
+        remove(path, missing_ok)
+
+    os.replace, Path.unlink = replacing, unlinking
+    work()
+
+
+def resumed_after(number, path, died, expected):
+    """Run a cell that is killed at a file, then resume it; tell at which file, if there was one."""
+    code = child(lambda: killed_placing(number, died, lambda: run(store(), path)))
+    if code == 0:
+        return None
+    assert code == -signal.SIGKILL, code
+    what = died.read_text()
+    assert (path / "done.json").exists() == (what == "unlink")
+    assert child(lambda: run(store(), path)) == 0
+    assert outcome(path) == expected, what
+    return what
+
+
+def placing(folder):
+    assert child(lambda: run(store(), folder / "undisturbed")) == 0
+    expected = outcome(folder / "undisturbed")
+    for number in itertools.count(1):
+        what = resumed_after(number, folder / str(number), folder / f"{number}.txt", expected)
+        if what is None:
+            return
+        print(what)
+
+
 def often(folder):
     assert child(lambda: run(store(), folder / "undisturbed")) == 0
     rng, path, deaths = random.Random(0), folder / "often", 0
@@ -98,7 +146,7 @@ def after(folder):
     assert child(lambda: run(store(), folder / "alone")) == 0
 
     def two():
-        run(store(), folder / "other", replace(CELL, seed=1, hold_out="mno"))
+        run(store(), folder / "other", replace(DROPPING, seed=1, hold_out="mno"))
         run(store(), folder / "after")
 
     assert child(two) == 0
@@ -111,6 +159,5 @@ def store():
 
 if __name__ == "__main__":
     small_store(store())
-    {"killed": killed, "often": often, "after": after}[sys.argv[1]](
-        Path(sys.argv[2]), *map(int, sys.argv[3:])
-    )
+    modes = {"killed": killed, "placing": placing, "often": often, "after": after}
+    modes[sys.argv[1]](Path(sys.argv[2]), *map(int, sys.argv[3:]))

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cells import PROTOCOL, learnable, nights, small_store
+from cells import LAYOUT, PROTOCOL, learnable, nights, small_store
 from stores import tree
 
 from psdnorm.adapt import adapt_batchnorm
@@ -17,7 +17,7 @@ from psdnorm.evaluation import score_predictions
 from psdnorm.models import from_pretrained
 from psdnorm.training import Cell, predict_nights, run_cell
 from psdnorm.training.adabn import AdaptedCell, adapted_predictions, run_adapted
-from psdnorm.training.network import Network
+from psdnorm.training.network import Network, build_model
 
 SHORT = replace(PROTOCOL, max_epochs=1)
 CELL = AdaptedCell("usleep", "adabn2", hold_out="abc")
@@ -123,6 +123,22 @@ def test_the_stages_of_those_who_are_tested_are_not_looked_at(adapted, tmp_path)
     pd.testing.assert_frame_equal(
         found.drop(columns="true"), kept.drop(columns="true"), check_exact=True
     )
+
+
+def test_a_stretch_that_nobody_scored_is_adapted_to_as_well(tmp_path):
+    night = learnable("abc-0", 40)
+    night.signals[8:32] *= 20  # longer than a window, and unlike the rest
+    unscored = replace(night, stages=night.stages.copy())
+    unscored.stages[8:32] = -1
+    torch.manual_seed(0)
+    model = build_model(CELL.base, SHORT, LAYOUT).eval()
+    found = []
+    for name, made in (("scored", night), ("unscored", unscored)):
+        store = small_store(tmp_path / name, [made])
+        predictions = adapted_predictions(Network(model, model), store, store.index, SHORT, 2)
+        ((_, probabilities, _),) = predictions
+        found.append(probabilities)
+    assert np.array_equal(*found)
 
 
 def test_all_is_every_batch_norm_and_more_than_there_are_is_refused(trained):

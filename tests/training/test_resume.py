@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cells import CELL, PROTOCOL, outcome
+from cells import CELL, DROPPING, PROTOCOL, WITH_DROPOUT, outcome
 
 from psdnorm.errors import PsdnormError, StoreError, TrainingError
 from psdnorm.store import atomic
@@ -39,13 +39,14 @@ class Stopping(Silent):
             raise KeyboardInterrupt
 
 
-def stopped(store, folder, steps):
+def stopped(store, folder, steps, cell=CELL, protocol=PROTOCOL):
     with pytest.raises(KeyboardInterrupt):
-        run_cell(store, CELL, PROTOCOL, folder, **OPTIONS, watcher=Stopping(steps))
+        run_cell(store, cell, protocol, folder, **OPTIONS, watcher=Stopping(steps))
 
 
 def script(*arguments):
-    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1"}
+    paths = [str(SCRIPT.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -62,6 +63,14 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
     assert outcome(tmp_path) == undisturbed
 
 
+def test_dropout_goes_on_from_where_it_was(store, tmp_path):
+    for name in ("undisturbed", "stopped"):
+        if name == "stopped":  # between two resume files, of which the first is not the start
+            stopped(store, tmp_path / name, 5, DROPPING, WITH_DROPOUT)
+        run_cell(store, DROPPING, WITH_DROPOUT, tmp_path / name, **OPTIONS)
+    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "undisturbed")
+
+
 @pytest.mark.parametrize("often", [{"save_every_steps": 1}, {"save_every_s": 0.0}, {}])
 def test_how_often_it_is_saved_changes_nothing(store, tmp_path, undisturbed, often):
     run_cell(store, CELL, PROTOCOL, tmp_path, keep="weights", **often)
@@ -70,7 +79,7 @@ def test_how_often_it_is_saved_changes_nothing(store, tmp_path, undisturbed, oft
 
 @pytest.mark.slow
 @forks
-def test_killed_with_dropout_at_many_moments_it_ends_bit_equal(tmp_path):
+def test_killed_with_dropout_every_397_lines_it_ends_bit_equal(tmp_path):
     assert int(script("killed", tmp_path, 397).split()[1]) > 5
 
 
@@ -78,6 +87,15 @@ def test_killed_with_dropout_at_many_moments_it_ends_bit_equal(tmp_path):
 @forks
 def test_killed_again_and_again_it_ends_bit_equal(tmp_path):
     assert int(script("often", tmp_path).split()[1]) > 3
+
+
+@pytest.mark.slow
+@forks
+def test_killed_before_any_file_is_in_place_or_the_resume_file_is_gone_it_ends_bit_equal(tmp_path):
+    names = script("placing", tmp_path).split()
+    assert {"config.json", "history.csv", "predictions.parquet", "scores.parquet"} <= {*names}
+    assert names.count("resume.pt") > 3
+    assert names[-2:] == ["done.json", "unlink"]
 
 
 @pytest.mark.slow

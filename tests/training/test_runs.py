@@ -207,6 +207,24 @@ def test_another_seed_is_another_run(store, tmp_path, finished):
     assert one != two
 
 
+def test_the_seed_decides_who_validates(store):
+    validating = {
+        tuple(split_of(store, replace(CELL, seed=seed)).validation["recording"])
+        for seed in range(5)
+    }
+    assert len(validating) > 1
+
+
+@pytest.mark.parametrize("norm", ["batch", "psd"])
+def test_norms_measure_at_every_step_of_training_and_at_no_other(store, tmp_path, norm):
+    protocol = replace(PROTOCOL, max_epochs=1)
+    result = run_cell(store, replace(CELL, norm=norm), protocol, tmp_path, keep="weights")
+    weights = from_pretrained(tmp_path / "weights").state_dict()
+    measured = [weights[name] for name in weights if name.endswith("num_batches_tracked")]
+    assert len(measured) > 2
+    assert all((n_batches == result.steps).all() for n_batches in measured)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["batch", "psd"])
 def test_it_learns_a_tiny_set_by_heart(store, tmp_path, norm):

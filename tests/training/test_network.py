@@ -1,0 +1,81 @@
+"""The network of a cell has the norms that cell and protocol ask for."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from cells import LAYOUT, PROTOCOL
+from torch import nn
+
+from psdnorm import PSDNorm
+from psdnorm.training import Cell
+from psdnorm.training.network import build_model, network_for
+
+SHAPES = {
+    "usleep": {"depth": 4, "n_time_filters": 4},
+    "cnn-transformer": {"channels": [4] * 4, "strides": [2] * 4, "n_layers": 1, "n_heads": 2},
+}
+
+
+def layers(kind, cell, **settings):
+    protocol = replace(PROTOCOL, model_arguments=SHAPES[cell.model], **settings)
+    model = build_model(cell, protocol, LAYOUT)
+    return [module for module in model.modules() if isinstance(module, kind)]
+
+
+@pytest.mark.parametrize("model", SHAPES)
+@pytest.mark.parametrize("norm", ["psd", "psd-white"])
+def test_filter_sizes_are_halved_from_that_of_the_cell(model, norm):
+    found = {
+        size: [layer.filter_size for layer in layers(PSDNorm, Cell(model, norm, filter_size=size))]
+        for size in (5, 17)
+    }
+    assert found == {5: [5, 2, 1], 17: [17, 8, 4]}
+
+
+@pytest.mark.parametrize("model", SHAPES)
+@pytest.mark.parametrize(
+    ("norm", "kind"),
+    [
+        ("psd", PSDNorm),
+        ("psd-white", PSDNorm),
+        ("instance", nn.InstanceNorm1d),
+        ("layer", nn.GroupNorm),
+    ],
+)
+def test_as_many_blocks_have_the_norm_as_the_cell_says(model, norm, kind):
+    n_norms = len(layers(nn.BatchNorm1d, Cell(model, "batch")))
+    for depth in (0, 1, 2, 3, 4):
+        cell = Cell(model, norm, norm_depth=depth)
+        assert len(layers(kind, cell)) == depth
+        assert len(layers(nn.BatchNorm1d, cell)) == n_norms - depth
+
+
+@pytest.mark.parametrize("model", SHAPES)
+def test_the_momentum_is_that_of_the_protocol(model):
+    found = layers(PSDNorm, Cell(model, "psd"), momentum=0.3)
+    assert [layer.momentum for layer in found] == [0.3] * 3
+
+
+@pytest.mark.parametrize("norm", ["psd", "psd-white"])
+def test_the_target_is_that_of_the_norm(norm):
+    target = {"psd": "barycenter", "psd-white": "white"}[norm]
+    assert {layer.target for layer in layers(PSDNorm, Cell("usleep", norm))} == {target}
+
+
+def test_behind_tma_stands_the_network_of_batchnorm():
+    tma, batch = (
+        build_model(Cell("usleep", norm, filter_size=17), PROTOCOL, LAYOUT)
+        for norm in ("tma", "batch")
+    )
+    assert tma.config == batch.config
+
+
+def test_a_network_that_is_used_again_has_the_norms_of_the_new_cell():
+    found = []
+    for size, momentum in ((5, 0.01), (5, 0.3), (17, 0.3)):
+        cell, protocol = Cell("usleep", "psd", size), replace(PROTOCOL, momentum=momentum)
+        model = network_for(cell, protocol, LAYOUT, torch.device("cpu")).model
+        norms = [module for module in model.modules() if isinstance(module, PSDNorm)]
+        found.append((norms[0].filter_size, norms[0].momentum))
+    assert found == [(5, 0.01), (5, 0.3), (17, 0.3)]
