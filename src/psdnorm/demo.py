@@ -27,7 +27,9 @@ from psdnorm.training.work import Outcome, Told
 if TYPE_CHECKING:
     import pandas as pd
 
-# two montages, and amplifiers, ages, rates and scorers that differ
+# two montages, and amplifiers, ages, rates and scorers that differ; these four, and the settings
+# below, were chosen by trying some twenty, looking at held-out accuracies, until each norm passed
+# LEAST within minutes: so the demo's figures rank no norms
 COHORTS = ("ABC", "MASS", "PHYS", "SHHS")
 NORMS = ("batch", "instance", "psd")
 LEAST = 0.5  # balanced accuracy of every norm: chance is 0.2, less means that something is broken
@@ -145,8 +147,9 @@ class Demo:
         page.table(title, ["norm", *means.columns], rows)
         page.text(
             "A network was trained on three clinics and tested on the fourth, whose nights it had "
-            "never seen. One seed, a small network, minutes of training: differences of a few "
-            "points are noise."
+            "never seen. One seed, a small network, minutes of training; clinics and settings were "
+            "chosen by looking at such tables until every norm passed 50 %. So this ranks no "
+            "norms."
         )
         page.picture(_subjects_png(self.accuracies()), "Balanced accuracy of each held-out subject")
         page.heading("The four clinics").picture(drawn.read_bytes(), "Stages and spectra by cohort")
