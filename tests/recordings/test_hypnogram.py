@@ -7,8 +7,9 @@ import edfio
 import mne
 import numpy as np
 import pytest
+from scorings import nsrr, profusion
 
-from psdnorm.errors import ArgumentError, PsdnormError, RecordingError
+from psdnorm.errors import ArgumentError, RecordingError
 from psdnorm.models import card
 from psdnorm.recordings import STAGES, read_stages
 from psdnorm.recordings.hypnogram import FORMATS, grid_s, read_bouts, write_stages
@@ -34,34 +35,6 @@ def refusal(path, duration_s=300.0, start=None, error=RecordingError):
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-def nsrr(*stages, before=""):
-    """Events (concept, start, duration) as in an NSRR file, among others."""
-    events = "".join(
-        f"<ScoredEvent><EventType>Stages|Stages</EventType><EventConcept>{concept}</EventConcept>"
-        f"<Start>{start}</Start><Duration>{duration}</Duration></ScoredEvent>"
-        for concept, start, duration in stages
-    )
-    apnea = (
-        "<ScoredEvent><EventType>Respiratory|Respiratory</EventType><EventConcept>Hypopnea|Hypopnea"
-        "</EventConcept><Start>31.5</Start><Duration>22</Duration><SignalLocation>Airflow"
-        "</SignalLocation></ScoredEvent>"
-    )
-    return (
-        f'<?xml version="1.0" encoding="UTF-8"?>{before}<PSGAnnotation><SoftwareVersion>Compumedics'
-        f"</SoftwareVersion><EpochLength>30</EpochLength><ScoredEvents>{apnea}{events}"
-        "</ScoredEvents></PSGAnnotation>"
-    )
-
-
-def profusion(*stages, epoch_s=30):
-    epochs = "".join(f"<SleepStage>{stage}</SleepStage>" for stage in stages)
-    return (
-        f"<CMPStudyConfig><EpochLength>{epoch_s}</EpochLength><ScoredEvents><ScoredEvent><Name>"
-        "SpO2 artifact</Name><Start>11</Start><Duration>13</Duration></ScoredEvent></ScoredEvents>"
-        f"<SleepStages>{epochs}</SleepStages></CMPStudyConfig>"
-    )
 
 
 def edf_plus(*notes, **options):
@@ -393,46 +366,3 @@ def test_others_read_the_annotations_that_we_write(tmp_path):
 def test_an_unknown_format_to_write_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="form must be one of nsrr, profusion, edf, tsv, text"):
         write_stages(tmp_path / "n.doc", [0], "doc")
-
-
-def mutated(text, rng):
-    """Damage an XML: characters replaced, cut out or doubled, tokens put in."""
-    content = bytearray(text.encode())
-    tokens = [b"<", b">", b"&", b"&a;", b"]]>", b"<!DOCTYPE x>", b"-1", b"nan", b"1e9", b"\x00\xff"]
-    for _ in range(rng.integers(1, 6)):
-        place = int(rng.integers(len(content)))
-        end = place + int(rng.integers(1, 12))
-        kind = rng.integers(4)
-        if kind == 0:
-            content[place] = rng.integers(256)
-        elif kind == 1:
-            del content[place:end]
-        elif kind == 2:
-            content[place:place] = content[place:end]
-        else:
-            content[place:place] = tokens[rng.integers(len(tokens))]
-    return bytes(content)
-
-
-def fuzz(path, n):
-    rng = np.random.default_rng(11)
-    events = [(f"Stage {1 + i % 3} sleep|{1 + i % 3}", 30 * i, 30) for i in range(6)]
-    texts = (nsrr(*events), profusion(0, 1, 2, 3, 5, 9))
-    messages = []
-    for index in range(n):
-        path.write_bytes(mutated(texts[index % 2], rng))
-        try:
-            assert read_stages(path, 300).shape == (10,)
-        except PsdnormError as error:
-            messages.append(str(error))
-    assert all(str(path) in message and "\n" not in message for message in messages)
-    return len(messages)
-
-
-def test_damaged_xml_gives_only_our_own_errors(tmp_path):
-    assert 100 < fuzz(tmp_path / "n.xml", 500) < 500
-
-
-@pytest.mark.slow
-def test_much_damaged_xml_gives_only_our_own_errors(tmp_path):
-    assert 2000 < fuzz(tmp_path / "n.xml", 10_000) < 10_000
