@@ -1,9 +1,7 @@
 """Batches of sequences, in the same order wherever the nights are."""
 
-import collections
 import queue
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from psdnorm.batches.gathering import Copying, Rooms
 from psdnorm.batches.residence import load_all, mapped_night, resolve_residence
 from psdnorm.batches.sequences import LENGTH, STRIDE, Sequences
 from psdnorm.errors import ArgumentError
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 LAST = ("keep", "drop", "fill")
 _AHEAD = 2  # batches that are read while the device works
-_GRAIN = 32768  # values that torch copies without asking other threads
 
 
 class Loader:
@@ -96,8 +94,9 @@ class Loader:
                 f"expected enough for a batch of {batch_size}"
             )
         self.residence = resolve_residence(residence, self.n_bytes, self.device)
-        self._pool: collections.deque[NDArray[np.float32]] = collections.deque()
+        self._rooms, self._copy = Rooms(), Copying()
         self._everything: Tensor | None = None
+        self._nights: dict[int, Tensor] = {}
         if self.residence != "map":
             on_device = self.residence == "device"
             place = self.device if on_device else torch.device("cpu")
@@ -188,20 +187,25 @@ class Loader:
         """Gather a batch, one contiguous copy per sequence, (N, S, C, T)."""
         layout, sequences = self.store.layout, self.sequences
         x = self._empty((len(batch), sequences.length, layout.n_channels, layout.n_times))
-        for place, sequence in enumerate(batch.tolist()):
-            night, start = int(sequences.night[sequence]), int(sequences.start[sequence])
+        columns = (sequences.night[batch], sequences.start[batch], sequences.n_own[batch])
+        targets, sources = [], []
+        for into, night, start, own in zip(x, *(c.tolist() for c in columns), strict=True):
             signals = self._night(night)
-            own = int(sequences.n_own[sequence])
             for at in range(0, sequences.length, own):  # once, but for nights that are too short
                 n = min(own, sequences.length - at)
-                copy_epochs(x[place, at : at + n], signals[start : start + n])
+                targets.append(into[at : at + n])
+                sources.append(signals[start : start + n])
+        self._copy(targets, sources)
         return x
 
     def _night(self, night: int) -> Tensor:
-        if self._everything is None:
-            return mapped_night(self.store, self.sequences, night)
-        first, last = self.sequences.offsets[night : night + 2]
-        return self._everything[first:last]
+        if night not in self._nights:
+            if self._everything is None:
+                self._nights[night] = mapped_night(self.store, self.sequences, night)
+            else:
+                first, last = self.sequences.offsets[night : night + 2]
+                self._nights[night] = self._everything[first:last]
+        return self._nights[night]
 
     def _empty(self, shape: tuple[int, ...]) -> Tensor:
         """Make room for a batch where it is gathered."""
@@ -210,37 +214,7 @@ class Loader:
             if self.residence == "pinned":  # the device fetches each sequence itself
                 return torch.empty(shape, dtype=dtype, device=self.device)
             return torch.empty(shape, dtype=dtype, pin_memory=True)
-        return torch.from_numpy(reused(self._pool, shape))
-
-
-def copy_epochs(target: Tensor, source: Tensor) -> None:
-    """Copy consecutive epochs, (n, C, T), to another type or device."""
-    if target.is_cuda:
-        target.copy_(source, non_blocking=True)
-        return
-    # in small pieces: at every larger one torch waits for all its threads, 64 times in a batch,
-    # which was measured to cost up to 40 times the copy where other processes hold the cores
-    n = max(1, _GRAIN // source[0].numel())
-    for into, piece in zip(target.split(n), source.split(n), strict=True):
-        into.copy_(piece)
-
-
-def reused(
-    pool: collections.deque[NDArray[np.float32]], shape: tuple[int, ...]
-) -> NDArray[np.float32]:
-    """Return an array from a pool, which goes back to it when nobody refers to it any longer.
-
-    Fresh memory of the size of a batch costs more than filling it: the system clears every page.
-    """
-    array = None
-    while pool and array is None:
-        found = pool.popleft()
-        array = found if found.shape == shape else None  # the last batch of an epoch was smaller
-    if array is None:
-        array = np.empty(shape, np.float32)
-    view = array.view()
-    weakref.finalize(view, pool.append, array).atexit = False
-    return view
+        return self._rooms.empty(shape)
 
 
 def ahead(items: Iterator[Tensor], depth: int) -> Iterator[Tensor]:
