@@ -3,7 +3,8 @@
 A cell is trained on nights of noise by :func:`psdnorm.training.run_cell`, from every residence of
 the nights; then the same compiled network takes the same steps on one batch that is there already,
 as in ``benchmarks/step.py``. Their ratio is what the way from the store costs (the bar: 0.85). How
-long a cell takes besides, compiling, validating, predicting, is in the table too.
+long a cell takes besides, compiling, validating, predicting, is in the table too. ``--nights 50 100
+400`` shows how the time grows with nights.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from psdnorm.training.cell import MODELS
 from psdnorm.training.network import network_for
 from psdnorm.training.process import resolve_device
 
-N_NIGHTS, N_EPOCHS, N_TIMES = 100, 960, 3000
+N_EPOCHS, N_TIMES = 960, 3000
 # the first is compiled in; of the others the fastest counts, as neighbours only slow things down
 EPOCHS = 4
 ITERATIONS = 50
@@ -57,13 +58,13 @@ class Clock(Silent):
         self.times[-1][2] = time.perf_counter()
 
 
-def fill(folder: Path) -> Store:
+def fill(folder: Path, n_nights: int) -> Store:
     """Make a store of two cohorts with nights of noise."""
     layout = Layout(N_CHANS, N_TIMES, N_TIMES / 30)
     store = Store.create(folder, {"name": "noise"}, layout)
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((N_EPOCHS, N_CHANS, N_TIMES), dtype=np.float32)
-    for number in range(N_NIGHTS):
+    for number in range(n_nights):
         # another order of the same epochs: drawing each anew would take longer than training
         signals = noise[rng.permutation(N_EPOCHS)]
         stages = rng.integers(0, 5, N_EPOCHS)
@@ -73,9 +74,9 @@ def fill(folder: Path) -> Store:
     return store
 
 
-def rows(folder: Path, chosen: argparse.Namespace) -> Iterator[dict]:
-    """Measure one model with one norm from each residence."""
-    store = fill(folder / "store")
+def rows(folder: Path, chosen: argparse.Namespace, n_nights: int) -> Iterator[dict]:
+    """Measure one model with one norm on a number of nights from each residence."""
+    store = fill(folder / "store", n_nights)
     device = resolve_device(chosen.device)
     cell = Cell(chosen.model, chosen.norm, hold_out="held out")
     protocol = Protocol(batch_size=chosen.batch, max_epochs=EPOCHS, patience=EPOCHS)
@@ -96,7 +97,7 @@ def rows(folder: Path, chosen: argparse.Namespace) -> Iterator[dict]:
             "model": cell.model,
             "norm": cell.norm,
             "residence": residence,
-            "nights": N_NIGHTS,
+            "nights": n_nights,
             "sequences": n_train,
             "training_per_s": f"{n_train / train_s:.0f}",
             "bare_per_s": f"{bare:.0f}",
@@ -131,6 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", choices=MODELS, default="usleep")
     parser.add_argument("--norm", default="psd")
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--nights", type=int, nargs="+", default=[100], help="sizes of the store")
     parser.add_argument("--residences", nargs="+", choices=RESIDENCES, default=list(RESIDENCES))
     parser.add_argument("--csv", default="train.csv")
     parser.add_argument("--folder", help="where store and runs are made, and removed again")
@@ -140,13 +142,16 @@ def main(arguments: list[str] | None = None) -> int:
     where = environment(chosen.device)
     print(", ".join(f"{key} {value}" for key, value in where.items()))
     missed = 0
-    with tempfile.TemporaryDirectory(dir=chosen.folder) as folder, open(chosen.csv, "w") as file:
+    with open(chosen.csv, "w") as file:
         table = csv.DictWriter(file, COLUMNS)
         table.writeheader()
-        for row in rows(Path(folder), chosen):
-            table.writerow(row | where)
-            print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-            missed |= chosen.device == "cuda" and float(row["share_of_bare"]) < BAR
+        for n_nights in chosen.nights:
+            with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
+                for row in rows(Path(folder), chosen, n_nights):
+                    table.writerow(row | where)
+                    file.flush()
+                    print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+                    missed |= chosen.device == "cuda" and float(row["share_of_bare"]) < BAR
     return missed
 
 

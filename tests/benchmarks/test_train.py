@@ -1,4 +1,4 @@
-"""The benchmark of training has a row for each residence of the nights."""
+"""The benchmark of training has a row for each number of nights and each residence of them."""
 
 import csv
 import sys
@@ -14,7 +14,7 @@ def train(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks import train
 
-    small = {"N_NIGHTS": 8, "N_EPOCHS": 20, "N_TIMES": 600, "EPOCHS": 2, "ITERATIONS": 1}
+    small = {"N_EPOCHS": 20, "N_TIMES": 600, "EPOCHS": 2, "ITERATIONS": 1}
     for name, value in small.items():
         monkeypatch.setattr(train, name, value)
     yield train
@@ -23,13 +23,23 @@ def train(monkeypatch):
 
 
 @pytest.mark.slow
-def test_every_residence_has_a_row(train, tmp_path):
+def test_every_size_and_residence_has_a_row(train, tmp_path):
     table = tmp_path / "train.csv"
-    arguments = ["--device", "cpu", "--model", "cnn-transformer", "--batch", "2"]
+    arguments = [
+        "--device",
+        "cpu",
+        "--model",
+        "cnn-transformer",
+        "--batch",
+        "2",
+        "--nights",
+        "8",
+        "14",
+    ]
     assert train.main([*arguments, "--csv", str(table), "--folder", str(tmp_path)]) == 0
     with table.open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["residence"] for row in rows] == list(train.RESIDENCES)
-    assert {row["sequences"] for row in rows} == {"6"}
+    assert [row["residence"] for row in rows] == 2 * list(train.RESIDENCES)
+    assert [row["sequences"] for row in rows] == 3 * ["6"] + 3 * ["10"]
     assert all(float(row["training_per_s"]) > 0 for row in rows)
     assert not any(path.is_dir() for path in tmp_path.iterdir())
