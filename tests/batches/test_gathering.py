@@ -34,9 +34,11 @@ def test_pieces_larger_than_torch_copies_with_one_thread_arrive_whole(n_times):
 def test_an_error_in_another_thread_is_raised():
     copying = Copying()
     copying.n_threads = 2
-    sources = [torch.zeros(1, 2), torch.zeros(1, 2)]
-    with pytest.raises(RuntimeError):
-        copying([torch.zeros(1, 3), torch.zeros(1, 2)], sources)
+    sources = [torch.zeros(1, 2)] * 8
+    with pytest.raises(ValueError, match="broadcast"):
+        copying([torch.zeros(1, 3)] * 8, sources)
+    with pytest.raises(RuntimeError, match="size"):
+        copying([torch.zeros(1, 3).half()] * 8, sources)
 
 
 def test_the_threads_end_with_the_one_who_copies():

@@ -3,7 +3,7 @@
 import collections
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -13,18 +13,19 @@ from torch import Tensor
 
 _GRAIN = 32768  # values from which on torch shares a copy among its threads
 _PART = 4  # pieces that a thread takes at once
+_MOST_THREADS = 4  # more wait for each other in Python
 
 
 class Copying:
-    """Copy many pieces at once, to another type or device, with as many threads as torch has.
+    """Copy many pieces at once, to another type or device, with a few threads.
 
-    Torch would share each piece among its threads and wait for all of them at its end, 64 times in
-    a batch, which was measured to cost up to 40 times the copy where other processes hold the
-    cores. Here each thread has its own pieces, too small for torch to share, and there is one wait.
+    Torch would share each piece among all its threads and wait for them at its end, 64 times in a
+    batch, which was measured to cost up to 40 times the copy where other processes hold the cores.
+    Here each thread has its own pieces, and there is one wait.
     """
 
     def __init__(self) -> None:
-        self.n_threads = torch.get_num_threads()
+        self.n_threads = min(torch.get_num_threads(), _MOST_THREADS)
         self._others: ThreadPoolExecutor | None = None
 
     def __call__(self, targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
@@ -37,25 +38,43 @@ class Copying:
             return
         if self.n_threads > 1 and self._others is None:
             self._others = ThreadPoolExecutor(self.n_threads - 1, "psdnorm-copy")
-        parts: collections.deque[tuple[list[Tensor], list[Tensor]]] = collections.deque()
+        copy = _copy if targets[0].dtype == sources[0].dtype else _convert
+        parts: collections.deque[Callable[[], None]] = collections.deque()
         copied: list[Future] = []
         for at in range(0, len(targets), _PART):
-            part = slice(at, at + _PART)
-            parts.append((_small(targets[part]), _small(sources[part])))
+            parts.append(copy(targets[at : at + _PART], sources[at : at + _PART]))
             if self._others is not None and len(copied) < self.n_threads - 1:
-                copied.append(self._others.submit(_copy_while, parts))
-        _copy_while(parts)
+                copied.append(self._others.submit(_do_all, parts))
+        _do_all(parts)
         for other in copied:
             other.result()
 
 
-def _copy_while(parts: collections.deque[tuple[list[Tensor], list[Tensor]]]) -> None:
+def _do_all(parts: collections.deque[Callable[[], None]]) -> None:
+    """Do what is left, while others do too."""
     while True:
         try:
-            into, pieces = parts.popleft()
+            part = parts.popleft()
         except IndexError:
             return
-        torch._foreach_copy_(into, pieces)
+        part()
+
+
+def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> Callable[[], None]:
+    # NumPy's copies have no threads of their own, so that pieces may be of any size
+    pairs = [(t.numpy(), s.numpy()) for t, s in zip(targets, sources, strict=True)]
+
+    def copy() -> None:
+        for into, piece in pairs:
+            np.copyto(into, piece)
+
+    return copy
+
+
+def _convert(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> Callable[[], None]:
+    # torch converts three times as fast as NumPy
+    into, pieces = _small(targets), _small(sources)
+    return lambda: torch._foreach_copy_(into, pieces)
 
 
 def _small(tensors: Sequence[Tensor]) -> list[Tensor]:
