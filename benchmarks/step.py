@@ -7,6 +7,7 @@ after the other, while the others do nothing. Elsewhere: seconds for one night, 
 """
 
 import argparse
+import copy
 import csv
 import multiprocessing
 import statistics
@@ -23,12 +24,14 @@ from torch import nn
 
 from benchmarks.norms import environment
 from psdnorm.models import CNNTransformer, USleep, accelerate
+from psdnorm.models.fast import is_random
 from psdnorm.models.norms import NORMS
 
 MODELS = {"U-Sleep": USleep, "CNNTransformer": CNNTransformer}
 N_EPOCHS, N_CHANS, N_TIMES = 35, 2, 3000
 NIGHT, STRIDE = 960, 21
 WARM_UP, REPEATS = 6, 5
+MOST_ERROR = 0.05  # of the logits of a network that has learned for a few steps, in bfloat16
 COLUMNS = (
     "model", "norm", "mode", "batch", "training_per_s", "step_ms", "overhead_over_batchnorm",
     "peak_memory_gb", "inference_per_s", "inference_peak_memory_gb", "night_s",
@@ -62,6 +65,16 @@ def training_step(model: nn.Module, forward: Callable, x: torch.Tensor) -> Calla
     return step
 
 
+def check_parity(model: nn.Module, forward: Callable, x: torch.Tensor) -> None:
+    """Refuse to time a forward pass that computes something else than the model."""
+    plain = copy.deepcopy(model)
+    with torch.no_grad():
+        expected = plain(x)
+    error = float((forward(x).detach() - expected).norm() / expected.norm())
+    if not error < MOST_ERROR:
+        raise RuntimeError(f"outputs are off by {error:.2g} of their size: not timed")
+
+
 def gpu_case(name: str, norm: str, mode: str, batch: int, iterations: int) -> Iterator[dict]:
     """Warm up, wait to be asked, measure: yields an empty row, then the row of the table."""
     torch.manual_seed(0)
@@ -77,10 +90,14 @@ def gpu_case(name: str, norm: str, mode: str, batch: int, iterations: int) -> It
     for _ in range(WARM_UP):
         step()
     memory = torch.cuda.max_memory_allocated() / 1e9
+    if not is_random(model):
+        check_parity(model, forward, x)
     torch.cuda.reset_peak_memory_stats()
     model.eval()
     for _ in range(WARM_UP):
         infer()
+    with torch.no_grad():
+        check_parity(model, forward, x)
     torch.cuda.synchronize()
     # with the weights, the optimizer's state and, in the fast mode, the training graph beside it
     inference_memory = torch.cuda.max_memory_allocated() / 1e9

@@ -85,3 +85,11 @@ def test_a_process_that_dies_is_a_failed_row(step, monkeypatch, tmp_path):
     table = tmp_path / "step.csv"
     assert step.main(["--device", "cpu", "--csv", str(table)]) == 1
     assert len(table.read_text().splitlines()) == 1  # the header
+
+
+def test_what_computes_something_else_is_not_timed(step):
+    torch.manual_seed(0)
+    model, x = step.MODELS["U-Sleep"]("psd"), torch.randn(2, 35, 2, 60)
+    step.check_parity(model, model, x)
+    with pytest.raises(RuntimeError, match=r"off by 0\.2 of their size: not timed"):
+        step.check_parity(model, lambda x: 1.2 * model(x), x)

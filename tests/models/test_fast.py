@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from psdnorm.errors import ArgumentError, BackendError, ShapeError
-from psdnorm.models import USleep, accelerate
+from psdnorm.models import CNNTransformer, USleep, accelerate
 
 SMALL = {"n_times": 300, "sfreq": 100, "depth": 2}
 gpu = [
@@ -80,6 +80,45 @@ def test_every_one_of_many_models_is_compiled(compilations):
     assert [len(graphs) for graphs in compilations] == [1] * 10
 
 
+def test_what_is_compiled_wrongly_runs_uncompiled(monkeypatch):
+    def wrong(function, **options):
+        return lambda x: 1.1 * function(x)
+
+    monkeypatch.setattr(torch, "compile", wrong)
+    monkeypatch.setattr("psdnorm.models.fast._obstacle", lambda model: None)
+    torch.manual_seed(0)
+    plain, model = USleep(**SMALL, norm="psd"), USleep(**SMALL, norm="psd")
+    model.load_state_dict(plain.state_dict())
+    forward = accelerate(model)
+    x = sequences(3)
+    forward(x), plain(x)
+    with pytest.warns(
+        UserWarning, match=r"compiles USleep wrongly: its outputs are off by 0\.(1|099)"
+    ):
+        found = forward(x)
+    expected = plain(x)
+    assert (found - expected).norm() < 2e-2 * expected.norm()
+    for name, value in plain.named_buffers():  # moved once, not by what was compared
+        torch.testing.assert_close(model.get_buffer(name), value, rtol=5e-2, atol=1e-2, msg=name)
+    assert (forward(x) - plain(x)).norm() < 2e-2 * expected.norm()
+
+
+def test_with_dropout_no_random_number_is_drawn_to_compare(compilations):
+    torch.manual_seed(0)
+    sizes = {"n_times": 300, "sfreq": 100, "channels": (4, 8), "strides": (3, 5), "n_heads": 2}
+    model = CNNTransformer(**sizes, n_layers=1)
+    forward, x = accelerate(model), sequences(2)
+    for n_passes in (1, 2):
+        torch.manual_seed(0)
+        for _ in range(n_passes):
+            forward(x)
+        drawn = torch.random.get_rng_state()
+        torch.manual_seed(0)
+        for _ in range(n_passes):
+            model(x)
+        assert torch.equal(drawn, torch.random.get_rng_state())
+
+
 @pytest.fixture
 def pair():
     """The same network twice: plain, and with its accelerated forward pass."""
@@ -137,6 +176,25 @@ class TestOnTheDevice:
         for name, expected in plain.named_buffers():
             found = model.get_buffer(name)
             torch.testing.assert_close(found, expected, rtol=3e-2, atol=1e-2, msg=name)
+
+    @pytest.mark.filterwarnings("error:torch .* compiles")
+    @pytest.mark.parametrize("norm", ["batch", "psd"])
+    @pytest.mark.parametrize("training", [True, False])
+    def test_rows_that_the_compiler_would_pad_are_right(self, norm, training):
+        torch.manual_seed(0)
+        model = USleep(n_times=3000, sfreq=100, depth=1, norm=norm, norm_depth=1).cuda()
+        model.train(training)
+        forward = accelerate(model)
+        x = torch.randn(16, 35, 2, 3000, device="cuda")
+        with torch.no_grad():
+            expected = model(x)
+        for _ in range(5):  # uncompiled, compiled, recorded, replayed
+            with torch.set_grad_enabled(training):
+                found = forward(x)
+            if training:
+                found.square().mean().backward()
+            assert (found - expected).norm() < 1e-2 * expected.norm()
+        torch._dynamo.reset()
 
     def test_a_batch_of_another_shape_is_not_compiled(self, pair):
         _, model, forward = pair
