@@ -2,7 +2,8 @@
 
 A run leaves one row of counts per subject (:mod:`psdnorm.evaluation.scores`). Counts of the same
 subject add up, so that nights, windows and workers can be scored apart; every metric follows from
-them, so that no report needs the predictions themselves.
+them, so that no report needs the predictions themselves. What they say about norms is in
+:mod:`psdnorm.evaluation.statistics`.
 """
 
 from psdnorm.evaluation.calibration import (

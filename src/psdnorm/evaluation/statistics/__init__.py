@@ -1,0 +1,53 @@
+"""What a comparison of norms can say, and how surely.
+
+:func:`block_tables` arranges scores so that every norm has the same people; all else takes one of
+its tables, blocks by norms, higher is better. Every result carries what its caption must say: see
+:class:`Basis`. The page ``docs/statistics.md`` says what each number means and what it does not.
+"""
+
+from psdnorm.evaluation.statistics.basis import SUBJECT_CAVEAT, Basis
+from psdnorm.evaluation.statistics.blocks import BlockTables, block_tables
+from psdnorm.evaluation.statistics.bootstrap import (
+    BEST_BASELINE,
+    COHORT_CAVEAT,
+    BootstrapResult,
+    bootstrap_gains,
+)
+from psdnorm.evaluation.statistics.cliques import cliques
+from psdnorm.evaluation.statistics.gains import (
+    HardestResult,
+    ImprovedResult,
+    gain_on_hardest,
+    share_improved,
+)
+from psdnorm.evaluation.statistics.pairs import WilcoxonHolmResult, holm, wilcoxon_holm
+from psdnorm.evaluation.statistics.ranks import FriedmanResult, NemenyiResult, friedman, nemenyi
+from psdnorm.evaluation.statistics.training_size import (
+    FewerSubjectsResult,
+    fewer_subjects_factor,
+)
+
+__all__ = [
+    "BEST_BASELINE",
+    "COHORT_CAVEAT",
+    "SUBJECT_CAVEAT",
+    "Basis",
+    "BlockTables",
+    "BootstrapResult",
+    "FewerSubjectsResult",
+    "FriedmanResult",
+    "HardestResult",
+    "ImprovedResult",
+    "NemenyiResult",
+    "WilcoxonHolmResult",
+    "block_tables",
+    "bootstrap_gains",
+    "cliques",
+    "fewer_subjects_factor",
+    "friedman",
+    "gain_on_hardest",
+    "holm",
+    "nemenyi",
+    "share_improved",
+    "wilcoxon_holm",
+]

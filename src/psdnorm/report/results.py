@@ -1,0 +1,147 @@
+"""What a folder of runs came to, as the tables that everything in a report is made from."""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from psdnorm.errors import ArgumentError, PsdnormError
+from psdnorm.evaluation import read_scores, subject_metrics
+from psdnorm.evaluation.scores import COUNTS
+from psdnorm.training import Cell
+from psdnorm.training.cell import read_json
+from psdnorm.training.experiment import label
+from psdnorm.training.grid import Runs
+from psdnorm.training.records import CONFIG, DONE, SCORES
+from psdnorm.training.standing import DONE_STATE, CellStanding, standing
+
+# norms in the order of the paper, and as it writes them
+NORM_NAMES = {
+    "batch": "BatchNorm",
+    "adabn3": "AdaBN(3)",
+    "adabn12": "AdaBN(12)",
+    "adabnall": "AdaBN(all)",
+    "layer": "LayerNorm",
+    "instance": "InstanceNorm",
+    "tma": "TMA",
+    "psd-white": "PSDNorm-white",
+    "psd": "PSDNorm",
+}
+MODEL_NAMES = {"usleep": "U-Sleep", "cnn-transformer": "CNNTransformer"}
+ARM = ["model", "norm", "filter_size", "norm_depth", "balanced"]
+
+
+@dataclass(frozen=True)
+class Results:
+    """Finished cells of an experiment and the scores of their subjects.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    cells : DataFrame
+        One row per finished cell: ``cell``, a number; ``model``, ``norm``; ``filter_size``,
+        ``norm_depth`` and ``balanced`` (NA where there is none, or all subjects); ``hold_out``,
+        ``seed``; ``arm``, what it is but for its cohort and seed, as ``usleep psd f5 d3 @400``;
+        ``epochs``, ``seconds``, ``folder``.
+    subjects : DataFrame
+        One row per cell and held-out subject: ``cell``, ``cohort``, ``subject``, the counts of
+        :mod:`psdnorm.evaluation.scores`, and all of :data:`psdnorm.evaluation.METRICS`.
+    lacking : list of str
+        A sentence for each cell that was asked for and has no result, or an unreadable one.
+    config : dict
+        ``config.json`` of the first cell: protocol, recipe, versions.
+    simulated : bool
+        Whether any night was simulated.
+    """
+
+    path: Path
+    cells: pd.DataFrame
+    subjects: pd.DataFrame
+    lacking: list[str]
+    config: dict[str, Any]
+    simulated: bool
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """The subjects with all that tells their cells apart; what `aggregate` takes."""
+        known = self.cells.drop(columns=["epochs", "seconds", "folder"])
+        return self.subjects.drop(columns=COUNTS).merge(known, on="cell", how="left")
+
+    @property
+    def recipe(self) -> str:
+        """Name of the recipe of all nights."""
+        return str(self.config["recipe"].get("name", "unnamed"))
+
+    def of(self, **wanted: Any) -> "Results":
+        """Return the cells whose columns have these values; None stands for NA.
+
+        Examples
+        --------
+        ``results.of(model="usleep", balanced=400)``
+        """
+        kept = pd.Series(True, index=self.cells.index)
+        for name, value in wanted.items():
+            column = self.cells[name]
+            kept &= column.isna() if value is None else (column == value).fillna(False)
+        cells = self.cells[kept.astype(bool)]
+        subjects = self.subjects[self.subjects["cell"].isin(cells["cell"])]
+        return Results(self.path, cells, subjects, self.lacking, self.config, self.simulated)
+
+
+def read_results(path: str | os.PathLike[str]) -> Results:
+    """Read what the finished cells of a folder of runs came to.
+
+    Parameters
+    ----------
+    path : path
+        The folder that ``psdnorm lodo`` wrote; unfinished too.
+
+    Returns
+    -------
+    Results
+    """
+    runs = Runs(path)
+    lacking: list[str] = []
+    cells: list[dict[str, Any]] = []
+    subjects, configs = [], []
+    for found in standing(runs).cells:
+        if found.state != DONE_STATE:
+            lacking.append(_sentence(found))
+            continue
+        folder = runs.folder(found.cell)
+        try:
+            scores, config = read_scores(folder / SCORES), read_json(folder / CONFIG)
+            done = read_json(folder / DONE)
+        except PsdnormError as error:
+            lacking.append(f"{found.cell.name}: {error}")
+            continue
+        number = len(cells)
+        cells.append({"cell": number, **_row(found.cell), **_spent(done), "folder": folder})
+        subjects.append(scores.assign(cell=number))
+        configs.append(config)
+    if not cells:
+        raise ArgumentError(f"{runs.path} has no finished cell, expected one at least")
+    table = pd.DataFrame(cells).astype(dict.fromkeys(ARM[2:], "Int64"))
+    counts = pd.concat(subjects, ignore_index=True)
+    computed = subject_metrics(counts).drop(columns=["cohort", "subject"])
+    simulated = any(config["simulated"] for config in configs)
+    merged = pd.concat([counts, computed], axis="columns")
+    return Results(runs.path, table, merged, lacking, configs[0], simulated)
+
+
+def _row(cell: Cell) -> dict[str, Any]:
+    names = (*ARM, "hold_out", "seed")
+    return {name: getattr(cell, name) for name in names} | {"arm": label(cell)}
+
+
+def _spent(done: dict[str, Any]) -> dict[str, float]:
+    return {"epochs": done["epochs"], "seconds": done["seconds"]}
+
+
+def _sentence(found: CellStanding) -> str:
+    reason = f": {found.reason}" if found.reason else ""
+    return f"{found.cell.name} is not finished ({found.state}{reason})"

@@ -1,0 +1,103 @@
+"""Folders of runs as ``psdnorm lodo`` leaves them; scores are drawn instead of trained."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from psdnorm.evaluation.scores import SCHEMA, score_night, write_scores
+from psdnorm.training import Cell, Protocol
+from psdnorm.training.grid import CELLS, FORMAT, GRID, Axes, grid_of
+from psdnorm.training.records import write_json
+
+COHORTS = {"ABC": 6, "CHAT": 9, "MASS": 7}
+NORMS = ("batch", "layer", "instance", "tma", "psd")
+# chances to be right: what a norm adds, in its order of merit
+MERIT = {
+    "batch": 0.0,
+    "layer": -0.03,
+    "instance": 0.02,
+    "tma": 0.03,
+    "psd": 0.06,
+    "psd-white": 0.04,
+}
+_PREVALENCE = (0.2, 0.1, 0.4, 0.15, 0.15)
+
+
+def write_runs(
+    path, axes=None, cohorts=COHORTS, epochs=120, unfinished=(), simulated=True, merit=MERIT
+):
+    """Write a folder of runs; ``unfinished`` are names of cells that have no result.
+
+    Subjects have a difficulty of their own, the same in every cell; seeds differ a little.
+    """
+    path = Path(path)
+    axes = axes or [Axes(norms=NORMS, hold_outs=tuple(cohorts), seeds=(0, 1, 2))]
+    cells = grid_of(axes)
+    protocol = Protocol().to_json()
+    for cell in cells:
+        folder = path / CELLS / cell.name
+        if cell.name in unfinished:
+            continue
+        folder.mkdir(parents=True)
+        write_scores(
+            folder / "scores.parquet", drawn_scores(cell, cohorts[cell.hold_out], epochs, merit)
+        )
+        write_json(folder / "config.json", _config(cell, protocol, cohorts, simulated))
+        _write_history(folder / "history.csv", cell)
+        done = {"balanced_accuracy": 0.5, "subjects": cohorts[cell.hold_out], "epochs": 6}
+        done |= {"best_epoch": 3, "steps": 60, "seconds": 30.0, "keep": "scores"}
+        write_json(folder / "done.json", done)
+    document = {"format": FORMAT, "protocol": protocol, "recipe_sha256": "0" * 64}
+    document |= {"nights": sum(cohorts.values()), "data": "0" * 64, "simulated": simulated}
+    document["cells"] = [{"cell": cell.to_json(), "sequences": 100} for cell in cells]
+    write_json(path / GRID, document)
+    return cells
+
+
+def drawn_scores(cell: Cell, n_subjects: int, epochs: int, merit=MERIT) -> pd.DataFrame:
+    """Draw the scores of a cell's subjects."""
+    tables = []
+    for number in range(n_subjects):
+        subject = np.random.default_rng([1, number, *cell.hold_out.encode()])
+        stages = subject.choice(5, epochs, p=_PREVALENCE)
+        skill = 0.62 + 0.12 * subject.standard_normal() + merit.get(cell.norm, 0.0)
+        skill += 0.01 * np.log2((cell.balanced or 1000) / 400)
+        seed = np.random.default_rng([cell.seed, number, *cell.name.encode()])
+        right = seed.random(epochs) < np.clip(skill + 0.01 * seed.standard_normal(), 0.05, 0.98)
+        guess = np.where(right, stages, seed.integers(0, 5, epochs))
+        p = np.full((epochs, 5), 0.075)
+        p[np.arange(epochs), guess] = 0.7
+        tables.append(score_night(cell.hold_out, f"{number:04}", stages, p))
+    return pd.concat(tables, ignore_index=True)[SCHEMA.names]
+
+
+def _config(cell, protocol, cohorts, simulated):
+    part = {"cohorts": [], "subjects": 0, "nights": 0, "sha256": "0" * 64}
+    own = {"cohorts": [cell.hold_out], "subjects": cohorts[cell.hold_out]}
+    others = {name: n for name, n in cohorts.items() if name != cell.hold_out}
+    size = sum(min(n, cell.balanced or n) for n in others.values())
+    train = {"cohorts": sorted(others), "subjects": round(0.8 * size)}
+    return {
+        "cell": cell.to_json(),
+        "protocol": protocol,
+        "recipe_sha256": "0" * 64,
+        "data": {"train": part | train, "validation": part, "test": part | own},
+        "run": "0" * 64,
+        "recipe": {"name": "paper", "sfreq": 100.0, "lowpass_hz": 30.0},
+        "simulated": simulated,
+        "versions": {"psdnorm": "0", "torch": "0", "python": "0"},
+    }
+
+
+def _write_history(path, cell):
+    columns = ("epoch", "step", "train_loss", "validation_loss", "validation_balanced_accuracy")
+    with open(path, "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(columns)
+        for epoch in range(6):
+            loss = 1.6 * 0.7**epoch
+            table.writerow(
+                [epoch, 10 * (epoch + 1), loss, loss + 0.1 + 0.02 * cell.seed, 0.3 + epoch / 12]
+            )

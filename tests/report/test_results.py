@@ -1,0 +1,72 @@
+"""A folder of runs becomes tables in which nothing is lost and nothing is made up."""
+
+import pytest
+from experiments import COHORTS, NORMS, write_runs
+
+from psdnorm.errors import ArgumentError
+from psdnorm.evaluation import METRICS, read_scores, subject_metrics
+from psdnorm.report.results import read_results
+from psdnorm.training import Cell
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs")
+    write_runs(path)
+    return path
+
+
+def test_every_finished_cell_and_every_subject_of_it_is_there(runs):
+    results = read_results(runs)
+    assert len(results.cells) == len(NORMS) * len(COHORTS) * 3
+    assert len(results.subjects) == len(NORMS) * sum(COHORTS.values()) * 3
+    assert not results.lacking
+    assert results.simulated
+    assert results.recipe == "paper"
+
+
+def test_metrics_are_those_of_the_cells_own_scores(runs):
+    results = read_results(runs)
+    cell = Cell("usleep", "psd", hold_out="CHAT", seed=1)
+    expected = subject_metrics(read_scores(runs / "cells" / cell.name / "scores.parquet"))
+    found = results.of(norm="psd", hold_out="CHAT", seed=1).runs
+    for metric in METRICS:
+        assert found[metric].to_list() == pytest.approx(expected[metric].to_list(), nan_ok=True)
+    assert found["arm"].unique().tolist() == ["usleep psd f5 d3 @all"]
+
+
+def test_none_selects_what_has_no_such_setting(runs):
+    results = read_results(runs)
+    assert set(results.of(filter_size=None).cells["norm"]) == {"batch", "layer", "instance"}
+    assert len(results.of(balanced=None).cells) == len(results.cells)
+    assert results.of(balanced=400).cells.empty
+
+
+def test_what_is_not_finished_is_named(tmp_path):
+    name = Cell("usleep", "psd", hold_out="CHAT", seed=1).name
+    write_runs(tmp_path, unfinished=[name])
+    assert read_results(tmp_path).lacking == [f"{name} is not finished (waiting)"]
+
+
+def test_what_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
+    cells = write_runs(tmp_path)
+    broken = tmp_path / "cells" / cells[0].name / "scores.parquet"
+    broken.write_bytes(b"no Parquet")
+    results = read_results(tmp_path)
+    assert len(results.cells) == len(cells) - 1
+    assert len(results.lacking) == 1
+    assert str(broken) in results.lacking[0]
+
+
+def test_a_folder_without_runs_is_refused_in_a_sentence(tmp_path):
+    with pytest.raises(ArgumentError, match="expected the folder of psdnorm lodo"):
+        read_results(tmp_path)
+
+
+def test_a_folder_without_a_finished_cell_is_refused_in_a_sentence(tmp_path):
+    from psdnorm.training.grid import Axes
+
+    axes = [Axes(norms=("batch",), hold_outs=("ABC",), seeds=(0,))]
+    write_runs(tmp_path, axes, unfinished=["usleep_batch_ABC_all_seed0"])
+    with pytest.raises(ArgumentError, match="has no finished cell"):
+        read_results(tmp_path)
