@@ -1,6 +1,7 @@
 """Bring pieces from many places in memory together into one batch."""
 
 import collections
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -13,11 +14,11 @@ from torch import Tensor
 
 _GRAIN = 32768  # values from which on torch shares a copy among its threads
 _PART = 4  # pieces that a thread takes at once
-_MOST_THREADS = 4  # more wait for each other in Python
+_MOST_THREADS = 8  # more wait for each other in Python
 
 
 class Copying:
-    """Copy many pieces at once, to another type or device, with a few threads.
+    """Copy many pieces of memory at once, to another type too, with a few threads.
 
     Torch would share each piece among all its threads and wait for them at its end, 64 times in a
     batch, which was measured to cost up to 40 times the copy where other processes hold the cores.
@@ -28,21 +29,17 @@ class Copying:
         self.n_threads = min(torch.get_num_threads(), _MOST_THREADS)
         self._others: ThreadPoolExecutor | None = None
 
-    def __call__(self, targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-        """Copy each source, (n, …), into the target of its place, (n, …).
-
-        Targets on a device are not waited for.
-        """
-        if targets[0].is_cuda:
-            torch._foreach_copy_(list(targets), list(sources), non_blocking=True)
-            return
+    def __call__(self, targets: Sequence[NDArray], sources: Sequence[NDArray]) -> None:
+        """Copy each source, (n, …), into the target of its place, (n, …)."""
         if self.n_threads > 1 and self._others is None:
             self._others = ThreadPoolExecutor(self.n_threads - 1, "psdnorm-copy")
-        copy = _copy if targets[0].dtype == sources[0].dtype else _convert
+        is_same = targets[0].dtype == sources[0].dtype
         parts: collections.deque[Callable[[], None]] = collections.deque()
         copied: list[Future] = []
         for at in range(0, len(targets), _PART):
-            parts.append(copy(targets[at : at + _PART], sources[at : at + _PART]))
+            part = targets[at : at + _PART], sources[at : at + _PART]
+            # what torch is to convert is cut up here: threads that do it wait for each other
+            parts.append(functools.partial(_copy, *part) if is_same else _conversion(*part))
             if self._others is not None and len(copied) < self.n_threads - 1:
                 copied.append(self._others.submit(_do_all, parts))
         _do_all(parts)
@@ -60,27 +57,21 @@ def _do_all(parts: collections.deque[Callable[[], None]]) -> None:
         part()
 
 
-def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> Callable[[], None]:
-    # NumPy's copies have no threads of their own, so that pieces may be of any size
-    pairs = [(t.numpy(), s.numpy()) for t, s in zip(targets, sources, strict=True)]
-
-    def copy() -> None:
-        for into, piece in pairs:
-            np.copyto(into, piece)
-
-    return copy
+def _copy(targets: Sequence[NDArray], sources: Sequence[NDArray]) -> None:
+    for into, piece in zip(targets, sources, strict=True):
+        np.copyto(into, piece)
 
 
-def _convert(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> Callable[[], None]:
+def _conversion(targets: Sequence[NDArray], sources: Sequence[NDArray]) -> Callable[[], None]:
     # torch converts three times as fast as NumPy
     into, pieces = _small(targets), _small(sources)
     return lambda: torch._foreach_copy_(into, pieces)
 
 
-def _small(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Cut tensors of rows of one size into pieces that torch copies with one thread."""
-    n = max(1, (_GRAIN - 1) // tensors[0][0].numel())
-    return list(itertools.chain.from_iterable(tensor.split(n) for tensor in tensors))
+def _small(arrays: Sequence[NDArray]) -> list[Tensor]:
+    """Cut arrays of rows of one size into pieces that torch copies with one thread."""
+    n = max(1, (_GRAIN - 1) // arrays[0][0].size)
+    return list(itertools.chain.from_iterable(torch.from_numpy(a).split(n) for a in arrays))
 
 
 class Rooms:
