@@ -1,0 +1,21 @@
+"""The tables of the paper from a folder of runs, its own figures beside ours.
+
+:func:`build_tables` gives ``(tables, missing)``: tables, and a sentence for each that cannot be
+built. A table's ``rows`` hold headings too, rows of a single entry; ``Table.blocks`` has the rows
+by heading.
+"""
+
+from psdnorm.report.tables.building import build_tables
+from psdnorm.report.tables.table import Entry, Table, Tables
+from psdnorm.report.tables.writing import csv_text, latex, markdown, write_tables
+
+__all__ = [
+    "Entry",
+    "Table",
+    "Tables",
+    "build_tables",
+    "csv_text",
+    "latex",
+    "markdown",
+    "write_tables",
+]

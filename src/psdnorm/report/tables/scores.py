@@ -1,0 +1,224 @@
+"""Means of every arm of the results, ready to be looked up."""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
+from psdnorm.report.results import ARM, MODEL_NAMES, NORM_NAMES, Results
+from psdnorm.training.cell import PROTOCOL_DEPTH, Cell
+from psdnorm.training.grid import Runs
+
+MEANS = (MEAN_DATASET, MEAN_SUBJECT)
+ALL = "all"
+PROTOCOL_FILTER = Cell().filter_size
+Setting = tuple[str, int | str]  # a model, and how many subjects of each cohort it learns from
+WITH_FILTER = ("tma", "psd-white", "psd")
+WITH_DEPTH = ("layer", "instance", "psd-white", "psd")
+_PLACES = {name: place for place, name in enumerate(NORM_NAMES)}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What cells are but for their cohort and seed; ``balanced`` is a number or "all"."""
+
+    model: str
+    norm: str
+    filter_size: int | None
+    norm_depth: int | None
+    balanced: int | str
+
+    @property
+    def is_protocol(self) -> bool:
+        """Whether filter size and depth are those of the protocol."""
+        return self.filter_size in (None, PROTOCOL_FILTER) and self.norm_depth in (
+            None,
+            PROTOCOL_DEPTH,
+        )
+
+
+@dataclass(frozen=True)
+class Score:
+    """A mean over seeds in percent, its spread, and over how many seeds and subjects it is."""
+
+    mean: float
+    std: float
+    seeds: int
+    subjects: int
+
+
+class Scores:
+    """Every metric of every arm, per dataset and over datasets.
+
+    Parameters
+    ----------
+    results : Results
+
+    Attributes
+    ----------
+    results : Results
+    arms : list of Arm
+        Those that have a result, in the order of the paper.
+    lacking : dict of (Arm, str) to set of int
+        Seeds that were asked for and have no result, by arm and dataset.
+    people : DataFrame
+        By cohort the number of ``subjects``, and of those who ``lack`` a stage.
+    """
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self._seeds = _seeds(results)
+        self.arms = sorted({arm for arm, _ in self._seeds}, key=in_order)
+        rows = results.cells.drop_duplicates("arm").to_dict("records")
+        self._labels = {arm_of(row): row["arm"] for row in rows}
+        table = aggregate(results.runs, by=["arm"])
+        self._rows = {
+            (row.arm, row.metric, row.dataset): Score(
+                100 * row.mean, 100 * row.std, row.seeds, row.subjects
+            )
+            for row in table.itertuples()
+        }
+        self.lacking = _lacking(results)
+        self.people = _people(results)
+
+    def datasets(self, arm: Arm) -> set[str]:
+        """Return the datasets on which an arm has a result."""
+        return {dataset for other, dataset in self._seeds if other == arm}
+
+    def datasets_of(self, arms: Iterable[Arm]) -> tuple[str, ...]:
+        """Return the datasets on which any of some arms has a result, sorted."""
+        return tuple(sorted(set().union(*map(self.datasets, arms))))
+
+    def settings(self, arms: Iterable[Arm]) -> list[Setting]:
+        """Return the settings of those arms that have a result, in the order of the paper."""
+        return [*dict.fromkeys((arm.model, arm.balanced) for arm in sorted(arms, key=in_order))]
+
+    def seeds(self, arm: Arm, dataset: str) -> set[int]:
+        """Return the seeds of an arm's results on a dataset."""
+        return self._seeds.get((arm, dataset), set())
+
+    def score(self, arm: Arm, metric: str, dataset: str, over: Iterable[str]) -> Score | None:
+        """Look a mean up.
+
+        Parameters
+        ----------
+        arm : Arm
+        metric : str
+        dataset : str
+            A cohort, or one of the two means.
+        over : iterable of str
+            The datasets that a mean must be over; an arm that lacks one of them has none.
+        """
+        found = self._rows.get((self._labels.get(arm), metric, dataset))
+        if found is None or found.mean != found.mean:
+            return None
+        if dataset in MEANS and any(self.score(arm, metric, name, ()) is None for name in over):
+            return None
+        return found
+
+
+def in_order(arm: Arm) -> tuple:
+    """Return what sorts arms as the paper does: norms in its order, all subjects first."""
+    norm = (_PLACES.get(arm.norm, len(_PLACES)), len(arm.norm), arm.norm)
+    size = (0, 0) if arm.balanced == ALL else (1, -int(arm.balanced))
+    models = [*MODEL_NAMES]
+    model = models.index(arm.model) if arm.model in models else len(models)
+    return model, size, norm, arm.filter_size or 0, arm.norm_depth or 0
+
+
+def protocol_arm(model: str, norm: str, balanced: int | str) -> Arm:
+    """Return an arm with the filter size and depth of the protocol."""
+    return Arm(
+        model,
+        norm,
+        PROTOCOL_FILTER if norm in WITH_FILTER else None,
+        PROTOCOL_DEPTH if norm in WITH_DEPTH else None,
+        balanced,
+    )
+
+
+def norm_name(norm: str) -> str:
+    """Return a norm as the paper writes it; AdaBN of any number of layers, too.
+
+    Examples
+    --------
+    >>> norm_name("psd"), norm_name("adabn7")
+    ('PSDNorm', 'AdaBN(7)')
+    """
+    if norm.startswith("adabn"):
+        return f"AdaBN({norm.removeprefix('adabn')})"
+    return NORM_NAMES.get(norm, norm)
+
+
+def arm_name(arm: Arm, said: Collection[str] = ()) -> str:
+    """Return the name of an arm's column: the norm, and what differs from the protocol.
+
+    Parameters
+    ----------
+    arm : Arm
+    said : collection of {"filter_size", "norm_depth"}
+        What is said in any case, where the norm has it.
+
+    Examples
+    --------
+    >>> arm_name(Arm("usleep", "psd", 17, 3, "all"))
+    'PSDNorm f = 17'
+    >>> arm_name(Arm("usleep", "psd", 5, 3, "all"), said=["filter_size"])
+    'PSDNorm f = 5'
+    """
+    name = norm_name(arm.norm)
+    size, depth = arm.filter_size, arm.norm_depth
+    if size is not None and (size != PROTOCOL_FILTER or "filter_size" in said):
+        name += f" f = {size}"
+    if depth is not None and (depth != PROTOCOL_DEPTH or "norm_depth" in said):
+        name += f" d = {depth}"
+    return name
+
+
+def setting_name(model: str, balanced: int | str) -> str:
+    """Say which network learned from whom.
+
+    Examples
+    --------
+    >>> setting_name("usleep", "all"), setting_name("usleep", 40)
+    ('U-Sleep, all subjects', 'U-Sleep, balanced@40')
+    """
+    size = "all subjects" if balanced == ALL else f"balanced@{balanced}"
+    return f"{MODEL_NAMES.get(model, model)}, {size}"
+
+
+def arm_of(row: Any) -> Arm:
+    """Return the arm of a row of ``Results.cells``."""
+    model, norm, *sizes = (row[name] for name in ARM)
+    filter_size, depth, balanced = (None if pd.isna(size) else int(size) for size in sizes)
+    return Arm(model, norm, filter_size, depth, balanced or ALL)
+
+
+def _seeds(results: Results) -> dict[tuple[Arm, str], set[int]]:
+    found: dict[tuple[Arm, str], set[int]] = {}
+    for row in results.cells.to_dict("records"):
+        found.setdefault((arm_of(row), str(row["hold_out"])), set()).add(int(row["seed"]))
+    return found
+
+
+def _lacking(results: Results) -> dict[tuple[Arm, str], set[int]]:
+    """Return the seeds that were asked for and have no result, by arm and dataset."""
+    names = {re.split(r" is not finished|: ", text, maxsplit=1)[0] for text in results.lacking}
+    lacking: dict[tuple[Arm, str], set[int]] = {}
+    for cell in (entry.cell for entry in Runs(results.path).entries()):
+        if cell.name in names:
+            arm = Arm(
+                cell.model, cell.norm, cell.filter_size, cell.norm_depth, cell.balanced or ALL
+            )
+            lacking.setdefault((arm, cell.hold_out), set()).add(cell.seed)
+    return lacking
+
+
+def _people(results: Results) -> pd.DataFrame:
+    """Return by cohort how many subjects there are, and how many ``lack`` a stage."""
+    people = results.subjects[["cohort", "subject", "missing_stages"]]
+    people = people.groupby(["cohort", "subject"])["missing_stages"].max().gt(0)
+    return people.groupby("cohort").agg(subjects="size", lack="sum")

@@ -1,0 +1,134 @@
+"""Times, training sizes and datasets are what the cells say of themselves."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from experiments import write_runs
+from stores import filled, night
+
+from psdnorm.report.results import read_results
+from psdnorm.report.tables import build_tables
+from psdnorm.training import Cell
+
+from .conftest import COHORTS, STAGES, axes, ours
+
+
+def change(path, cell, file, **news):
+    target = path / "cells" / cell.name / file
+    target.write_text(json.dumps(json.loads(target.read_text()) | news))
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory):
+    path = tmp_path_factory.mktemp("timed")
+    seconds = {("batch", "ABC"): 40, ("batch", "CHAT"): 80, ("psd", "ABC"): 50}
+    gone = [Cell("usleep", "psd", hold_out="CHAT", seed=seed).name for seed in (0, 1)]
+    grid = axes(norms=("batch", "psd", "adabn3"), hold_outs=("ABC", "CHAT"))
+    write_runs(path, [grid], COHORTS, 25, unfinished=gone)
+    for (norm, cohort), time in seconds.items():
+        for seed in (0, 1):
+            cell = Cell("usleep", norm, hold_out=cohort, seed=seed)
+            change(path, cell, "done.json", seconds=time + seed, epochs=10)
+    return build_tables(read_results(path))
+
+
+def numbers(built, name):
+    (table,) = (table for table in built.tables if table.name == name)
+    return table, {
+        (e.facts["metric"], e.facts.get("norm"), e.facts.get("dataset")): e for e in ours(table)
+    }
+
+
+def test_an_epoch_takes_the_seconds_of_a_run_by_its_epochs(timed):
+    _, found = numbers(timed, "timing")
+    per_epoch = [4.0, 4.1, 8.0, 8.1]
+    entry = found["train_epoch_s", "batch", None]
+    assert entry.text == f"{np.mean(per_epoch):.2f} ± {np.std(per_epoch, ddof=1):.2f}"
+    assert found["cells", "batch", None].text == "4"
+
+
+def test_norms_are_compared_on_the_runs_that_both_have(timed):
+    _, found = numbers(timed, "timing")
+    assert found["overhead_percent", "psd", None].value == pytest.approx(100 * (10.1 / 8.1 - 1))
+    assert found["overhead_percent", "batch", None].value == 0
+    assert found["overhead_percent", "tma", None].text == "–"
+
+
+def test_times_are_called_this_machines_and_adabn_has_none(timed):
+    table, found = numbers(timed, "timing")
+    assert "adabn3" not in {norm for _, norm, _ in found}
+    assert any("of the machine that ran the cells" in note for note in table.notes)
+    assert any("no time of LayerNorm, InstanceNorm and TMA" in note for note in table.notes)
+    assert found["train_epoch_s", "batch", None].bold != found["train_epoch_s", "psd", None].bold
+    assert found["inference_s", "psd", None].text == "–"
+
+
+def test_the_papers_overhead_is_that_of_its_own_times(timed):
+    table, _ = numbers(timed, "timing")
+    shown = [
+        e for row in table.rows for e in row
+        if e.facts.get("block") == "paper" and e.facts["metric"] == "overhead_percent"
+    ]  # fmt: skip
+    values = {(e.facts["model"], e.facts["norm"]): e.text for e in shown}
+    assert values["usleep", "psd"] == "6.74"
+    assert values["cnn-transformer", "psd"] == "16.77"
+
+
+def test_training_sizes_are_those_of_the_cells(whole, built):
+    table = next(table for table in built.tables if table.name == "balanced-sizes")
+    (own,) = (rows for heading, rows in table.blocks if heading == "Ours")
+    assert [row[0].text for row in own] == ["40", "400", "all"]
+    counts = []
+    for cohort in COHORTS:
+        cell = Cell("usleep", "batch", hold_out=cohort, balanced=40)
+        config = json.loads((whole / "cells" / cell.name / "config.json").read_text())
+        counts.append(config["data"]["train"]["subjects"])
+    assert len(set(counts)) > 1
+    assert own[0][2].text == f"{np.mean(counts):.1f} ± {np.std(counts):.1f}"
+    assert own[0][4].text == "2"
+
+
+def test_a_configuration_that_is_gone_is_named(tmp_path):
+    write_runs(tmp_path, [axes(norms=("batch",), seeds=(0,))], COHORTS, 25)
+    results = read_results(tmp_path)
+    gone = tmp_path / "cells" / Cell("usleep", "batch", hold_out="ABC").name / "config.json"
+    gone.unlink()
+    built = build_tables(results)
+    assert any(f"(balanced-sizes) are not there: {gone}" in text for text in built.missing)
+    table, found = numbers(built, "datasets")
+    assert found["recordings", None, "ABC"].text == found["recordings", None, "Total"].text == "–"
+    assert any(str(gone) in note for note in table.notes)
+
+
+def test_datasets_have_the_epochs_and_stages_of_the_confusion_matrices(whole, built):
+    table, found = numbers(built, "datasets")
+    for cohort, n_subjects in COHORTS.items():
+        cell = Cell("usleep", "psd", hold_out=cohort)
+        scores = pd.read_parquet(whole / "cells" / cell.name / "scores.parquet")
+        counts = [sum(scores[f"{s}_as_{g}"].sum() for g in STAGES) for s in STAGES]
+        assert found["subjects", None, cohort].text == str(n_subjects)
+        assert found["epochs", None, cohort].text == str(sum(counts))
+        for stage, count in zip(STAGES, counts, strict=True):
+            share = found[f"{stage}_percent", None, cohort]
+            assert share.text == f"{100 * count / sum(counts):.2f}"
+    assert found["subjects", None, "Total"].text == str(sum(COHORTS.values()))
+    assert any(note.startswith("Age and sex are not there") for note in table.notes)
+    assert found["age_years", None, "ABC"].text == "–"
+
+
+def test_age_and_sex_come_from_the_store_once_a_subject(tmp_path, results):
+    people = [("1", "a", 20.0, "F"), ("1", "b", 20.0, "F"), ("2", "a", 50.0, "M")]
+    people.append(("3", "a", 50.0, "M"))
+    nights = [
+        night(f"ABC-{subject}{visit}", 5, cohort="ABC", subject=subject, visit=visit, age=age,
+              sex=sex)
+        for subject, visit, age, sex in people
+    ]  # fmt: skip
+    store = filled(tmp_path / "store", nights)
+    table, found = numbers(build_tables(results, store), "datasets")
+    assert found["age_years", None, "ABC"].text == f"40.0 ± {np.std([20, 50, 50], ddof=1):.1f}"
+    assert found["female_percent", None, "ABC"].text == "33"
+    assert found["male_percent", None, "ABC"].text == "67"
+    assert "The store does not know age or sex in CHAT." in table.notes
