@@ -1,7 +1,7 @@
 """What a folder of runs came to, as the tables that everything in a report is made from."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,8 @@ class Results:
         ``config.json`` of the first cell: protocol, recipe, versions.
     simulated : bool
         Whether any night was simulated.
+    unfinished : tuple of Cell
+        Those that ``lacking`` tells about.
     """
 
     path: Path
@@ -64,6 +66,7 @@ class Results:
     lacking: list[str]
     config: dict[str, Any]
     simulated: bool
+    unfinished: tuple[Cell, ...] = ()
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -89,7 +92,7 @@ class Results:
             kept &= column.isna() if value is None else (column == value).fillna(False)
         cells = self.cells[kept.astype(bool)]
         subjects = self.subjects[self.subjects["cell"].isin(cells["cell"])]
-        return Results(self.path, cells, subjects, self.lacking, self.config, self.simulated)
+        return replace(self, cells=cells, subjects=subjects)
 
 
 def read_results(path: str | os.PathLike[str]) -> Results:
@@ -105,19 +108,19 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     Results
     """
     runs = Runs(path)
-    lacking: list[str] = []
+    lacking: dict[Cell, str] = {}
     cells: list[dict[str, Any]] = []
     subjects, configs = [], []
     for found in standing(runs).cells:
         if found.state != DONE_STATE:
-            lacking.append(_sentence(found))
+            lacking[found.cell] = _sentence(found)
             continue
         folder = runs.folder(found.cell)
         try:
             scores, config = read_scores(folder / SCORES), read_json(folder / CONFIG)
             done = read_json(folder / DONE)
         except PsdnormError as error:
-            lacking.append(f"{found.cell.name}: {error}")
+            lacking[found.cell] = f"{found.cell.name}: {error}"
             continue
         number = len(cells)
         cells.append({"cell": number, **_row(found.cell), **_spent(done), "folder": folder})
@@ -130,7 +133,8 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     computed = subject_metrics(counts).drop(columns=["cohort", "subject"])
     simulated = any(config["simulated"] for config in configs)
     merged = pd.concat([counts, computed], axis="columns")
-    return Results(runs.path, table, merged, lacking, configs[0], simulated)
+    told = list(lacking.values())
+    return Results(runs.path, table, merged, told, configs[0], simulated, tuple(lacking))
 
 
 def _row(cell: Cell) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Means of every arm of the results, ready to be looked up."""
 
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,6 @@ import pandas as pd
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
 from psdnorm.report.results import ARM, MODEL_NAMES, NORM_NAMES, Results
 from psdnorm.training.cell import PROTOCOL_DEPTH, Cell
-from psdnorm.training.grid import Runs
 
 MEANS = (MEAN_DATASET, MEAN_SUBJECT)
 ALL = "all"
@@ -206,14 +204,10 @@ def _seeds(results: Results) -> dict[tuple[Arm, str], set[int]]:
 
 def _lacking(results: Results) -> dict[tuple[Arm, str], set[int]]:
     """Return the seeds that were asked for and have no result, by arm and dataset."""
-    names = {re.split(r" is not finished|: ", text, maxsplit=1)[0] for text in results.lacking}
     lacking: dict[tuple[Arm, str], set[int]] = {}
-    for cell in (entry.cell for entry in Runs(results.path).entries()):
-        if cell.name in names:
-            arm = Arm(
-                cell.model, cell.norm, cell.filter_size, cell.norm_depth, cell.balanced or ALL
-            )
-            lacking.setdefault((arm, cell.hold_out), set()).add(cell.seed)
+    for cell in results.unfinished:
+        arm = Arm(cell.model, cell.norm, cell.filter_size, cell.norm_depth, cell.balanced or ALL)
+        lacking.setdefault((arm, cell.hold_out), set()).add(cell.seed)
     return lacking
 
 
