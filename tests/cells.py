@@ -20,12 +20,18 @@ PROTOCOL = Protocol(
     length=9,
     stride=5,
     validation_fraction=0.34,
-    model_arguments={"depth": 2, "n_time_filters": 4},
+    model_arguments={"depth": 3, "n_time_filters": 4},
 )
 CELL = Cell("usleep", "psd", hold_out="abc")
 # dropout, so that random generators count; PSDNorm, so that running statistics do
 DROPPING = Cell("cnn-transformer", "psd", hold_out="abc")
-_SMALL = {"channels": [4, 8], "strides": [3, 4], "n_layers": 1, "n_heads": 2, "dropout": 0.3}
+_SMALL = {
+    "channels": [4, 8, 8],
+    "strides": [3, 2, 2],
+    "n_layers": 1,
+    "n_heads": 2,
+    "dropout": 0.3,
+}
 WITH_DROPOUT = replace(PROTOCOL, max_epochs=2, model_arguments=_SMALL)
 SUBJECTS = 3
 

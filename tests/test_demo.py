@@ -17,7 +17,7 @@ TINY = {
     "hours": 0.05,
     "recipe": Recipe("tiny", scaling="recording", lowpass_hz=3.0, sfreq=10.0),
     "protocol": Protocol(
-        batch_size=2, max_epochs=1, length=3, stride=3, model_arguments={"depth": 2}
+        batch_size=2, max_epochs=1, length=3, stride=3, model_arguments={"depth": 3}
     ),
 }
 

@@ -1,26 +1,36 @@
 """PSDNorm: normalization of the power spectral density of signals."""
 
+import importlib
 from typing import TYPE_CHECKING
 
-from psdnorm import functional
-from psdnorm.adapt import adapt_batchnorm, calibrate
-from psdnorm.convert import convert_norm
-from psdnorm.layer import PSDNorm
-
 if TYPE_CHECKING:
+    from psdnorm import functional
+    from psdnorm.adapt import adapt_batchnorm, calibrate
     from psdnorm.alignment import TMA
+    from psdnorm.convert import convert_norm
+    from psdnorm.layer import PSDNorm
 
 __version__ = "0.1.0.dev0"
 __all__ = ["TMA", "PSDNorm", "adapt_batchnorm", "calibrate", "convert_norm", "functional"]
 
+# loaded when they are asked for: torch takes seconds, in which the command line could not answer
+# Ctrl-C, and TMA needs scikit-learn, which the layer does not
+_ROOMS = {
+    "TMA": "psdnorm.alignment",
+    "PSDNorm": "psdnorm.layer",
+    "adapt_batchnorm": "psdnorm.adapt",
+    "calibrate": "psdnorm.adapt",
+    "convert_norm": "psdnorm.convert",
+}
+
 
 def __getattr__(name: str):
-    # TMA stands below the wall: it needs scikit-learn, which the layer does not
-    if name == "TMA":
-        from psdnorm.alignment import TMA
-
-        return TMA
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "functional":
+        return importlib.import_module("psdnorm.functional")
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = getattr(importlib.import_module(_ROOMS[name]), name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+from typing import Annotated
 
 import pytest
 import typer
@@ -10,7 +11,7 @@ from clinic import clinic
 
 from psdnorm.cli import app, main
 from psdnorm.cli.app import command
-from psdnorm.errors import RecordingError
+from psdnorm.errors import ArgumentError, RecordingError
 
 LONG = "night [1].edf is truncated: " + "x" * 200
 
@@ -40,6 +41,43 @@ def test_an_error_is_one_sentence_and_an_exit_code(monkeypatch, capsys, error, c
 
     assert _code(monkeypatch, "fail", "this") == code
     assert capsys.readouterr().err == f"psdnorm: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        ("hold_out is 'X', expected Y", "--hold-out is 'X', expected Y"),
+        ("hold_out must be a text", "--hold-out must be a text"),
+        ("norm is 'X', expected Y", "--norms is 'X', expected Y"),
+        ("as_json has 1", "--json has 1"),
+        ("where is 'X', expected Y", "where is 'X', expected Y"),  # no option
+        ("norm psd has no filter", "norm psd has no filter"),  # not about the option
+        ("lr is 0, expected more", "lr is 0, expected more"),
+    ],
+)
+@pytest.mark.usefixtures("commands")
+def test_a_sentence_names_the_option_as_it_was_typed(monkeypatch, capsys, sentence, said):
+    @command
+    def fail(
+        where: Annotated[str, typer.Argument()],
+        hold_out: Annotated[str, typer.Option()] = "",
+        norms: Annotated[str, typer.Option()] = "",
+        as_json: Annotated[bool, typer.Option("--json")] = False,
+    ) -> None:
+        raise ArgumentError(sentence)
+
+    assert _code(monkeypatch, "fail", "here") == 2
+    assert capsys.readouterr().err == f"psdnorm: {said}\n"
+
+
+@pytest.mark.usefixtures("commands")
+def test_a_sentence_about_a_file_is_left_as_it_is(monkeypatch, capsys):
+    @command
+    def fail(night: Annotated[str, typer.Option()] = "") -> None:
+        raise RecordingError("night is truncated")
+
+    assert _code(monkeypatch, "fail") == 2
+    assert capsys.readouterr().err == "psdnorm: night is truncated\n"
 
 
 @pytest.mark.usefixtures("commands")
@@ -103,6 +141,32 @@ def test_a_wrong_option_is_named_without_a_traceback(monkeypatch, capsys):
     error = capsys.readouterr().err
     assert "--no-such-option" in error
     assert "Traceback" not in error
+
+
+CTRL_C_WHILE_IT_LOADS = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == wanted:
+            os.kill(os.getpid(), signal.SIGINT)
+wanted, sys.argv = sys.argv[1], ["psdnorm", "lodo", "nowhere"]
+sys.meta_path.insert(0, Finder())
+from psdnorm.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["psdnorm.cli", "typer", "psdnorm.cli.app", "torch", "pandas"])
+def test_ctrl_c_while_it_loads_is_one_sentence(module):
+    command = [sys.executable, "-c", CTRL_C_WHILE_IT_LOADS, module]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (130, "psdnorm: interrupted\n")
+
+
+def test_torch_is_not_loaded_before_a_command_needs_it():
+    script = "import sys, psdnorm.cli; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.stdout == "False\n"
 
 
 def test_it_runs_as_a_module():

@@ -204,7 +204,7 @@ def test_an_empty_store_is_one_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--figure", "a.txt"], "figure is 'a.txt', expected a name in .png, .svg, .pdf"),
+        (["--figure", "a.txt"], "--figure is 'a.txt', expected a name in .png, .svg, .pdf"),
         (["--figure", "a.png", "--no-figure"], "--figure and --no-figure were both given"),
     ],
 )

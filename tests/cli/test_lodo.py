@@ -13,7 +13,7 @@ from psdnorm.cli import main
 from psdnorm.store import Store
 from psdnorm.store.index import night_path
 
-SMALL = ("--batch-size", 4, "--model-arguments", '{"depth": 2, "n_time_filters": 4}')
+SMALL = ("--batch-size", 4, "--model-arguments", '{"depth": 3, "n_time_filters": 4}')
 LISTS = ("norms", "models", "balanced", "filter-size", "norm-depth", "hold-out")
 SHORT = (*SMALL, "--max-epochs", 1, "--seeds", 1)
 
@@ -101,6 +101,24 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(lodo, store, tmp_path
     assert [row[:2] for row in rows(out).values()] == [["3", "1"]] * 3
     assert re.search(r"9 cells, 3 done; .* with 2 workers, estimated from 3 finished cells", out)
     assert tree(tmp_path) == before
+
+
+def test_models_may_have_arguments_of_their_own(lodo, store, tmp_path):
+    own = {
+        "usleep": {"depth": 3, "n_time_filters": 4},
+        "cnn-transformer": {"channels": [4, 8, 8], "strides": [3, 2, 2], "n_heads": 2},
+    }
+    code, out, err = lodo(
+        *(store, *SHORT, "--models", "usleep,cnn-transformer", "--norms", "instance"),
+        *("--hold-out", "abc", "--out", tmp_path, "--keep", "weights"),
+        *("--model-arguments", json.dumps(own)),
+    )
+    assert code == 0, err
+    assert [row[0] for row in rows(out).values()] == ["1 of 1"] * 2
+    for model, arguments in own.items():
+        (config,) = tmp_path.glob(f"cells/{model}_*/weights/config.json")
+        built = json.loads(config.read_text())["arguments"]
+        assert {name: built[name] for name in arguments} == arguments
 
 
 def test_a_preset_is_narrowed_by_options(lodo, store, tmp_path):
@@ -210,11 +228,11 @@ def test_an_interrupted_run_says_how_to_go_on(lodo, store, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--norms", "foo"), "norm is 'foo', expected one of batch, "),
+        (("--norms", "foo"), "psdnorm: --norms is 'foo', expected one of batch, "),
         (("--norms", "psd,,batch"), "--norms is 'psd,,batch', expected words between commas"),
         (("--filter-size", "0"), "--filter-size is '0', expected whole numbers from 1 on"),
         (("--balanced", "many"), "--balanced is 'many', expected whole numbers from 1 on"),
-        (("--hold-out", "CHAT"), "hold_out is 'CHAT', expected one of abc, mno, xyz"),
+        (("--hold-out", "CHAT"), "psdnorm: --hold-out is 'CHAT', expected one of abc, mno, xyz"),
         (("--preset", "table9"), "preset is 'table9', expected one of table1, "),
         (("--preset", "timing"), "preset timing is not a grid: run python -m benchmarks.step"),
         (("--jobs", "2", "--dask", "tcp://a"), "--jobs and --dask were both given, expected one"),
@@ -222,8 +240,20 @@ def test_an_interrupted_run_says_how_to_go_on(lodo, store, tmp_path, monkeypatch
         (("--keep", "all"), "keep is 'all', expected one of scores, predictions, weights"),
         (("--model-arguments", "[]"), "--model-arguments is '[]', expected a JSON object"),
         (("--model-arguments", "{"), "--model-arguments is '{', expected JSON: "),
-        (("--model-arguments", '{"dept": 2}'), "model_arguments do not build a usleep: "),
-        (("--norm-depth", "13"), "norm_depth is 13, expected at most the 12 blocks of usleep"),
+        (
+            ("--model-arguments", '{"dept": 2}'),
+            "psdnorm: --model-arguments do not build a usleep: ",
+        ),
+        (("--norm-depth", "13"), "--norm-depth is 13, expected at most the 12 blocks of usleep"),
+        (
+            ("--norm-depth", "3", "--model-arguments", '{"depth": 2}'),
+            "psdnorm: --norm-depth is 3, expected at most the 2 blocks of usleep\n",
+        ),
+        (
+            ("--model-arguments", '{"usleep": {"depth": 3}, "cnn": {}}'),
+            "psdnorm: --model-arguments has 'cnn' beside the name of a model, expected one of "
+            "usleep, cnn-transformer, or no model's name\n",
+        ),
         (("--device", "foo"), "device is 'foo', expected 'auto', 'cpu' or 'cuda'"),
         (("--device", "foo", "--jobs", "2"), "device is 'foo', expected 'auto', 'cpu' or 'cuda'"),
         (("--balanced", "1"), "has nobody for validation beside abc with balanced 1, expected"),
@@ -249,6 +279,16 @@ def test_another_protocol_is_refused_once_and_for_all(lodo, store, tmp_path):
         assert (code, out) == (2, "")
         said = f"psdnorm: {tmp_path} was begun with max_epochs 1, found 2: give another folder\n"
         assert err == said
+
+
+def test_the_protocol_is_what_the_options_say(lodo, store, tmp_path):
+    arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc", "--out", tmp_path)
+    assert lodo(*arguments, "--patience", 7)[0] == 0
+    protocol = json.loads((tmp_path / "grid.json").read_text())["protocol"]
+    assert (protocol["patience"], protocol["max_epochs"]) == (7, 1)
+    code, _, err = lodo(*arguments, "--patience", 0)
+    assert code == 2
+    assert "--patience" in err
 
 
 @pytest.mark.slow

@@ -6,8 +6,9 @@ import pytest
 from stores import tree
 
 from psdnorm.cli import main
+from psdnorm.errors import MissingExtraError
 from psdnorm.recordings.cohorts import COHORTS, find_nights
-from psdnorm.recordings.simulation import files
+from psdnorm.recordings.simulation import files, into_store
 from psdnorm.store import Store
 
 SHORT = ("--hours", "0.05", "--subjects", "2")
@@ -54,6 +55,19 @@ def test_into_a_store_it_needs_a_recipe_or_takes_robust(simulate):
     assert store.recipe["name"] == "robust"
     assert store.index["recording"].tolist() == ["MASS-01-03-0001", "MASS-01-03-0002"]
     assert store.index["simulated"].all()
+
+
+def test_into_a_store_that_gets_no_night_nothing_is_left(simulate, monkeypatch):
+    def fail(*arguments):
+        raise MissingExtraError("there is no SciPy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(into_store, "preprocess", fail)
+        code, _, errors = simulate("--into-store", "--cohorts", "MASS", *SHORT)
+    assert code == 2
+    assert errors.endswith("psdnorm: there is no SciPy\n")
+    assert not simulate.out.exists()
+    assert simulate("--into-store", "--recipe", "paper", "--cohorts", "MASS", *SHORT)[0] == 0
 
 
 def test_a_recipe_is_taken_by_name(simulate):

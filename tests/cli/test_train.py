@@ -13,7 +13,7 @@ from psdnorm.store.index import night_path
 from psdnorm.training import Bars
 from psdnorm.training.locking import held
 
-SMALL = json.dumps({"depth": 2, "n_time_filters": 4})
+SMALL = json.dumps({"depth": 3, "n_time_filters": 4})
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +78,11 @@ def test_interrupted_it_says_so_and_goes_on_when_called_again(train, store, tmp_
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (["--hold-out", "CHAT"], "held_out is 'CHAT', expected one of abc, mno, xyz"),
-        (["--hold-out", "abc", "--norm", "group"], "norm is 'group', expected one of batch"),
-        (["--hold-out", "abc", "--device", "tpu"], "device is 'tpu', expected 'auto'"),
-        (["--hold-out", "abc", "--keep", "all"], "keep is 'all', expected one of scores"),
-        (["--hold-out", "abc", "--norm-depth", "4"], "norm_depth is 4, expected at most the 2 "),
+        (["--hold-out", "CHAT"], "--hold-out is 'CHAT', expected one of abc, mno, xyz"),
+        (["--hold-out", "abc", "--norm", "group"], "--norm is 'group', expected one of batch"),
+        (["--hold-out", "abc", "--device", "tpu"], "--device is 'tpu', expected 'auto'"),
+        (["--hold-out", "abc", "--keep", "all"], "--keep is 'all', expected one of scores"),
+        (["--hold-out", "abc", "--norm-depth", "4"], "--norm-depth is 4, expected at most the 3 "),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_sentence(train, store, tmp_path, wrong, said):
@@ -106,7 +106,7 @@ def test_a_typo_in_the_models_arguments_is_refused_before_anything_is_written(
     arguments = (store, "--hold-out", "abc", "--out", tmp_path / "run")
     code, _, err = train(*arguments, model_arguments='{"dept": 2}')
     assert code == 2
-    assert err.startswith("psdnorm: model_arguments do not build a usleep: ")
+    assert err.startswith("psdnorm: --model-arguments do not build a usleep: ")
     assert not (tmp_path / "run").exists()
 
 
@@ -140,8 +140,8 @@ def test_processes_of_a_processor_are_told_not_to_share_batchnorm_and_begin_quie
     first, second = capfd.readouterr().err.splitlines()  # Lightning's banner would be a third
     assert first.endswith(f": trains in {tmp_path}")
     assert second == (
-        "BatchNorm is not shared between the 2 processes of a processor: each measures its own "
-        "part of a batch"
+        "the network's BatchNorm layers (7) are not shared between the 2 processes of a "
+        "processor: each measures its own part of a batch"
     )
 
 

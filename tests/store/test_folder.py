@@ -199,6 +199,25 @@ def test_a_planned_store_takes_the_recipe_of_its_first_night(tmp_path):
     assert Store.open(path, RECIPE).index["recording"].tolist() == ["abc-1"]
 
 
+def test_of_a_planned_store_that_gets_no_night_nothing_is_left(tmp_path):
+    there = tmp_path / "there"
+    there.mkdir()
+    for path in (there, tmp_path / "absent"):
+        store = Store.plan(path, RECIPE, LAYOUT)
+        store.make_room()
+        store.make_room()
+        store.finish()
+    assert list(tmp_path.rglob("*")) == [there]
+
+
+def test_a_planned_store_leaves_what_is_not_its_own(tmp_path):
+    store = Store.plan(tmp_path / "store", RECIPE, LAYOUT)
+    store.make_room()
+    (tmp_path / "store" / "notes.txt").write_text("mine")
+    store.finish()
+    assert tree(tmp_path) == {"store/notes.txt": b"mine"}
+
+
 def test_a_planned_store_travels_to_workers(tmp_path):
     planned = pickle.loads(pickle.dumps(Store.plan(tmp_path / "store", RECIPE, LAYOUT)))
     planned.add(night("abc-1"))

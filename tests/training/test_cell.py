@@ -77,3 +77,24 @@ def test_a_protocol_that_cannot_be_is_refused_by_name(wrong, said):
 def test_a_field_that_does_not_exist_is_refused():
     with pytest.raises(ArgumentError, match="a cell has 'layers', expected one of model, norm"):
         Cell.from_json({"layers": 3})
+
+
+def test_arguments_are_of_every_model_or_of_each_by_its_name():
+    flat = Protocol(model_arguments={"norm_first": True})
+    assert flat.arguments_of("usleep") == flat.arguments_of("cnn-transformer")
+    own = {"usleep": {"depth": 4}, "cnn-transformer": {"n_layers": 1}}
+    protocol = Protocol.from_json(Protocol(model_arguments=own).to_json())
+    assert {model: protocol.arguments_of(model) for model in own} == own
+    assert Protocol(model_arguments={"usleep": {}}).arguments_of("cnn-transformer") == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"usleep": {}, "depth": 4}, "has 'depth' beside the name of a model, expected one of us"),
+        ({"usleep": 4}, "has 4 for usleep, expected an object of arguments"),
+    ],
+)
+def test_arguments_that_are_by_model_in_part_are_refused(arguments, said):
+    with pytest.raises(ArgumentError, match=f"^model_arguments {said}"):
+        Protocol(model_arguments=arguments)

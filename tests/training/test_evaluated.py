@@ -18,6 +18,8 @@ from psdnorm.training.runs import split_of
 CPU = torch.device("cpu")
 TMA = Cell("usleep", "tma", filter_size=3, hold_out="abc")
 ONE_EPOCH = replace(PROTOCOL, max_epochs=1)
+# learns in an epoch
+SHALLOW = replace(PROTOCOL, lr=1e-2, model_arguments={"depth": 2, "n_time_filters": 4})
 PROBABILITIES = [f"p{stage}" for stage in range(5)]
 
 
@@ -41,8 +43,8 @@ def misled(tmp_path_factory):
 def test_predictions_and_weights_are_those_of_the_epoch_with_the_lowest_validation_loss(
     misled, tmp_path, norm
 ):
-    cell = replace(CELL, norm=norm)
-    protocol = replace(PROTOCOL, lr=1e-2, patience=2, max_epochs=9)
+    cell = replace(CELL, norm=norm, norm_depth=2)
+    protocol = replace(SHALLOW, patience=2, max_epochs=9)
     result = run_cell(misled, cell, protocol, tmp_path / "long", keep="weights")
     assert (result.best_epoch, result.epochs) == (0, 3)
     run_cell(misled, cell, replace(protocol, max_epochs=1), tmp_path / "best", keep="weights")
@@ -96,9 +98,8 @@ def judged(tmp_path_factory):
     second = learnable("abc-00", 31, gain=5.0, subject="1", visit="2")
     store = small_store(root / "store", [*nights(), second])
     adapted = AdaptedCell("usleep", "adabn2", hold_out="abc")
-    protocol = replace(PROTOCOL, lr=1e-2)
-    run_cell(store, adapted.base, protocol, root / "trained", keep="weights")
-    run_adapted(store, adapted, protocol, root / "adapted", root / "trained", keep="predictions")
+    run_cell(store, adapted.base, SHALLOW, root / "trained", keep="weights")
+    run_adapted(store, adapted, SHALLOW, root / "adapted", root / "trained", keep="predictions")
     return root
 
 

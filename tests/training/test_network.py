@@ -9,7 +9,7 @@ from torch import nn
 
 from psdnorm import PSDNorm
 from psdnorm.training import Cell
-from psdnorm.training.network import build_model, network_for
+from psdnorm.training.network import build_model, network_for, unshared_norms
 
 SHAPES = {
     "usleep": {"depth": 4, "n_time_filters": 4},
@@ -79,3 +79,24 @@ def test_a_network_that_is_used_again_has_the_norms_of_the_new_cell():
         norms = [module for module in model.modules() if isinstance(module, PSDNorm)]
         found.append((norms[0].filter_size, norms[0].momentum))
     assert found == [(5, 0.01), (5, 0.3), (17, 0.3)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "count"),
+    [
+        (Cell("usleep", "batch"), 4 + 1 + 2 * 4),  # down, at the bottom, up
+        (Cell("usleep", "psd"), 1 + 1 + 2 * 4),
+        (Cell("cnn-transformer", "psd"), 1),
+        (Cell("cnn-transformer", "layer", norm_depth=4), 0),
+    ],
+)
+def test_processes_of_a_processor_share_all_norms_but_batchnorm(cell, count):
+    protocol = replace(PROTOCOL, model_arguments=SHAPES[cell.model])
+    assert unshared_norms(cell, protocol, LAYOUT, torch.device("cpu")) == count
+    assert unshared_norms(cell, protocol, LAYOUT, torch.device("cuda")) == 0
+
+
+def test_looking_at_a_network_leaves_the_random_numbers_alone():
+    before = torch.get_rng_state()
+    unshared_norms(Cell("usleep", "psd"), PROTOCOL, LAYOUT, torch.device("cpu"))
+    assert torch.equal(torch.get_rng_state(), before)

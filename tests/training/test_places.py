@@ -139,6 +139,7 @@ def test_each_process_is_given_a_gpu_and_its_share_of_the_threads(store, tmp_pat
     from psdnorm.training import places
 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)  # here, not in the process
     seen = []
     real = places._Worker.__init__
 

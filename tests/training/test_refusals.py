@@ -27,7 +27,14 @@ def with_model(**arguments):
         ({}, PROTOCOL, {"device": "foo"}, "device is 'foo', expected 'auto', 'cpu' or 'cuda'"),
         ({}, PROTOCOL, {"device": "foo", "jobs": 2}, "device is 'foo', expected"),
         ({"balanced": (None, 1)}, PROTOCOL, {}, "nobody for validation beside abc with balanced 1"),
-        ({"norm_depths": (3, 4)}, PROTOCOL, {}, "norm_depth is 4, expected at most the 2 blocks"),
+        ({"norm_depths": (3, 4)}, PROTOCOL, {}, "norm_depth is 4, expected at most the 3 blocks"),
+        ({}, with_model(depth=2), {}, "norm_depth is 3, expected at most the 2 blocks of usleep"),
+        (
+            {"models": ("usleep", "cnn-transformer")},
+            with_model(usleep={"depth": 3}, **{"cnn-transformer": {"depth": 3}}),
+            {},
+            "model_arguments do not build a cnn-transformer: .*depth",
+        ),
     ],
 )
 def test_a_grid_that_cannot_be_run_leaves_nothing(
@@ -50,7 +57,8 @@ def test_cohorts_of_one_subject_each_are_refused(tmp_path):
     ("cell", "protocol", "said"),
     [
         (CELL, with_model(dept=2), "model_arguments do not build a usleep: .*dept"),
-        (replace(CELL, norm_depth=4), PROTOCOL, "norm_depth is 4, .* 2 blocks of usleep"),
+        (replace(CELL, norm_depth=4), PROTOCOL, "norm_depth is 4, .* 3 blocks of usleep"),
+        (CELL, with_model(depth=2), "norm_depth is 3, expected at most the 2 blocks of usleep"),
         (
             Cell("cnn-transformer", "layer", norm_depth=5, hold_out="abc"),
             with_model(**CNN),

@@ -168,7 +168,7 @@ def test_a_model_that_cannot_be_built_is_refused_by_name(store, tmp_path):
 
 
 def test_a_cohort_that_is_not_there_is_refused_by_name(store, tmp_path):
-    with pytest.raises(ArgumentError, match="held_out is 'CHAT', expected one of abc, mno, xyz"):
+    with pytest.raises(ArgumentError, match="hold_out is 'CHAT', expected one of abc, mno, xyz"):
         run_cell(store, replace(CELL, hold_out="CHAT"), PROTOCOL, tmp_path)
 
 

@@ -63,9 +63,16 @@ def lodo(
         ),
     ] = "scores",
     max_epochs: Annotated[int, typer.Option(help="Stop after so many epochs at the latest.")] = 100,
+    patience: Annotated[
+        int, typer.Option(help="Stop after so many epochs without a lower validation loss.")
+    ] = 3,
     batch_size: Annotated[int, typer.Option(help="Sequences of a batch.")] = 64,
     model_arguments: Annotated[
-        str, typer.Option(help="Further arguments of the model as JSON, say '{\"depth\": 4}'.")
+        str,
+        typer.Option(
+            help="Further arguments of the model as JSON, say '{\"depth\": 4}'; where models have "
+            'their own, \'{"usleep": {"depth": 4}}\'.'
+        ),
     ] = "{}",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     fast: Annotated[
@@ -98,6 +105,7 @@ def lodo(
     nights, runs = open_nights(store), Runs(out)
     protocol = Protocol(
         max_epochs=max_epochs,
+        patience=patience,
         batch_size=batch_size,
         model_arguments=json_object("--model-arguments", model_arguments),
     )

@@ -12,7 +12,8 @@ from psdnorm.cli.opening import open_nights, recipe_name
 from psdnorm.cli.parsing import json_object
 
 if TYPE_CHECKING:
-    from psdnorm.training import Watcher
+    from psdnorm.store import Store
+    from psdnorm.training import Cell, Protocol, Result, Watcher
 
 
 @command
@@ -33,6 +34,9 @@ def train(
         Path | None, typer.Option(help="Folder of the run; runs/NAME if it is not given.")
     ] = None,
     max_epochs: Annotated[int, typer.Option(help="Stop after so many epochs at the latest.")] = 100,
+    patience: Annotated[
+        int, typer.Option(help="Stop after so many epochs without a lower validation loss.")
+    ] = 3,
     batch_size: Annotated[int, typer.Option(help="Sequences of a batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     devices: Annotated[int, typer.Option(help="GPUs that share every batch.")] = 1,
@@ -51,24 +55,19 @@ def train(
 
     Interrupted, it goes on where it stopped when the same command is given again.
     """
-    from psdnorm.cli.lodo_tables import counted
     from psdnorm.training import Bars, Cell, Protocol, Silent, run_cell
-    from psdnorm.training.process import resolve_device
 
     cell = Cell(model, norm, filter_size, norm_depth, hold_out, balanced, seed)
     protocol = Protocol(
         max_epochs=max_epochs,
+        patience=patience,
         batch_size=batch_size,
         model_arguments=json_object("--model-arguments", model_arguments),
     )
     folder = out or Path("runs") / cell.name
     nights = open_nights(store)
     first = [f"{cell.name}: trains in {folder}"]
-    if devices > 1 and resolve_device(device, devices).type == "cpu":
-        first.append(
-            f"BatchNorm is not shared between the {devices} processes of a processor: each "
-            "measures its own part of a batch"
-        )
+    first += _unshared(nights, cell, protocol, device, devices)
     try:
         result = run_cell(
             nights,
@@ -84,13 +83,36 @@ def train(
     except KeyboardInterrupt:
         say(errors, f"{folder} can be resumed: give the same command again")
         raise
-    simulated = bool(nights.index["simulated"].any())
-    say(
-        output,
-        f"{hold_out}: balanced accuracy {result.balanced_accuracy:.3f}, mean over "
-        f"{counted(result.subjects, 'subject')}{', simulated nights' if simulated else ''}, recipe "
-        f"{recipe_name(nights)} "
-        f"(epoch {result.best_epoch + 1} of {result.epochs}; all of it is in {folder})",
+    say(output, _told(nights, result))
+
+
+def _unshared(
+    nights: "Store", cell: "Cell", protocol: "Protocol", device: str, devices: int
+) -> list[str]:
+    """Say which norms several processes do not share, if there are any."""
+    from psdnorm.training.network import unshared_norms
+    from psdnorm.training.process import resolve_device
+
+    if devices < 2:
+        return []
+    place = resolve_device(device, devices)
+    count = unshared_norms(cell, protocol, nights.layout, place)
+    sentence = (
+        f"the network's BatchNorm layers ({count}) are not shared between the {devices} processes "
+        "of a processor: each measures its own part of a batch"
+    )
+    return [sentence] if count else []
+
+
+def _told(nights: "Store", result: "Result") -> str:
+    """Put into one sentence what came of a training."""
+    from psdnorm.cli.lodo_tables import counted
+
+    simulated = ", simulated nights" if nights.index["simulated"].any() else ""
+    return (
+        f"{result.cell.hold_out}: balanced accuracy {result.balanced_accuracy:.3f}, mean over "
+        f"{counted(result.subjects, 'subject')}{simulated}, recipe {recipe_name(nights)} "
+        f"(epoch {result.best_epoch + 1} of {result.epochs}; all of it is in {result.folder})"
     )
 
 

@@ -1,9 +1,10 @@
 """Models on disk: weights as safetensors, everything else as JSON that a person can read."""
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -23,6 +24,11 @@ from psdnorm.models.card import (
     read_card,
 )
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 # names, shapes and dtypes of tensors; a dtype that no model has stays safetensors' own word for it
@@ -32,6 +38,8 @@ _FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "
 _DTYPES = {**_FLOATS, "I64": torch.int64}
 # building a module takes about five calls of torch for each of its tensors
 _MOST_CALLS_PER_TENSOR = 50
+
+_MARK = "[0-9a-f]" * 16  # behind the name of a file that is not in place yet
 
 _ARCHITECTURES: dict[str, type["Pretrained"]] = {}
 Model = TypeVar("Model", bound="Pretrained")
@@ -208,6 +216,34 @@ def _check_rebuilds(
 def _write(folder: Path, config: bytes, weights: bytes) -> None:
     """Put both files in place; what goes wrong on the way leaves those that were there."""
     folder.mkdir(parents=True, exist_ok=True)
+    with _written_in(folder):
+        _replace(folder, config, weights)
+
+
+@contextlib.contextmanager
+def _written_in(folder: Path) -> Iterator[None]:
+    """Share a folder with others that write there; alone, remove what killed ones left.
+
+    Where a file system knows no locks, what they left stays.
+    """
+    if not fcntl:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for name in (CONFIG, WEIGHTS):
+                for leftover in folder.glob(f".{name}.{_MARK}"):
+                    leftover.unlink()
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _replace(folder: Path, config: bytes, weights: bytes) -> None:
     mark = os.urandom(8).hex()  # of two processes that write here, the last wins or none can load
     fresh_config, fresh_weights = folder / f".{CONFIG}.{mark}", folder / f".{WEIGHTS}.{mark}"
     try:

@@ -98,19 +98,22 @@ def read_annotations(path: str | Path) -> tuple[list[Annotation], datetime | Non
     """
     with _reading(path):
         header = parse_header(Path(path))
-        if not header.annotation_spans:
-            raise RecordingError(
-                f"{path} has no annotations, found the channels {', '.join(header.labels)}, "
-                "expected an EDF+ with 'EDF Annotations'"
-            )
-        records = _records(header, Path(path))
-        annotations = [
-            annotation
-            for record in records
-            for begin, end in header.annotation_spans
-            for annotation in parse_annotations(record[begin:end].tobytes(), path)
-        ]
-    return [annotation for annotation in annotations if annotation.text], header.start
+    if not header.annotation_spans:
+        raise RecordingError(
+            f"{path} has no annotations, found the channels {', '.join(header.labels)}, "
+            "expected an EDF+ with 'EDF Annotations'"
+        )
+    return list(each_annotation(path)), header.start
+
+
+def each_annotation(path: str | Path) -> Iterator[Annotation]:
+    """Yield the annotations of :func:`read_annotations` as they are read; none of a plain EDF."""
+    with _reading(path):
+        header = parse_header(Path(path))
+        for record in _records(header, Path(path)) if header.annotation_spans else ():
+            for begin, end in header.annotation_spans:
+                annotations = parse_annotations(record[begin:end].tobytes(), path)
+                yield from (annotation for annotation in annotations if annotation.text)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -60,7 +61,7 @@ def in_processes(
         except BrokenProcessPool:
             pass
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            _end(pool)
         # some may have ended well before the others broke
         whole = [f for f in running if not f.cancelled() and f.exception() is None]
         yield from (future.result() for future in whole)
@@ -168,21 +169,44 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 def _submit(
     pool: ProcessPoolExecutor, work: Work[_Item, _Result], item: _Item
 ) -> "Future[_Result]":
-    with _ctrl_c_waits():
+    with ctrl_c_waits():
         return pool.submit(work, item)
 
 
+def _end(pool: ProcessPoolExecutor) -> None:
+    with undisturbed():
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
 @contextlib.contextmanager
-def _ctrl_c_waits() -> Iterator[None]:
-    """Hold Ctrl-C back; processes that are started meanwhile hold it back until they ignore it."""
+def ctrl_c_waits() -> Iterator[None]:
+    """Hold Ctrl-C back; processes that are started meanwhile do so until they say otherwise.
+
+    One that still imports would answer it with a traceback. It is this thread's mask that they
+    inherit: where there are others, this process may hear Ctrl-C all the same.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return
+    resource_tracker.ensure_running()  # when it begins, it lets Ctrl-C through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Do not hear Ctrl-C: for what ends processes, perhaps because of the first one."""
+    if threading.current_thread() is not threading.main_thread():  # others never hear it
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def begin_worker() -> None:
@@ -214,7 +238,7 @@ def _one_by_one(
                 yield lost(item, "its process died twice, perhaps for want of memory")
     finally:
         if pool is not None:
-            pool.shutdown(wait=True, cancel_futures=True)
+            _end(pool)
 
 
 def _first_line(error: BaseException | None) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.recordings.edf import read_annotations
+from psdnorm.recordings.edf import each_annotation, read_annotations
 from psdnorm.recordings.edf_plus import write_annotations
 from psdnorm.recordings.recording import EPOCH_S, UNSCORED, whole_epochs
 from psdnorm.recordings.scoring import Bout, bouts_of
@@ -22,11 +22,13 @@ from psdnorm.recordings.scoring_tables import (
     write_table,
 )
 from psdnorm.recordings.scoring_xml import read_xml, write_nsrr, write_profusion
+from psdnorm.recordings.stage_names import says_stage, stage_of
 
 # onsets and durations are rounded by those who write them; less than this is no gap, no overlap
 # and no other grid
 _JITTER_S = 0.5
 _MOST_BYTES = 2**26
+_EDFS = (".edf", ".rec")
 _EDF_NAMES = ("W", "1", "2", "3", "R")
 _READERS: dict[str, Callable[[bytes, str | Path], list[Bout]]] = {
     ".xml": read_xml,
@@ -68,6 +70,29 @@ def read_stages(
     return place(read_bouts(path, start), duration_s, path)
 
 
+def holds_stages(path: str | Path) -> bool:
+    """Tell whether a signal holds its own stages, as an EDF+ may.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Raises
+    ------
+    RecordingError
+        If it is damaged, or has annotations that may be stages or not.
+    """
+    if Path(path).suffix.lower() not in _EDFS:
+        return False
+    others = []
+    for annotation in each_annotation(path):
+        # mostly the first one: then the rest of a long file need not be read
+        if says_stage(annotation.text) and stage_of(annotation.text) != UNSCORED:
+            return True
+        others.append(annotation)
+    return any(bout.stage != UNSCORED for bout in stages_among(others, path))
+
+
 def read_bouts(path: str | Path, start: datetime | None = None) -> list[Bout]:
     """Read a scoring in seconds from the signal's first sample, ordered and without overlap.
 
@@ -80,7 +105,7 @@ def read_bouts(path: str | Path, start: datetime | None = None) -> list[Bout]:
         As in :func:`read_stages`.
     """
     suffix = Path(path).suffix.lower()
-    if suffix in (".edf", ".rec"):
+    if suffix in _EDFS:
         annotations, own_start = read_annotations(path)
         late_s = _late_s(own_start, start, path)
         bouts = [b._replace(onset_s=b.onset_s + late_s) for b in stages_among(annotations, path)]

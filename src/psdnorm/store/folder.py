@@ -1,5 +1,6 @@
 """The store: a folder of prepared nights."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,6 +61,7 @@ class Store:
         self._table: Any = None
         self._frame: pd.DataFrame | None = None
         self._settled = False  # whether it is on disk with this recipe, as far as is known
+        self._room: list[Path] = []  # folders that were made for it
         self._mapped: dict[str, tuple[Head, NDArray]] = {}
 
     @classmethod
@@ -152,6 +154,7 @@ class Store:
     def make_room(self) -> None:
         """Make its folders and find out whether nights can be written there; no recipe is yet."""
         nights = self.path / _index.NIGHTS
+        self._room += [folder for folder in (nights, self.path) if not os.path.exists(folder)]
         try:
             nights.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -211,11 +214,18 @@ class Store:
         return None if head is None else _index.row_of(head)
 
     def finish(self) -> None:
-        """Write the index and remove what killed processes left; after all nights were added."""
+        """Write the index and remove what killed processes left; after all nights were added.
+
+        Of a store that no night was added to, nothing is left.
+        """
         remove_leftovers(self.path / _index.NIGHTS)
         remove_leftovers(self.path)
         if self.made:
             self._table, self._frame = _index.write_index(self.path, self.hash), None
+        else:
+            for folder in self._room:
+                with contextlib.suppress(OSError):  # somebody else's file may be in it
+                    folder.rmdir()
 
     def remove(self, recording: str) -> None:
         """Remove a night; one whose file is lost or broken too."""

@@ -135,7 +135,8 @@ class Protocol(_Plain):
     momentum : float
         α of PSDNorm's running barycenter.
     model_arguments : dict
-        Arguments of the model beyond those that cell and store set, say ``{"depth": 4}``.
+        Arguments of the model beyond those that cell and store set, say ``{"depth": 4}``; where
+        models have their own, by the model's name, ``{"usleep": {"depth": 4}}``.
     """
 
     lr: float = 1e-3
@@ -167,7 +168,26 @@ class Protocol(_Plain):
             raise ArgumentError(
                 f"model_arguments must be a dict that JSON holds: {error}"
             ) from None
+        _check_by_model(arguments)
         object.__setattr__(self, "model_arguments", arguments)
+
+    def arguments_of(self, model: str) -> dict[str, Any]:
+        """Return the further arguments of a model.
+
+        Parameters
+        ----------
+        model : {"usleep", "cnn-transformer"}
+
+        Examples
+        --------
+        >>> Protocol(model_arguments={"depth": 4}).arguments_of("usleep")
+        {'depth': 4}
+        >>> Protocol(model_arguments={"usleep": {"depth": 4}}).arguments_of("cnn-transformer")
+        {}
+        """
+        if self.model_arguments.keys() & set(MODELS):
+            return dict(self.model_arguments.get(model, {}))
+        return dict(self.model_arguments)
 
 
 def filter_size_of(cell: Cell) -> int:
@@ -184,6 +204,22 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         raise ArgumentError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ArgumentError(f"{path} is not JSON: {error}") from error
+
+
+def _check_by_model(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that are by model in part only."""
+    if not arguments.keys() & set(MODELS):
+        return
+    for name, own in arguments.items():
+        if name not in MODELS:
+            raise ArgumentError(
+                f"model_arguments has {name!r} beside the name of a model, expected one of "
+                f"{', '.join(MODELS)}, or no model's name"
+            )
+        if not isinstance(own, Mapping):
+            raise ArgumentError(
+                f"model_arguments has {own!r:.50} for {name}, expected an object of arguments"
+            )
 
 
 def _check_count(name: str, value: Any, most: int) -> None:

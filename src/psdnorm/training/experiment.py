@@ -21,7 +21,7 @@ from psdnorm.training.network import check_model
 from psdnorm.training.places import run_units
 from psdnorm.training.process import resolve_device
 from psdnorm.training.records import DONE, SCORES
-from psdnorm.training.runs import KEEP, split_of
+from psdnorm.training.runs import KEEP, check_cohorts, split_of
 from psdnorm.training.work import Job, Outcome, Told
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ def cohorts_to_hold_out(store: Store, wanted: Sequence[str] = ()) -> tuple[str, 
             f"{store.path} has {len(cohorts)} cohort{'s' * (len(cohorts) != 1)}, expected two at "
             "least: one is held out, the others train"
         )
-    for cohort in wanted:
-        if cohort not in cohorts:
-            raise ArgumentError(f"hold_out is {cohort!r}, expected one of {', '.join(cohorts)}")
+    check_cohorts(store, wanted)
     return tuple(wanted) or tuple(cohorts)
 
 

@@ -13,7 +13,7 @@ from psdnorm.layer import PSDNorm
 from psdnorm.models import CNNTransformer, USleep, accelerate
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.store import Layout
-from psdnorm.training.cell import PROTOCOL_DEPTH, TMA, Cell, Protocol
+from psdnorm.training.cell import TMA, Cell, Protocol
 
 _CLASSES: dict[str, type[Pretrained]] = {"usleep": USleep, "cnn-transformer": CNNTransformer}
 
@@ -51,12 +51,13 @@ def build_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
         set_here["filter_size"] = cell.filter_size
     if cell.norm_depth is not None:
         set_here["norm_depth"] = cell.norm_depth
-    for name in protocol.model_arguments:
+    arguments = protocol.arguments_of(cell.model)
+    for name in arguments:
         if name in set_here or name in ("filter_size", "norm_depth"):
             raise ArgumentError(f"model_arguments has {name!r}, which cell and store decide")
     try:
         with torch.device("cpu"):
-            model = _CLASSES[cell.model](**set_here, **protocol.model_arguments)
+            model = _CLASSES[cell.model](**set_here, **arguments)
     except PsdnormError:
         raise
     except (TypeError, ValueError) as error:
@@ -68,7 +69,7 @@ def build_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
 
 
 def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
-    """Refuse a cell whose network cannot be built; no random generator is touched.
+    """Refuse a cell whose network cannot be built, or lacks blocks for so many norms.
 
     Parameters
     ----------
@@ -77,14 +78,36 @@ def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
     layout : Layout
         Of the store.
     """
-    with torch.random.fork_rng([]):
-        model: Any = build_model(cell, protocol, layout)
+    model = _throwaway(cell, protocol, layout)
     blocks = model.config["depth"] if cell.model == "usleep" else len(model.config["channels"])
-    # three is the protocol's: of a network with fewer blocks it means all
-    if (cell.norm_depth or 0) > max(blocks, PROTOCOL_DEPTH):
+    if (cell.norm_depth or 0) > blocks:
         raise ArgumentError(
             f"norm_depth is {cell.norm_depth}, expected at most the {blocks} blocks of {cell.model}"
         )
+
+
+def unshared_norms(cell: Cell, protocol: Protocol, layout: Layout, device: torch.device) -> int:
+    """Count the norms whose batch statistics processes of a group would not share.
+
+    Parameters
+    ----------
+    cell : Cell
+    protocol : Protocol
+    layout : Layout
+        Of the store.
+    device : torch.device
+        Of the kind that the processes run on.
+    """
+    if device.type == "cuda":
+        return 0
+    modules = _throwaway(cell, protocol, layout).modules()
+    return sum(isinstance(module, nn.BatchNorm1d) for module in modules)
+
+
+def _throwaway(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
+    """Build a model to look at, with no trace in the random generators."""
+    with torch.random.fork_rng([]):
+        return build_model(cell, protocol, layout)
 
 
 def network_for(

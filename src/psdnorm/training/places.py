@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from psdnorm.errors import ArgumentError
-from psdnorm.recordings.execution import begin_worker, on_dask
+from psdnorm.recordings.execution import begin_worker, ctrl_c_waits, on_dask, undisturbed
 from psdnorm.training.cell import Cell
 from psdnorm.training.grid import Unit
 from psdnorm.training.work import Job, Outcome, Told, give_up, work_on
@@ -110,15 +110,16 @@ class _Worker:
 
     def __init__(self, job: Job, gpu: str | None, threads: int) -> None:
         self._arguments = job, gpu, threads
+        self._process: Any = None
         self.unit: Unit | None = None
-        self.start()
 
     def start(self) -> None:
         context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
-        self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, *self._arguments))
-        self._process.start()
-        theirs.close()  # or its end would not be seen when the process dies
+        with ctrl_c_waits():
+            self.pipe, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs, *self._arguments))
+            self._process.start()
+            theirs.close()  # or its end would not be seen when the process dies
 
     def give(self, unit: Unit) -> None:
         self.unit = unit
@@ -126,9 +127,10 @@ class _Worker:
             self.pipe.send(unit)
 
     def end(self) -> None:
-        self._process.kill()
-        self._process.join()
-        self.pipe.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self.pipe.close()
 
 
 def _serve(pipe: Any, job: Job, gpu: str | None, threads: int) -> None:
@@ -148,10 +150,10 @@ def _in_processes(
 ) -> Iterator[Outcome]:
     threads = max(1, torch.get_num_threads() // len(gpus))
     waiting, deaths = deque(units), dict.fromkeys(units, 0)
-    workers: list[_Worker] = []
+    workers = [_Worker(job, gpu, threads) for gpu in gpus]
     try:
-        for gpu in gpus:
-            workers.append(_Worker(job, gpu, threads))
+        for worker in workers:
+            worker.start()
         while waiting or any(worker.unit for worker in workers):
             for worker in workers:
                 if worker.unit is None and waiting:
@@ -160,8 +162,9 @@ def _in_processes(
             for pipe in connection.wait(list(busy)):
                 yield from _heard(busy[pipe], job, waiting, deaths, told)
     finally:
-        for worker in workers:
-            worker.end()
+        with undisturbed():
+            for worker in workers:
+                worker.end()
 
 
 def _heard(

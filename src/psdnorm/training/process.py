@@ -2,8 +2,11 @@
 
 import contextlib
 import logging
+import multiprocessing
 import os
 import random
+import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,11 +17,13 @@ import torch.multiprocessing
 import torch.utils.deterministic
 
 from psdnorm.errors import ArgumentError, MissingExtraError, TrainingError
+from psdnorm.recordings.execution import ctrl_c_waits, undisturbed
 from psdnorm.training.finite import NotFiniteError
 
 if TYPE_CHECKING:
     from lightning import Fabric
 
+_GLANCE_S = 0.2  # at what goes on in another thread
 _SEED_VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")
 
 
@@ -72,14 +77,49 @@ def launch(work: Callable, task: object, device: torch.device, devices: int) -> 
         # a job of SLURM's may have more tasks than this run: they are not ours to join
         plugins=[LightningEnvironment()],
     )
+    in_order = _InOrder(work, task)
     try:
-        fabric.launch(_InOrder(work, task))
+        if devices == 1:
+            with quiet_libraries():  # of the device, too, while it is set up
+                fabric.launch(in_order)
+        else:
+            _launch_processes(fabric, in_order)
     except torch.multiprocessing.ProcessRaisedException as error:
         # what was raised over there arrives as text
         kind, _, sentence = str(error).strip().splitlines()[-1].partition(": ")
         raised = NotFiniteError if kind.endswith(NotFiniteError.__name__) else TrainingError
         is_ours = kind.startswith("psdnorm.")
         raise raised(sentence if is_ours else f"{kind}: {sentence}") from error
+
+
+def _launch_processes(fabric: "Fabric", work: "_InOrder") -> None:
+    """Launch processes that leave Ctrl-C to this one until they work, and that end with it."""
+    raised, ended = list[BaseException](), threading.Event()
+
+    def launch_them() -> None:
+        try:
+            # of this thread alone: the main one still hears it, those that are started do not
+            with ctrl_c_waits():
+                fabric.launch(work)
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            ended.set()
+
+    others = set(multiprocessing.active_children())
+    threading.Thread(target=launch_them, daemon=True).start()
+    try:
+        # not Thread.join, which takes the thread for ended once it was interrupted
+        while not ended.wait(_GLANCE_S):
+            pass
+    except BaseException:
+        with undisturbed():
+            while not ended.wait(_GLANCE_S):  # it may still be starting some
+                for process in set(multiprocessing.active_children()) - others:
+                    process.kill()
+        raise
+    if raised:
+        raise raised[0]
 
 
 class _InOrder:
@@ -92,6 +132,9 @@ class _InOrder:
         self._work, self._task = work, task
 
     def __call__(self, fabric: "Fabric") -> None:
+        if fabric.world_size > 1 and hasattr(signal, "pthread_sigmask"):
+            # by it torch ends a process whose parent was killed
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         with quiet_libraries(), reproducible(fabric.device):
             self._work(fabric, self._task)
 
@@ -103,7 +146,7 @@ class _InOrder:
 
 
 def _loggers() -> list[logging.Logger]:
-    names = ("lightning", "lightning.fabric", "lightning.pytorch")
+    names = ("lightning", "lightning.fabric", "lightning.pytorch", "torch.multiprocessing.spawn")
     return [logging.getLogger(name) for name in names]
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,36 +137,42 @@ def run_cell(
     split = split_of(store, cell, protocol)
     check_model(cell, protocol, store.layout)
     described = records.configuration(store, cell, protocol, split)
-    folder = Path(folder)
-    if (folder / records.DONE).exists():
-        records.claim_folder(folder, described)
-        return _finished(cell, folder, keep)
-    with _alone_in(folder) if lock else contextlib.nullcontext():
-        records.claim_folder(folder, described)
-        if (folder / records.DONE).exists():  # the one who held the lock finished it
-            return _finished(cell, folder, keep)
-        remove_leftovers(folder)
-        task = Task(
-            store=store,
-            train=split.train,
-            validation=split.validation,
-            cell=cell,
-            protocol=protocol,
-            folder=folder,
-            run=described["run"],
-            fast=fast,
-            residence=residence,
-            save_every_s=save_every_s,
-            save_every_steps=save_every_steps,
-            watcher=watcher or Silent(),
-        )
-        with quiet_libraries(), reproducible(place):
-            return _run(task, split, place, devices, keep, began)
+    task = Task(
+        store=store,
+        train=split.train,
+        validation=split.validation,
+        cell=cell,
+        protocol=protocol,
+        folder=Path(folder),
+        run=described["run"],
+        fast=fast,
+        residence=residence,
+        save_every_s=save_every_s,
+        save_every_steps=save_every_steps,
+        watcher=watcher or Silent(),
+    )
+    if not _is_done(task.folder, described):
+        with _alone_in(task.folder) if lock else contextlib.nullcontext():
+            if not _is_done(task.folder, described):  # whoever held the lock may have finished it
+                records.claim_folder(task.folder, described)
+                remove_leftovers(task.folder)
+                with quiet_libraries(), reproducible(place):
+                    _run(task, split, place, devices, keep, began)
+    return _finished(cell, task.folder, keep)
+
+
+def _is_done(folder: Path, described: dict[str, Any]) -> bool:
+    """Tell whether a run is finished; refuse the folder of another one."""
+    if not (folder / records.DONE).exists():
+        return False
+    records.claim_folder(folder, described)
+    return True
 
 
 def _run(
     task: Task, split: Split, device: torch.device, devices: int, keep: str, began: float
-) -> Result:
+) -> None:
+    """Train a cell, or go on with it, and evaluate it."""
     cell, store = task.cell, task.store
     if cell.norm == TMA:
         recordings, size = split.train["recording"], filter_size_of(cell)
@@ -177,7 +183,7 @@ def _run(
         began -= before.position.seconds
     state = _trained(task, before, device, devices)
     network = network_for(cell, task.protocol, store.layout, device, fast=task.fast)
-    return _evaluate(task, state, network, split, device, keep, began)
+    _evaluate(task, state, network, split, device, keep, began)
 
 
 @contextlib.contextmanager
@@ -225,7 +231,7 @@ def _evaluate(
     device: torch.device,
     keep: str,
     began: float,
-) -> Result:
+) -> None:
     """Predict the held-out cohort with the best weights, and write all that is kept."""
     assert state.best is not None
     folder, protocol, store = task.folder, task.protocol, task.store
@@ -258,7 +264,6 @@ def _evaluate(
         "keep": keep,
     }
     records.write_json(folder / records.DONE, done)
-    return _finished(task.cell, folder, keep)
 
 
 def _finished(cell: Cell, folder: Path, keep: str) -> Result:
@@ -312,6 +317,7 @@ def split_of(store: Store, cell: Cell, protocol: Protocol) -> Split:
     cell : Cell
     protocol : Protocol
     """
+    check_cohorts(store, [cell.hold_out])
     split = leave_one_dataset_out(
         store.index,
         cell.hold_out,
@@ -327,6 +333,20 @@ def split_of(store: Store, cell: Cell, protocol: Protocol) -> Split:
                 "subjects of another cohort at least"
             )
     return split
+
+
+def check_cohorts(store: Store, hold_outs: Iterable[str]) -> None:
+    """Refuse to hold out what a store does not have.
+
+    Parameters
+    ----------
+    store : Store
+    hold_outs : iterable of str
+    """
+    cohorts = sorted(store.index["cohort"].unique())
+    for cohort in hold_outs:
+        if cohort not in cohorts:
+            raise ArgumentError(f"hold_out is {cohort!r}, expected one of {', '.join(cohorts)}")
 
 
 def _check(keep: str, protocol: Protocol, devices: int, save_every_steps: int | None) -> None:

@@ -1,5 +1,7 @@
 """Small downloads, typed by hand from what the cohorts' pages say; no simulator is involved."""
 
+import os
+
 import edf_files
 import numpy as np
 import pytest
@@ -30,6 +32,19 @@ def signal(**levels):
         for label, level in levels.items()
     ]
     return edf_files.edf(channels, record_s=30)
+
+
+def annotated(text, **levels):
+    """The same signal as an EDF+ with an annotation of 30 s at the beginning of each record."""
+    spoken = [text] * 3 if isinstance(text, str) else text
+    notes = [
+        f"+{30 * i}\x14\x14\x00+{30 * i}\x1530\x14{said}\x14\x00".encode()
+        for i, said in enumerate(spoken)
+    ]
+    channels = [
+        edf_files.channel(label, np.full((3, 60), level)) for label, level in levels.items()
+    ]
+    return edf_files.edf([*channels, edf_files.annotations(notes)], record_s=30, reserved="EDF+C")
 
 
 def hypnogram():
@@ -63,4 +78,22 @@ def typed():
         nsrr, profusion, stages = NSRR, PROFUSION, STAGES
 
     Contents.signal, Contents.hypnogram = staticmethod(signal), staticmethod(hypnogram)
+    Contents.annotated = staticmethod(annotated)
     return Contents
+
+
+@pytest.fixture
+def let_nobody_enter(monkeypatch):
+    """Let a folder show its names alone; tests may run as root, whom nothing is closed to."""
+
+    def close(folder):
+        real = os.stat
+
+        def stat(path, *arguments, **options):
+            if os.fspath(path).startswith(f"{folder}{os.sep}"):
+                raise PermissionError(13, "Permission denied")
+            return real(path, *arguments, **options)
+
+        monkeypatch.setattr(os, "stat", stat)
+
+    return close

@@ -165,3 +165,34 @@ def test_a_source_without_a_night_is_named_with_what_was_expected(tmp_path, down
     root = download({f"{EDFS}/shhs1/abc.edf": typed.signal(C3=1)})
     with pytest.raises(RecordingError, match=r"no night of SHHS, .*: .*abc.edf does not say"):
         find_nights("SHHS", root)
+
+
+@pytest.mark.parametrize("closed", [f"{EDFS}/month09", XMLS])
+def test_a_folder_that_shows_its_names_alone_is_named(
+    download, good, typed, let_nobody_enter, closed
+):
+    root = download(good | {f"{EDFS}/month09/abc-month09-900001.edf": typed.signal(C3=1)})
+    let_nobody_enter(root / closed)
+    nights, problems, _ = find_nights("ABC", root)
+    assert {night.subject for night in nights} == {"900001", "900002"}
+    sentences = [str(problem) for problem in problems if "has no scoring" not in problem.what]
+    assert sentences == [f"{root}/{closed} cannot be entered: Permission denied"]
+
+
+def test_tables_that_nobody_may_look_at_are_noted(download, good, let_nobody_enter):
+    root = download(good | {"datasets/abc.csv": "nsrrid,nsrr_age\n900001,40\n"})
+    let_nobody_enter(root / "datasets")
+    found = find_nights("ABC", root)
+    assert found.problems == []
+    assert found.notes == [
+        f"{root}/datasets cannot be entered: Permission denied, so ages and sexes in it are left "
+        "out"
+    ]
+
+
+@pytest.mark.parametrize("cohort", ["ABC", "bids"])
+def test_a_source_that_nobody_may_look_at_is_named(tmp_path, let_nobody_enter, cohort):
+    (tmp_path / "closed" / "source").mkdir(parents=True)
+    let_nobody_enter(tmp_path / "closed")
+    with pytest.raises(RecordingError, match=r"closed/source cannot be read: Permission denied$"):
+        find_nights(cohort, tmp_path / "closed" / "source")

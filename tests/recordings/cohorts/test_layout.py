@@ -45,6 +45,21 @@ def test_a_closed_folder_is_named(root, download, typed, monkeypatch, pattern):
     assert f"{root}/deep cannot be read: Permission denied" in problems
 
 
+@pytest.mark.parametrize("pattern", ["", "{subject}/b.edf", "**/*.edf", "*/{subject}.edf"])
+def test_a_folder_that_shows_its_names_alone_is_named_once(
+    root, download, typed, let_nobody_enter, pattern
+):
+    contents = {"b.edf": typed.signal(C3=1), "b.txt": "W\nN3\nR\n", "c.edf": b"", "d/e.edf": b""}
+    for folder in ("open", "closed"):
+        download({f"{folder}/{name}": content for name, content in contents.items()})
+    let_nobody_enter(root / "closed")
+    subjects, problems = found(root / pattern if pattern else root)
+    assert {"b", "open"} & set(subjects)
+    assert [p for p in problems if "closed" in p] == [
+        f"{root}/closed cannot be entered: Permission denied"
+    ]
+
+
 def test_a_closed_root_says_so(root, monkeypatch):
     close(monkeypatch, root.name)
     with pytest.raises(RecordingError, match=r"names no night that is there: .* Permission denied"):

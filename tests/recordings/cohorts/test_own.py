@@ -1,6 +1,7 @@
 """Anybody's files: a manifest, a pattern, a folder, BIDS."""
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ def test_a_signal_without_scoring_is_named(download, files):
     assert nights == [("a", "", None), ("b", "", "n1-nsrr.xml")]
     assert problems[0].endswith(
         "a/n1.edf has no scoring beside it, expected one of its name; an EDF+ that holds its own "
-        "stages is named twice in a manifest"
+        "stages needs a manifest"
     )
 
 
@@ -136,7 +137,7 @@ def test_a_manifest_may_name_cohorts(download, files):
         (",,a/n1.edf,a/n1.txt,,,,", "has in row 4 no subject or no signal"),
         ("S9,,,a/n1.txt,,,,", "has in row 4 no subject or no signal"),
         ("S9,,a/n1.edf,a/n1.txt,C3,C4,1,2,3", "has in row 4 9 cells, expected 8"),
-        ("S9,,a/n1.edf,a/n1.txt,C3=;C4,,,", "row 4 'C3=;C4' as channels: wanted must name"),
+        ("S9,,a/n1.edf,a/n1.txt,C3=;C4,,,", "row 4 'C3=;C4' as channels: channels must"),
         ("s1,FIRST,b/n1.edf,a/n1.txt,,,,", "n1.edf is of subject S1, visit FIRST, as"),
     ],
 )
@@ -163,6 +164,43 @@ def test_what_a_row_lacks_is_named_and_the_night_is_kept(download, files, row, s
     assert [night[0] for night in nights] == ["S1", "S2", "S9"]
     assert len(problems) == 1
     assert sentence in problems[0]
+
+
+def test_files_that_nobody_may_look_at_are_named_with_their_rows(download, files, let_nobody_enter):
+    rows = "S8,,b/n1.edf,a/n1.txt,,,,\nS9,,a/n1.edf,b/n1-nsrr.xml,,,,\n"
+    root = download(files | {"m.csv": MANIFEST.replace("S2,,b/n1.edf,b/n1-nsrr.xml,,,,\n", rows)})
+    let_nobody_enter(root / "b")
+    nights, problems = found(root / "m.csv")
+    assert nights == [("S1", "first", "n1.txt"), ("S9", "", None)]
+    assert problems == [
+        f"{root}/m.csv has in row 3 the signal b/n1.edf, which cannot be read: Permission denied",
+        f"{root}/m.csv has in row 4 the scoring b/n1-nsrr.xml, which cannot be read: Permission "
+        "denied",
+    ]
+
+
+@pytest.mark.parametrize("cell", ["n1.edf", ""])
+def test_an_edf_that_holds_its_own_stages_needs_no_other_scoring(download, typed, cell):
+    stages = [f"Sleep stage {stage}" for stage in ("W", "4", "R")]
+    manifest = f"subject,signal,scoring\nS1,n1.edf,{cell}\n"
+    root = download({"n1.edf": typed.annotated(stages, **LEVELS), "m.csv": manifest})
+    assert found(root / "m.csv") == ([("S1", "", "n1.edf")], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("Lights off", ""),
+        ("Sleep stage ?", ""),
+        ("2", ", and none of its own: .*n1.edf has '2' from 0 s for 30 s, which may be a stage or"),
+    ],
+)
+def test_an_edf_without_stages_of_its_own_is_unscored_and_named(download, typed, text, why):
+    manifest = "subject,signal,scoring\nS1,n1.edf,\n"
+    root = download({"n1.edf": typed.annotated(text, **LEVELS), "m.csv": manifest})
+    nights, (problem,) = found(root / "m.csv")
+    assert nights == [("S1", "", None)]
+    assert re.search(rf"n1.edf has no scoring in row 2 of {root}/m.csv{why or '$'}", problem)
 
 
 def test_one_sleeper_has_one_spelling(download, files):
@@ -202,7 +240,9 @@ def test_what_is_not_there_is_refused(tmp_path):
 def test_channels_of_a_manifest_are_names_with_candidates():
     assert parse_channels("C3-M2; C4-M1") == {"C3-M2": ("C3-M2",), "C4-M1": ("C4-M1",)}
     assert parse_channels("C3-A2 = C3-M2 | EEG C3;") == {"C3-A2": ("C3-M2", "EEG C3")}
-    with pytest.raises(ArgumentError, match="wanted must name at least one channel"):
+    with pytest.raises(
+        ArgumentError, match=r"^channels must name one at least in each part, found ';'$"
+    ):
         parse_channels(";")
 
 
@@ -253,6 +293,31 @@ def test_bids_is_found_with_its_participants(download, typed):
     assert "sub-02_task-sleep_eeg.edf has no scoring beside it, expected …_events" in problems[0]
     people = [(n.age, n.sex, n.family) for n in find_nights("BIDS", root).nights]
     assert people == [(34.0, "F", "x")] * 2 + [(None, None, None)]
+
+
+@pytest.mark.parametrize("closed", ["sub-2", "sub-2/ses-a", "sub-2/ses-a/eeg"])
+def test_a_folder_of_bids_that_shows_its_names_alone_is_named(
+    download, typed, let_nobody_enter, closed
+):
+    names = ["sub-1/eeg/sub-1_task-sleep", "sub-2/ses-a/eeg/sub-2_ses-a_task-sleep"]
+    signals = {f"{name}_eeg.edf": typed.signal(**LEVELS) for name in names}
+    root = download(signals | {f"{name}_events.tsv": EVENTS for name in names})
+    let_nobody_enter(root / closed)
+    nights, problems = found(root, "bids")
+    assert [night[0] for night in nights] == ["1"]
+    assert problems == [f"{root}/{closed} cannot be entered: Permission denied"]
+
+
+def test_participants_that_nobody_may_read_are_noted(download, typed, monkeypatch):
+    files = {"sub-1/eeg/sub-1_eeg.edf": typed.signal(**LEVELS), "participants.tsv": ""}
+    root = download(files)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("psdnorm.recordings.cohorts.bids.read_rows", refuse)
+    (note,) = find_nights("bids", root).notes
+    assert note == f"{root}/participants.tsv was not read: [Errno 13] Permission denied"
 
 
 def test_two_tasks_of_a_session_are_two_nights(download, typed):

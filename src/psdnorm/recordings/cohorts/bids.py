@@ -1,6 +1,8 @@
 """Datasets after BIDS, the Brain Imaging Data Structure."""
 
 import csv
+import os
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from psdnorm.errors import RecordingError
@@ -12,7 +14,7 @@ from psdnorm.recordings.cohorts.entry import (
     duplicate,
     unscored,
 )
-from psdnorm.recordings.cohorts.layout import children
+from psdnorm.recordings.cohorts.layout import check_root, children
 from psdnorm.recordings.cohorts.people import Person, age_of, read_rows, sex_of
 from psdnorm.recordings.derivation import fold
 
@@ -36,8 +38,7 @@ def find_bids(source: str, channels: Candidates, cohort: str = "bids") -> Found:
         What the cohort is called.
     """
     root = Path(source)
-    if not root.is_dir():
-        raise RecordingError(f"{root} is no folder, expected the root of a BIDS dataset")
+    check_root(root, "the root of a BIDS dataset")
     problems: list[Problem] = []
     people, notes = _participants(root)
     signals = _signals(root, problems)
@@ -67,16 +68,17 @@ def find_bids(source: str, channels: Candidates, cohort: str = "bids") -> Found:
 
 def _signals(root: Path, problems: list[Problem]) -> list[Path]:
     """Return sub-*/eeg/* and sub-*/ses-*/eeg/*; derivatives and sourcedata are not looked at."""
-    subjects = [p for p in children(root, problems) if p.name.startswith("sub-") and p.is_dir()]
     found = []
-    for subject in subjects:
-        inside = [path for path in children(subject, problems) if path.is_dir()]
-        sessions = [subject, *(path for path in inside if path.name.startswith("ses-"))]
-        for session in sessions:
-            eeg = session / "eeg"
-            if eeg.is_dir():
+    for subject in _folders(root, "sub-*", problems):
+        for session in (subject, *_folders(subject, "ses-*", problems)):
+            for eeg in _folders(session, "eeg", problems):
                 found += [p for p in children(eeg, problems) if p.name.lower().endswith(_SIGNALS)]
     return found
+
+
+def _folders(above: Path, pattern: str, problems: list[Problem]) -> list[Path]:
+    inside = children(above, problems)
+    return [path for path in inside if fnmatchcase(path.name, pattern) and os.path.isdir(path)]
 
 
 def _entities(path: Path) -> dict[str, str]:
@@ -106,10 +108,10 @@ def _scoring(path: Path, problems: list[Problem]) -> Path | None:
 
 def _participants(root: Path) -> tuple[dict[str, Person], list[str]]:
     path = root / "participants.tsv"
-    if not path.exists():
-        return {}, []
     try:
         rows = read_rows(path)
+    except FileNotFoundError:
+        return {}, []
     except (OSError, csv.Error) as error:
         return {}, [f"{path} was not read: {error}"]
     names = [fold(cell) for cell in rows[0]] if rows else []

@@ -123,7 +123,7 @@ def duplicate(file: Path, subject: str, visit: str, first: Path) -> Problem:
 
 def unscored(file: Path, expected: str) -> Problem:
     """Return what is said of a signal that has no scoring beside it."""
-    within = "; an EDF+ that holds its own stages is named twice in a manifest"
+    within = "; an EDF+ that holds its own stages needs a manifest"
     hint = within if file.suffix.lower() == ".edf" else ""
     return Problem(file, f"has no scoring beside it, expected {expected}{hint}")
 

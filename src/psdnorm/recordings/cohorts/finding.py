@@ -13,7 +13,7 @@ from psdnorm.recordings.cohorts.entry import (
     duplicate,
 )
 from psdnorm.recordings.cohorts.folder import find_folder
-from psdnorm.recordings.cohorts.layout import Fit, fitting
+from psdnorm.recordings.cohorts.layout import Fit, check_root, fitting
 from psdnorm.recordings.cohorts.people import read_people
 from psdnorm.recordings.cohorts.table import COHORTS, central
 from psdnorm.recordings.derivation import Wanted, candidates, fold, resolve
@@ -47,7 +47,8 @@ def find_nights(
     Returns
     -------
     Found
-        Nights, problems and notes; no file of a night is opened.
+        Nights, problems and notes. No file of a night is opened, but for an EDF+ without a scoring
+        in a manifest: it may hold stages of its own.
 
     Raises
     ------
@@ -109,8 +110,7 @@ def _checked(name: str, cohort: str) -> str:
 
 
 def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
-    if not root.is_dir():
-        raise RecordingError(f"{root} is no folder, expected a download of {cohort.name}")
+    check_root(root, f"a download of {cohort.name}")
     problems: list[Problem] = []
     scorings = _scorings(cohort, root, problems)
     signals = _signals(cohort, root, scorings, problems)

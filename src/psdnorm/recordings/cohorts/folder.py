@@ -5,6 +5,7 @@ import glob
 import itertools
 import os
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from psdnorm.recordings.cohorts.entry import (
 from psdnorm.recordings.cohorts.layout import below, children, pattern_of
 from psdnorm.recordings.cohorts.people import age_of, read_rows, sex_of
 from psdnorm.recordings.derivation import candidates, check_expression, fold
+from psdnorm.recordings.hypnogram import holds_stages
 
 _SIGNALS = (".edf", ".bdf", ".rec")
 _PACKED = tuple(signal + by for signal in _SIGNALS for by in (".gz", ".xz", ".bz2", ".zst", ".zip"))
@@ -91,7 +93,9 @@ def _from_pattern(source: str, channels: Candidates, cohort: str) -> Found:
             folders = filter(os.path.isdir, glob.glob(str(path.parent), recursive=True))
             for folder in sorted(folders):
                 children(Path(folder), problems)
-    paths = [Path(path) for path in sorted(glob.glob(wild, recursive=True))]
+    closed = {problem.file for problem in problems}
+    found = map(Path, sorted(glob.glob(wild, recursive=True)))
+    paths = [path for path in found if not closed & {*path.parents}]
     return _from_files(paths, source if wild != source else None, channels, cohort, problems)
 
 
@@ -133,7 +137,7 @@ def _is_file(path: Path, problems: list[Problem]) -> bool:
     """Return whether a path is a file that can be read as it is; name a signal that is not."""
     name = path.name.lower()
     if name.endswith(_PACKED):
-        if path.with_suffix("").exists():  # it is unpacked beside
+        if os.path.exists(path.with_suffix("")):  # it is unpacked beside
             return False
         what = "is compressed, expected it unpacked"
     elif os.path.isfile(path):  # pathlib's raises in a closed folder
@@ -141,7 +145,7 @@ def _is_file(path: Path, problems: list[Problem]) -> bool:
     elif os.path.isdir(path):
         what = "is a folder, expected a file"
     else:
-        what = "is a link to what is not there" if path.is_symlink() else "is no file"
+        what = "is a link to what is not there" if os.path.islink(path) else "is no file"
     if name.endswith(_SIGNALS + _PACKED):
         problems.append(Problem(path, what))
     return False
@@ -210,14 +214,17 @@ def _add_row(
         problem("no subject or no signal")
         return
     signal = path.parent / cells["signal"]
-    if not signal.is_file():
-        problem(f"the signal {cells['signal']}, which is not there")
+    if lack := _lack(signal):
+        problem(f"the signal {cells['signal']}, which {lack}")
         return
-    scoring = path.parent / cells["scoring"] if cells["scoring"] else None
-    if scoring is None:
-        found.problems.append(Problem(signal, f"has no scoring in row {line} of {path}"))
-    elif not scoring.is_file():
-        problem(f"the scoring {cells['scoring']}, which is not there")
+    named = path.parent / cells["scoring"]
+    scoring: Path | None = named
+    if not cells["scoring"]:
+        scoring, why = _own_scoring(signal)
+        if scoring is None:
+            found.problems.append(Problem(signal, f"has no scoring in row {line} of {path}{why}"))
+    elif lack := _lack(named):
+        problem(f"the scoring {cells['scoring']}, which {lack}")
         scoring = None
     age, sex = age_of(cells["age"]), sex_of(cells["sex"])
     if cells["age"] and age is None:
@@ -239,6 +246,24 @@ def _add_row(
     )
 
 
+def _lack(path: Path) -> str:
+    """Say what a file lacks that a manifest names; "" if nothing."""
+    try:
+        return "" if stat.S_ISREG(os.stat(path).st_mode) else "is no file"
+    except PermissionError as error:
+        return f"cannot be read: {error.strerror}"
+    except (OSError, ValueError):  # a name may hold what no file's can
+        return "is not there"
+
+
+def _own_scoring(signal: Path) -> tuple[Path | None, str]:
+    """Return a signal as its own scoring if it holds stages; else None, and why where it may."""
+    try:
+        return signal if holds_stages(signal) else None, ""
+    except RecordingError as error:
+        return None, f", and none of its own: {error}"
+
+
 def parse_channels(text: str) -> Candidates:
     """Return the channels that a manifest's cell names.
 
@@ -252,6 +277,8 @@ def parse_channels(text: str) -> Candidates:
             raise ArgumentError(f"channels name {name!r} twice, expected each once")
         tried = (options if equals else name).split("|")
         wanted[name] = [option.strip() for option in tried if option.strip()]
+    if not wanted or not all(wanted.values()):
+        raise ArgumentError(f"channels must name one at least in each part, found {text!r}")
     for option in itertools.chain.from_iterable(wanted.values()):
         check_expression(option)
     return candidates(wanted)

@@ -1,11 +1,13 @@
 """Paths with places for subject and visit, and the files that fit them."""
 
+import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from psdnorm.errors import RecordingError
 from psdnorm.recordings.cohorts.entry import Cohort, Problem
 from psdnorm.recordings.derivation import fold
 
@@ -76,15 +78,38 @@ def fitting(
                 yield path, fit
 
 
+def check_root(root: Path, expected: str) -> None:
+    """Refuse a source that is no folder, or that may not be looked at.
+
+    Parameters
+    ----------
+    root : Path
+    expected : str
+        What it should be, for the error.
+    """
+    try:
+        is_folder = stat.S_ISDIR(root.stat().st_mode)
+    except PermissionError as error:
+        raise RecordingError(f"{root} cannot be read: {error.strerror}") from error
+    except OSError:
+        is_folder = False
+    if not is_folder:
+        raise RecordingError(f"{root} is no folder, expected {expected}")
+
+
 def children(folder: Path, problems: list[Problem]) -> list[Path]:
     """Return what lies in a folder, by name, without hidden files; name a folder that is closed."""
+    what = "read"
     try:
-        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        what = "entered"  # names may be all that is shown of what lies in it
+        os.stat(os.path.join(folder, "."))
     except OSError as error:
-        problem = Problem(folder, f"cannot be read: {error.strerror or error}")
+        problem = Problem(folder, f"cannot be {what}: {error.strerror or error}")
         if problem not in problems:
             problems.append(problem)
         return []
+    return found
 
 
 def below(root: Path, problems: list[Problem]) -> list[Path]:
@@ -123,6 +148,6 @@ def _folders(root: Path, names: list[str], problems: list[Problem]) -> list[Path
             path
             for folder in found
             for path in children(folder, problems)
-            if fold(path.name) == fold(name) and path.is_dir()
+            if fold(path.name) == fold(name) and os.path.isdir(path)
         ]
     return found

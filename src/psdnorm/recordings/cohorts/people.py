@@ -3,12 +3,13 @@
 import csv
 import importlib
 import io
+import os
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from psdnorm.recordings.cohorts.entry import Cohort, People
+from psdnorm.recordings.cohorts.entry import Cohort, People, Problem
 from psdnorm.recordings.cohorts.layout import children
 from psdnorm.recordings.derivation import fold
 from psdnorm.recordings.edf_plus import decode
@@ -67,7 +68,12 @@ def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
     census, notes, silent = Census(), list[str](), list[Path]()
     if cohort.people is None:
         return census, notes
-    for path in _tables(cohort.people.files, root):
+    closed: list[Problem] = []
+    tables = _tables(cohort.people.files, root, closed)
+    # a folder that is not there is no loss
+    lost = [problem for problem in closed if os.path.isdir(problem.file)]
+    notes += [f"{problem}, so ages and sexes in it are left out" for problem in lost]
+    for path in tables:
         # the longest, as visit-1 would be found in visit-18
         inside = [visit for visit in cohort.visits if len(visit) > 1 and visit in fold(path.name)]
         visit = max(inside, key=len, default="")
@@ -113,15 +119,16 @@ def sex_of(text: str, codes: Mapping[str, str] | None = None) -> str | None:
     return _SEXES.get(fold(text)) or (codes or {}).get(_number(text))
 
 
-def _tables(patterns: Iterable[str], root: Path) -> list[Path]:
+def _tables(patterns: Iterable[str], root: Path, closed: list[Problem]) -> list[Path]:
     found = []
     for pattern in patterns:
         *folders, name = pattern.split("/")
         folder = root
         for part in folders:
-            inside = [p for p in children(folder, []) if fold(p.name) == part and p.is_dir()]
+            named = [p for p in children(folder, closed) if fold(p.name) == part]
+            inside = [path for path in named if os.path.isdir(path)]
             folder = folder.parent if part == ".." else (inside or [folder / part])[0]
-        found += [p for p in children(folder, []) if fnmatchcase(fold(p.name), fold(name))]
+        found += [p for p in children(folder, closed) if fnmatchcase(fold(p.name), fold(name))]
     return list(dict.fromkeys(found))
 
 

@@ -36,7 +36,7 @@ def add_nights(
     Parameters
     ----------
     folder : str or Path
-        The store; made if it does not exist.
+        The store; made with its first night if it does not exist.
     nights : sequence of PlannedNight
     recipe : Recipe
     jobs : int
@@ -53,8 +53,10 @@ def add_nights(
         If the store has another recipe, nights of a cohort that were simulated with other settings,
         or a night of the same name that is not the same night.
     """
-    store = Store.create(Path(folder).absolute(), recipe.to_dict(), recipe.layout())
-    _refuse_others(store, nights)
+    store = Store.plan(Path(folder).absolute(), recipe.to_dict(), recipe.layout())
+    if store.made:
+        _refuse_others(store, nights)
+    store.make_room()
     try:
         yield from make_nights(functools.partial(_add, store, recipe), nights, jobs)
     finally:
