@@ -1,0 +1,103 @@
+"""Balanced accuracy over the filter size, and over the number of blocks with the norm."""
+
+from dataclasses import dataclass
+
+from psdnorm.report.figures.comparison import Comparison, name_of, norms_of, unusual
+from psdnorm.report.figures.curves import Curve, draw_curves, incomplete, means_of, words_of
+from psdnorm.report.figures.drawing import Drawing
+from psdnorm.report.results import Results
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A setting that is varied.
+
+    Attributes
+    ----------
+    axis, fixed : str
+        Columns of the cells: the one that is varied, and the one that stays.
+    name, title, x_label, unit : str
+    """
+
+    axis: str
+    fixed: str
+    name: str
+    title: str
+    x_label: str
+    unit: str
+
+
+FILTER_SIZE = Sweep(
+    axis="filter_size",
+    fixed="norm_depth",
+    name="filter-size",
+    title="Balanced accuracy by filter size",
+    x_label="filter size f of the first block (samples)",
+    unit="samples",
+)
+NORM_DEPTH = Sweep(
+    axis="norm_depth",
+    fixed="filter_size",
+    name="norm-depth",
+    title="Balanced accuracy by number of layers with the norm",
+    x_label="encoder blocks with the norm",
+    unit="blocks",
+)
+
+
+def varied(results: Results, comparison: Comparison, sweep: Sweep) -> list[Curve]:
+    """Return a curve for every norm that was run at two places of a sweep or more.
+
+    Parameters
+    ----------
+    results : Results
+        With all settings.
+    comparison : Comparison
+        Says which model and size.
+    sweep : Sweep
+    """
+    cells = results.of(model=comparison.model, balanced=comparison.balanced).cells
+    curves = []
+    for norm in norms_of(cells):
+        own = cells[(cells["norm"] == norm) & cells[sweep.axis].notna()]
+        for _, group in own.groupby(sweep.fixed, dropna=False):
+            arms = dict(zip(group[sweep.axis].astype(int), group["arm"], strict=True))
+            if len(arms) > 1:
+                fixed = group.iloc[0][[sweep.fixed]].to_dict()
+                curves.append(Curve(norm, name_of(norm) + unusual(**fixed), arms))
+    return curves
+
+
+def draw_sweep(results: Results, comparison: Comparison, sweep: Sweep) -> Drawing:
+    """Draw balanced accuracy over a setting; norms that do not vary are baselines.
+
+    Parameters
+    ----------
+    results : Results
+    comparison : Comparison
+        Of which :func:`varied` finds curves.
+    sweep : Sweep
+
+    Returns
+    -------
+    Drawing
+    """
+    curves = varied(results, comparison, sweep)
+    arms = comparison.results.cells.drop_duplicates("norm").set_index("norm")["arm"]
+    is_varied = {curve.norm for curve in curves}
+    curves += [
+        Curve(norm, label, {None: arms[norm]})
+        for norm, label in comparison.labels.items()
+        if norm not in is_varied
+    ]
+    title = f"{sweep.title}: {comparison.setting}"
+    means = means_of(results, curves, title)
+    return Drawing(
+        name=f"{sweep.name}-{comparison.key}",
+        title=title,
+        words=words_of(curves, means, sweep.unit),
+        caption=f"{len(means.cohorts)} held-out cohort{'s' * (len(means.cohorts) != 1)}. "
+        f"{means.seeds} {means.remark}".strip(),
+        canvas=draw_curves(curves, means, x_label=sweep.x_label),
+        missing=incomplete(curves, means, title),
+    )

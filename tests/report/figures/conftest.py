@@ -1,0 +1,94 @@
+"""A folder of drawn scores, and scores by another path than the one that is tested."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from experiments import COHORTS, write_runs
+
+from psdnorm.report.figures.comparison import comparisons
+from psdnorm.report.results import read_results
+from psdnorm.training import Cell
+
+STAGES = ("W", "N1", "N2", "N3", "REM")
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """Three cohorts, five norms, three seeds."""
+    path = tmp_path_factory.mktemp("figures") / "runs"
+    write_runs(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def results(runs):
+    return read_results(runs)
+
+
+@pytest.fixture(scope="session")
+def comparison(results):
+    return comparisons(results)[0]
+
+
+class Raw:
+    """Scores straight from the files: loops over confusion matrices, nothing of ours."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def matrices(self, norm, cohort, seed, **cell):
+        name = Cell("usleep", norm, hold_out=cohort, seed=seed, **cell).name
+        table = pd.read_parquet(self.path / "cells" / name / "scores.parquet")
+        columns = [f"{true}_as_{found}" for true in STAGES for found in STAGES]
+        return {
+            row["subject"]: row[columns].to_numpy(float).reshape(5, 5)
+            for _, row in table.iterrows()
+        }
+
+    def accuracies(self, norm, cohort, seed, **cell):
+        """Balanced accuracy of each subject in percent."""
+        return {
+            subject: 100 * np.mean([m[i, i] / m[i].sum() for i in range(5) if m[i].sum()])
+            for subject, m in self.matrices(norm, cohort, seed, **cell).items()
+        }
+
+    def subject_means(self, norm, cohorts=tuple(COHORTS), seeds=(0, 1, 2)):
+        """Mean over seeds of each (cohort, subject)."""
+        found = {}
+        for cohort in cohorts:
+            by_seed = [self.accuracies(norm, cohort, seed) for seed in seeds]
+            for subject in by_seed[0]:
+                found[cohort, subject] = np.mean([each[subject] for each in by_seed])
+        return found
+
+    def mean_dataset(self, norm, seed, cohorts=tuple(COHORTS), **cell):
+        return np.mean(
+            [np.mean(list(self.accuracies(norm, c, seed, **cell).values())) for c in cohorts]
+        )
+
+    def mean_subject(self, norm, seed, cohorts=tuple(COHORTS), **cell):
+        return np.mean(
+            [x for c in cohorts for x in self.accuracies(norm, c, seed, **cell).values()]
+        )
+
+
+@pytest.fixture(scope="session")
+def raw(runs):
+    return Raw(runs)
+
+
+@pytest.fixture(scope="session")
+def raw_of():
+    """Make a :class:`Raw` of another folder."""
+    return Raw
+
+
+def line(axes, label):
+    """The one line of a label."""
+    (found,) = [each for each in axes.lines if each.get_label() == label]
+    return found
+
+
+@pytest.fixture(scope="session")
+def line_of():
+    return line

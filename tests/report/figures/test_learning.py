@@ -1,0 +1,81 @@
+"""Training curves are the rows of the histories, and a bad one is named."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from experiments import COHORTS, write_runs
+
+from psdnorm.report.figures.comparison import comparisons
+from psdnorm.report.figures.drawing import CannotDraw
+from psdnorm.report.figures.learning import MOST_CELLS, draw_learning
+from psdnorm.report.results import read_results
+from psdnorm.training import Cell
+from psdnorm.training.grid import Axes
+
+
+@pytest.fixture
+def two_norms(tmp_path):
+    cells = write_runs(
+        tmp_path, [Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0, 1))]
+    )
+    return tmp_path, cells
+
+
+def draw(path):
+    return draw_learning(comparisons(read_results(path))[0])
+
+
+def test_lines_are_the_losses_of_every_cell(comparison, runs, line_of):
+    drawing = draw_learning(comparison)
+    axes = drawing.canvas.axes[-1]
+    lowest = []
+    for cohort in COHORTS:
+        for seed in range(3):
+            name = Cell("usleep", "psd", hold_out=cohort, seed=seed).name
+            history = pd.read_csv(runs / "cells" / name / "history.csv")
+            for what in ("train", "validation"):
+                line = line_of(axes, f"{what} {name}")
+                assert list(line.get_xdata()) == list(history["step"])
+                assert list(line.get_ydata()) == pytest.approx(list(history[f"{what}_loss"]))
+            lowest.append(history["validation_loss"].min())
+    assert f"PSDNorm: the lowest validation loss is {np.mean(lowest):.3f}" in drawing.words
+
+
+def test_a_damaged_history_is_named_and_the_others_are_drawn(two_norms):
+    path, cells = two_norms
+    broken = [path / "cells" / cell.name / "history.csv" for cell in cells[:3]]
+    broken[0].write_bytes(b"\xff\xfe\x00no table")
+    broken[1].write_text("step,train_loss,validation_loss\n1,2,three\n")
+    broken[2].unlink()
+    drawing = draw(path)
+    assert len(drawing.missing) == 3
+    for file in broken:
+        assert any(str(file) in sentence for sentence in drawing.missing)
+    assert [axes.get_title(loc="left") for axes in drawing.canvas.axes] == [
+        "BatchNorm (1)",
+        "PSDNorm (4)",
+    ]
+
+
+def test_without_any_history_it_is_said(two_norms):
+    path, cells = two_norms
+    for cell in cells:
+        (path / "cells" / cell.name / "history.csv").unlink()
+    with pytest.raises(CannotDraw, match=r"no cell has a history\.csv"):
+        draw(path)
+
+
+def test_no_more_cells_are_drawn_than_can_be_told_apart_and_it_is_said(tmp_path):
+    seeds = tuple(range(MOST_CELLS + 3))
+    write_runs(tmp_path, [Axes(norms=("psd",), hold_outs=("ABC",), seeds=seeds)], {"ABC": 1})
+    drawing = draw(tmp_path)
+    assert f"PSDNorm ({MOST_CELLS} of {MOST_CELLS + 3})" in drawing.caption
+    lines = [each.get_label() for each in drawing.canvas.axes[0].lines]
+    assert sum(label.startswith("validation usleep") for label in lines) == MOST_CELLS
+
+
+def test_adabn_has_no_panel_as_it_does_not_train(tmp_path):
+    write_runs(tmp_path, [Axes(norms=("batch", "adabn3"), hold_outs=("ABC",), seeds=(0,))])
+    drawing = draw(tmp_path)
+    assert len(drawing.canvas.axes) == 1
+    assert "AdaBN(3): no training of its own" in drawing.caption

@@ -1,0 +1,55 @@
+"""Every subject is a point where its two scores say."""
+
+import numpy as np
+import pytest
+from experiments import write_runs
+
+from psdnorm.report.figures.comparison import comparisons
+from psdnorm.report.figures.drawing import CannotDraw
+from psdnorm.report.figures.scatter import draw_scatter
+from psdnorm.report.results import read_results
+from psdnorm.training import Cell
+from psdnorm.training.grid import Axes
+
+
+def points(axes):
+    return {each.get_label(): np.asarray(each.get_offsets()) for each in axes.collections}
+
+
+def test_points_are_the_scores_under_batchnorm_and_psdnorm(comparison, raw):
+    drawing = draw_scatter(comparison)
+    batch, psd = raw.subject_means("batch"), raw.subject_means("psd")
+    expected = sorted((batch[who], psd[who]) for who in batch)
+    found = points(drawing.canvas.axes[0])
+    together = sorted(map(tuple, np.concatenate(list(found.values()))))
+    assert np.array(together) == pytest.approx(np.array(expected))
+    better = sum(psd[who] > batch[who] for who in batch)
+    assert len(found["improved"]) == better
+    assert f"Of 22 subjects, {better} ({100 * better / 22:.2f} %" in drawing.words
+    assert f"{100 * better / 22:.1f} % of 22" in drawing.canvas.axes[0].get_title(loc="left")
+
+
+def test_the_second_panel_is_against_the_best_baseline(comparison, raw):
+    means = {
+        norm: np.mean([raw.mean_dataset(norm, seed) for seed in range(3)])
+        for norm in ("batch", "layer", "instance", "tma")
+    }
+    best = {"tma": "TMA", "instance": "InstanceNorm"}[max(means, key=means.get)]
+    drawing = draw_scatter(comparison)
+    assert drawing.canvas.axes[1].get_xlabel().startswith(best)
+    assert f"is {best}." in drawing.caption
+
+
+def test_the_pair_keeps_those_whom_another_norm_lacks(tmp_path):
+    lacking = [Cell("usleep", "tma", hold_out="MASS", seed=0).name]
+    axes = [Axes(norms=("batch", "tma", "psd"), hold_outs=("ABC", "MASS"), seeds=(0,))]
+    write_runs(tmp_path, axes, unfinished=lacking)
+    drawing = draw_scatter(comparisons(read_results(tmp_path))[0])
+    assert "Of 13 subjects" in drawing.words  # 6 of ABC and 7 of MASS
+    assert "TMA lacks 7 of the 7 scores of MASS" in drawing.caption
+
+
+def test_without_psdnorm_it_is_said(tmp_path):
+    write_runs(tmp_path, [Axes(norms=("batch", "layer"), hold_outs=("ABC",), seeds=(0,))])
+    with pytest.raises(CannotDraw, match="there is no PSDNorm"):
+        draw_scatter(comparisons(read_results(tmp_path))[0])
