@@ -1,11 +1,15 @@
 """A page is one file, says what was simulated, and takes no text for markup."""
 
+import base64
+import hashlib
+import json
 import re
 
 import pytest
 
 from psdnorm.errors import StoreError
 from psdnorm.report import Page
+from psdnorm.report.tables import Entry
 
 
 def test_texts_are_shown_as_they_are():
@@ -18,7 +22,7 @@ def test_texts_are_shown_as_they_are():
 
 @pytest.mark.parametrize("simulated", [True, False])
 def test_simulated_nights_are_named_on_top(simulated):
-    first = re.search(r"<main>\n(.*)", Page("Norms", simulated=simulated).html())[1]
+    first = re.search(r"<main id=\"main\">\n(.*)", Page("Norms", simulated=simulated).html())[1]
     assert ("These nights are simulated" in first) is simulated
 
 
@@ -35,3 +39,102 @@ def test_a_row_is_named_by_its_first_cell():
 def test_a_page_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(StoreError, match=r"index\.html cannot be written"):
         Page("Norms").write(tmp_path / "nowhere" / "index.html")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("79.51 ± 0.20", "79.51"), ("−1.50", "-1.5"), ("+0.25", "0.25"), ("5,730", "5730")],
+)
+def test_numbers_are_sorted_by_what_they_say(text, value):
+    page = Page("Norms").table("Accuracy", ["norm", "CHAT"], [["psd", text]], sortable=True).html()
+    assert f'<td data-v="{value}">{text}</td>' in page
+
+
+def test_what_is_not_there_has_nothing_to_be_sorted_by():
+    page = Page("Norms").table("Accuracy", ["norm", "CHAT"], [["psd", "–"]], sortable=True).html()
+    assert "<td>–</td>" in page
+
+
+def test_an_entry_is_sorted_by_its_value_and_the_best_stands_out():
+    best = Entry("79.51", 79.512345, bold=True)
+    page = Page("Norms").table("Accuracy", ["norm", "CHAT"], [["psd", best]], sortable=True).html()
+    assert '<td class="best" data-v="79.512345">79.51</td>' in page
+
+
+def test_rows_below_a_heading_are_a_body_of_their_own():
+    rows = [["Ours"], ["psd", "1"], ["The paper"], ["psd", "2"]]
+    page = Page("Norms").table("Accuracy", ["norm", "CHAT"], rows).html()
+    bodies = re.findall("<tbody>.*?</tbody>", page)
+    assert [re.sub("<[^>]*>", " ", body).split() for body in bodies] == [
+        ["Ours"],
+        ["psd", "1"],
+        ["The", "paper"],
+        ["psd", "2"],
+    ]
+
+
+def test_embedded_subjects_end_no_script_and_come_back_as_they_were():
+    name = "</script><script>alert(1)</script><!-- & \u2028"
+    page = Page("Norms").subjects("All", [("subject", "text")], [[name]], 0, "no script").html()
+    embedded = re.search(r'<script type="application/json" id="\w+">(.*?)</script>', page, re.S)[1]
+    assert not set(embedded) & set("<>&\u2028")
+    assert json.loads(embedded)["rows"] == [[name]]
+    assert "<noscript><p>no script</p></noscript>" in page
+
+
+def test_only_the_pages_own_script_may_run_and_nothing_may_be_loaded():
+    page = Page("Norms").table("Accuracy", ["norm"], [["psd"]], sortable=True).html()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    code = re.search(r"<script>(.*?)</script>", page, re.S)[1]
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    assert policy == (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'"
+    )
+
+
+def test_a_page_that_sorts_nothing_has_no_script():
+    assert "<script" not in Page("Norms").table("Accuracy", ["norm"], [["psd"]]).html()
+
+
+def test_contents_link_to_every_section_in_order():
+    page = Page("Norms", contents=True).heading("One").heading("Within", 3)
+    page.add(page.part().heading("Two"))
+    links = re.findall(r'<li><a href="#(\w+)">(\w+)</a></li>', page.html())
+    assert [text for _, text in links] == ["One", "Two"]
+    for name, text in links:
+        assert f'<h2 id="{name}">{text}</h2>' in page.html()
+
+
+def test_no_two_elements_share_an_id():
+    page = Page("Norms", contents=True).heading("One")
+    part = page.part().table("A", ["a"], [["b"]]).subjects("S", [("subject", "text")], [], 0, "")
+    page.fold("More", part).table("B", ["a"], [["b"]]).heading("Two")
+    ids = re.findall(r' id="(\w+)"', page.html())
+    assert len(ids) == len({*ids}) > 6
+
+
+def test_colours_of_text_have_enough_contrast_in_both_schemes():
+    style = re.search("<style>(.*?)</style>", Page("Norms").html(), re.S)[1]
+    light, dark = re.findall(r":root \{(.*?)\}", style, re.S)
+    for scheme in (light, dark):
+        colours = dict(re.findall(r"--(\w+): (#\w+)", scheme))
+        for text, ground in [("ink", "paper"), ("soft", "paper"), ("link", "paper")]:
+            assert contrast(colours[text], colours[ground]) >= 4.5
+            assert contrast(colours[text], colours["wash"]) >= 4.5
+        assert contrast("#fff", colours["band"]) >= 4.5
+
+
+def contrast(one, other):
+    """Ratio as WCAG 2 defines it."""
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour):
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[n : n + 2], 16) / 255 for n in (0, 2, 4)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -13,11 +13,13 @@ _INSTALLED = find_spec("rich") is not None and find_spec("typer") is not None
 if _INSTALLED:
     # each module adds its command; libraries that take long to load are imported by those that run
     from psdnorm.cli import (  # noqa: F401
+        compare_command,
         demo_command,
         inspect_command,
         lodo_command,
         prepare_command,
         presets_command,
+        report_command,
         simulate_command,
         status_command,
         train_command,

@@ -1,29 +1,198 @@
-"""One self-contained HTML page: text, tables, pictures, and a band on top of what was simulated."""
+"""One self-contained HTML page: text, tables, pictures, and a band on top of what was simulated.
+
+All texts are taken as they are: nothing in them is markup. The page asks nothing of a network, and
+its own policy forbids it to; its script sorts tables and looks subjects up.
+"""
 
 import base64
+import hashlib
 import html
+import itertools
+import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
 from pathlib import Path
-from typing import Self
+from typing import Any, Protocol, Self
 
 from psdnorm.store.atomic import written
 
-_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; }
-.band { background: #7a3e00; color: #fff; padding: .5rem 1rem; font-weight: 600; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; margin: 1rem 0; }
-caption { text-align: left; font-weight: 600; }
-th, td { padding: .3rem .8rem; border-bottom: 1px solid #8888; text-align: right; }
-th:first-child, td:first-child { text-align: left; }
-img { max-width: 100%; height: auto; background: #fff; }
-pre { overflow-x: auto; padding: .5rem 1rem; border: 1px solid #8888; }
-"""
+BAND = "These nights are simulated. They say nothing about patients."
+FRAME_BYTES = 20_000  # what styles, script and head of a page take at most
+_NUMBER = re.compile(r"[+−-]?\d[\d,]*(?:\.\d+)?")
 
 
-class Page:
+class Entry(Protocol):
+    """What a cell of a table may be besides a text: see :class:`psdnorm.report.tables.Entry`."""
+
+    @property
+    def text(self) -> str:
+        """What is shown."""
+
+    @property
+    def value(self) -> float | None:
+        """What it is sorted by; a number at the start of the text if it is not given."""
+
+    @property
+    def bold(self) -> bool:
+        """Whether it is the best of its kind."""
+
+
+class Part:
+    """Something that is put together from top to bottom: a page, or what is folded in it."""
+
+    def __init__(self, ids: Iterator[int]) -> None:
+        self._ids = ids
+        self._parts: list[str] = []
+        self._headings: list[tuple[str, str]] = []
+
+    def part(self) -> "Part":
+        """Return an empty part of the same page: add it, fold it, or make it stand out."""
+        return Part(self._ids)
+
+    def add(self, part: "Part") -> Self:
+        """Add a part as it is."""
+        self._headings += part._headings
+        self._parts += part._parts
+        return self
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes that it takes in a page."""
+        return sum(len(part.encode()) + 1 for part in self._parts)
+
+    def heading(self, text: str, level: int = 2) -> Self:
+        """Begin a section, or one within it."""
+        name = f"s{next(self._ids)}"
+        if level == 2:
+            self._headings.append((name, text))
+        return self._add(f'<h{level} id="{name}">{html.escape(text)}</h{level}>')
+
+    def text(self, text: str, kind: str = "") -> Self:
+        """Add a paragraph; of the ``kind`` "note" in smaller letters."""
+        attribute = f' class="{kind}"' if kind else ""
+        return self._add(f"<p{attribute}>{_flowing(text)}</p>")
+
+    def items(self, texts: Iterable[str]) -> Self:
+        """Add a list."""
+        lines = "".join(f"<li>{_flowing(text)}</li>" for text in texts)
+        return self._add(f"<ul>{lines}</ul>") if lines else self
+
+    def command(self, text: str) -> Self:
+        """Add what can be typed into a shell."""
+        return self._add(f"<pre><code>{html.escape(text)}</code></pre>")
+
+    def links(self, before: str, targets: Iterable[tuple[str, str]]) -> Self:
+        """Add a line of links to files beside the page, each with its words."""
+        to = (f'<a href="{html.escape(path)}">{html.escape(words)}</a>' for path, words in targets)
+        return self._add(f'<p class="note">{html.escape(before)} {", ".join(to)}</p>')
+
+    def table(
+        self,
+        caption: str,
+        head: Sequence[str],
+        rows: Sequence[Sequence[str | Entry]],
+        *,
+        sortable: bool = False,
+        unseen: bool = False,
+    ) -> Self:
+        """Add a table whose first column names the rows.
+
+        Parameters
+        ----------
+        caption : str
+        head : sequence of str
+            Names of the columns.
+        rows : sequence of sequences
+            A row of one entry is a heading: the rows below it are sorted by themselves.
+        sortable : bool
+            Whether its heads sort it.
+        unseen : bool
+            Whether the caption is only read aloud, as a heading above says the same.
+        """
+        body = ["<tbody>"]
+        for row in rows:
+            if len(row) == 1 < len(head):
+                body += ["</tbody>", _heading(row[0], len(head)), "<tbody>"]
+            else:
+                cells = (_cell(*numbered, sortable) for numbered in enumerate(row))
+                body.append(f"<tr>{''.join(cells)}</tr>")
+        whole = "".join([*body, "</tbody>"]).replace("<tbody></tbody>", "")
+        return self._add(self._framed(caption, head, whole, sortable, unseen))
+
+    def picture(self, picture: bytes, words: str, caption: str = "", kind: str = "png") -> Self:
+        """Add a PNG or SVG, words that stand for it where it cannot be seen, and a caption."""
+        mime = {"png": "image/png", "svg": "image/svg+xml"}[kind]
+        data = base64.b64encode(picture).decode()
+        shown = f'<img alt="{html.escape(words)}" src="data:{mime};base64,{data}">'
+        if caption:
+            caption = f"<figcaption>{html.escape(caption)}</figcaption>"
+        return self._add(f"<figure>{shown}{caption}</figure>")
+
+    def fold(self, summary: str, part: "Part") -> Self:
+        """Add a part that is shown when its summary is chosen."""
+        body = "\n".join(part._parts)
+        return self._add(f"<details><summary>{html.escape(summary)}</summary>\n{body}\n</details>")
+
+    def verdict(self, part: "Part") -> Self:
+        """Add a part that stands out; its first paragraph in large letters."""
+        body = "\n".join(part._parts)
+        return self._add(f'<div class="verdict">\n{body}\n</div>')
+
+    def _framed(
+        self, caption: str, head: Sequence[str], body: str, sortable: bool, unseen: bool = False
+    ) -> str:
+        name = f"t{next(self._ids)}"
+        names = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in head)
+        kind = ' class="sortable"' if sortable else ""
+        hidden = ' class="unseen"' if unseen else ""
+        return (
+            f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{name}">'
+            f'<table{kind}><caption id="{name}"{hidden}>{html.escape(caption)}</caption>'
+            f"<thead><tr>{names}</tr></thead>{body}</table></div>"
+        )
+
+    def _add(self, part: str) -> Self:
+        self._parts.append(part)
+        return self
+
+    def subjects(
+        self,
+        caption: str,
+        columns: Sequence[tuple[str, str]],
+        rows: Sequence[Sequence[Any]],
+        by: int,
+        without_script: str,
+    ) -> Self:
+        """Add a table of many subjects, of which the script shows some and finds the others.
+
+        Parameters
+        ----------
+        caption : str
+        columns : sequence of (str, str)
+            Name and kind: "text", "count", or "percent" and "gain", which are whole hundredths.
+        rows : sequence of sequences
+            The first is the subject's name; None for what is not there.
+        by : int
+            The column in which those are lowest that are shown first.
+        without_script : str
+            What is said where no script runs.
+        """
+        number = next(self._ids)
+        data, field = f"d{number}", f"f{number}"
+        document = {"columns": columns, "rows": rows, "by": by}
+        table = self._framed(caption, [name for name, _ in columns], "<tbody></tbody>", False)
+        return self._add(
+            f'<div data-subjects="{data}"><noscript><p>{html.escape(without_script)}</p></noscript>'
+            f'<div class="browser" hidden><label for="{field}">Find a subject</label>'
+            f'<input id="{field}" type="search" autocomplete="off">'
+            f'<p class="status" role="status"></p>{table}</div></div>'
+            f'<script type="application/json" id="{data}">{_json(document)}</script>'
+        )
+
+
+class Page(Part):
     """A page that is put together from top to bottom; all texts are taken as they are.
 
     Parameters
@@ -31,6 +200,8 @@ class Page:
     title : str
     simulated : bool
         Whether a band on top says that nobody slept these nights.
+    contents : bool
+        Whether links to the sections follow the title.
 
     Examples
     --------
@@ -39,53 +210,31 @@ class Page:
     True
     """
 
-    def __init__(self, title: str, *, simulated: bool = False) -> None:
+    def __init__(self, title: str, *, simulated: bool = False, contents: bool = False) -> None:
+        super().__init__(itertools.count())
         self._title = title
-        band = "These nights are simulated. They say nothing about patients."
-        self._parts = [f'<p class="band" role="note">{band}</p>'] if simulated else []
-        self._parts.append(f"<h1>{html.escape(title)}</h1>")
-
-    def heading(self, text: str) -> Self:
-        """Begin a section."""
-        return self._add(f"<h2>{html.escape(text)}</h2>")
-
-    def text(self, text: str) -> Self:
-        """Add a paragraph."""
-        return self._add(f"<p>{html.escape(text)}</p>")
-
-    def command(self, text: str) -> Self:
-        """Add what can be typed into a shell."""
-        return self._add(f"<pre><code>{html.escape(text)}</code></pre>")
-
-    def table(self, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Self:
-        """Add a table whose first column names the rows."""
-        names = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
-        body = "".join(
-            f'<tr><th scope="row">{html.escape(first)}</th>'
-            + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-            + "</tr>"
-            for first, *cells in rows
-        )
-        return self._add(
-            f'<div class="scroll" tabindex="0"><table><caption>{html.escape(caption)}</caption>'
-            f"<thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
-        )
-
-    def picture(self, png: bytes, words: str) -> Self:
-        """Add a PNG, and words that stand for it where it cannot be seen."""
-        data = base64.b64encode(png).decode()
-        return self._add(
-            f'<p><img alt="{html.escape(words)}" src="data:image/png;base64,{data}"></p>'
-        )
+        self._contents = contents
+        band = f'<p class="band" role="note">{BAND}</p>\n' if simulated else ""
+        self._top = f"{band}<h1>{html.escape(title)}</h1>"
 
     def html(self) -> str:
         """Return the page."""
         parts = "\n".join(self._parts)
+        script = ""
+        policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+        if 'class="sortable"' in parts or "data-subjects=" in parts:
+            code = _asset("page.js")
+            digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+            policy += f"; script-src 'sha256-{digest}'"
+            script = f"<script>{code}</script>\n"
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{html.escape(self._title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
-            f"<body>\n<main>\n{parts}\n</main>\n</body>\n</html>\n"
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+            f"<title>{html.escape(self._title)}</title>\n<style>{_asset('page.css')}</style>\n"
+            '</head>\n<body>\n<a class="skip" href="#main">Skip to the content</a>\n'
+            f'<main id="main">\n{self._top}\n{self._links()}{parts}\n</main>\n{script}'
+            "</body>\n</html>\n"
         )
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -93,6 +242,54 @@ class Page:
         with written(Path(path)) as file:
             file.write(self.html().encode())
 
-    def _add(self, part: str) -> Self:
-        self._parts.append(part)
-        return self
+    def _links(self) -> str:
+        if not self._contents:
+            return ""
+        links = "".join(
+            f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in self._headings
+        )
+        return f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n'
+
+
+def _cell(column: int, entry: str | Entry, sortable: bool) -> str:
+    """Return a cell; the first of a row is its name."""
+    if isinstance(entry, str):
+        text, value, is_bold = entry, None, False
+    else:
+        text, value, is_bold = entry.text, entry.value, entry.bold
+    attributes = ' class="best"' if is_bold else ""
+    if column == 0:
+        return f'<th scope="row"{attributes}>{html.escape(text)}</th>'
+    if value is None:
+        value = _number(text)
+    if sortable and value is not None and value == value:  # NaN is as if it were not there
+        attributes += f' data-v="{value:.12g}"'
+    return f"<td{attributes}>{html.escape(text)}</td>"
+
+
+def _heading(entry: str | Entry, width: int) -> str:
+    text = entry if isinstance(entry, str) else entry.text
+    cell = f'<th class="group" colspan="{width}" scope="rowgroup">{html.escape(text)}</th>'
+    return f"<tbody><tr>{cell}</tr></tbody>"
+
+
+def _flowing(text: str) -> str:
+    """Return a text in which no line ends between a number and its %."""
+    return re.sub(r"(?<=\d) %", "&nbsp;%", html.escape(text))
+
+
+def _number(text: str) -> float | None:
+    found = _NUMBER.match(text)
+    return float(found[0].replace(",", "").replace("−", "-")) if found else None
+
+
+def _json(document: Any) -> str:
+    """Return JSON that ends no script, whatever the names in it."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def _asset(name: str) -> str:
+    return files("psdnorm.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,187 @@
+"""Where results come from: the commands, the versions, the recipe, who was tested."""
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psdnorm.report.results import Results
+from psdnorm.training import Cell, Protocol
+from psdnorm.training.cell import read_json
+from psdnorm.training.grid import Axes, Runs, grid_of
+from psdnorm.training.presets import PRESETS
+from psdnorm.training.records import CONFIG
+
+Arm = tuple[str, str, int | None, int | None, int | None]
+_PROTOCOL_OPTIONS = {
+    name: f"--{name.replace('_', '-')}"
+    for name in ("max_epochs", "patience", "batch_size", "model_arguments")
+}
+_OPTIONS = {
+    "norms": "--norms",
+    "models": "--models",
+    "balanced": "--balanced",
+    "filter_sizes": "--filter-size",
+    "norm_depths": "--norm-depth",
+}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where results come from.
+
+    Attributes
+    ----------
+    commands : list of str
+        That make the grid, finished or not.
+    versions : list of str
+        Of the software of the cells, each combination once.
+    tested : list of (str, int, int)
+        Cohorts that were held out, with their subjects and nights.
+    recipe, protocol : dict
+        Of the first cell; all of a grid share them.
+    recipe_sha256 : str
+    """
+
+    commands: list[str]
+    versions: list[str]
+    tested: list[tuple[str, int, int]]
+    recipe: dict[str, Any]
+    protocol: dict[str, Any]
+    recipe_sha256: str
+
+
+def provenance(results: Results, runs_name: str) -> Provenance:
+    """Read where results come from.
+
+    Parameters
+    ----------
+    results : Results
+    runs_name : str
+        The folder as commands name it.
+    """
+    versions: dict[str, int] = {}
+    tested: dict[str, tuple[int, int]] = {}
+    for folder in results.cells["folder"]:
+        config = read_json(folder / CONFIG)
+        said = ", ".join(f"{name} {version}" for name, version in config["versions"].items())
+        versions[said] = versions.get(said, 0) + 1
+        test = config["data"]["test"]
+        tested[config["cell"]["hold_out"]] = (test["subjects"], test["nights"])
+    cells = [entry.cell for entry in Runs(results.path).entries()]
+    protocol = results.config["protocol"]
+    return Provenance(
+        commands=lodo_commands(cells, protocol, runs_name),
+        versions=[f"{said} ({n} cells)" for said, n in versions.items()],
+        tested=[(cohort, *numbers) for cohort, numbers in sorted(tested.items())],
+        recipe=results.config["recipe"],
+        protocol=protocol,
+        recipe_sha256=str(results.config["recipe_sha256"]),
+    )
+
+
+def lodo_commands(
+    cells: Sequence[Cell], protocol: dict[str, Any], runs_name: str, store: str = "STORE"
+) -> list[str]:
+    """Return commands whose cells together are these.
+
+    ``psdnorm lodo`` counts seeds from 0: cells of other seeds only come with those before them,
+    and a remark says so.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    protocol : dict
+        Of ``config.json``.
+    runs_name, store : str
+    """
+    further, of_protocol = _protocol_options(protocol)
+    end = [*further, "--out", runs_name]
+    return [
+        shlex.join(["psdnorm", "lodo", store, *options, *end]) + remark + of_protocol
+        for options, remark in _blocks(cells)
+    ]
+
+
+def _blocks(cells: Sequence[Cell]) -> Iterable[tuple[list[str], str]]:
+    hold_outs = tuple(sorted({cell.hold_out for cell in cells}))
+    wanted = {*cells}
+    n_seeds = max(cell.seed for cell in cells) + 1
+    for preset in PRESETS.values():
+        if preset.blocks and {*preset.cells(hold_outs, range(n_seeds))} == wanted:
+            yield ["--preset", preset.name, *_common(hold_outs, n_seeds)], ""
+            return
+    for axes, seeds in _products(cells):
+        only = ", ".join(map(str, seeds))
+        remark = "" if len(seeds) == max(seeds) + 1 else f"  # of these only seeds {only}"
+        options = []
+        for name, option in _OPTIONS.items():
+            values = ("all" if value is None else str(value) for value in getattr(axes, name))
+            options += [option, ",".join(values)]
+        yield [*options, *_common(axes.hold_outs, max(seeds) + 1)], remark
+
+
+def _common(hold_outs: Sequence[str], n_seeds: int) -> list[str]:
+    return ["--hold-out", ",".join(hold_outs), "--seeds", str(n_seeds)]
+
+
+def _products(cells: Sequence[Cell]) -> Iterable[tuple[Axes, tuple[int, ...]]]:
+    """Yield axes whose products are the cells: as few as a simple search finds."""
+    places: dict[Arm, dict[str, list[int]]] = {}
+    for cell in cells:
+        arm = (cell.model, cell.norm, cell.filter_size, cell.norm_depth, cell.balanced)
+        places.setdefault(arm, {}).setdefault(cell.hold_out, []).append(cell.seed)
+    groups: dict[tuple, list[Arm]] = {}
+    for arm, seeds_of in places.items():
+        by_seeds: dict[tuple[int, ...], list[str]] = {}
+        for hold_out, own in seeds_of.items():
+            by_seeds.setdefault(tuple(sorted(own)), []).append(hold_out)
+        for seeds, hold_outs in by_seeds.items():
+            groups.setdefault((seeds, tuple(sorted(hold_outs))), []).append(arm)
+    for (seeds, hold_outs), arms in groups.items():
+        for rectangle in _rectangles(arms):
+            yield _axes(rectangle, hold_outs, seeds), seeds
+
+
+def _rectangles(arms: list[Arm]) -> list[list[Arm]]:
+    """Split arms into sets that are products of their axes."""
+    if _is_product(arms):
+        return [arms]
+    for axis in (0, 4, 2, 3, 1):  # model, size, filter, depth, norm
+        values = dict.fromkeys(arm[axis] for arm in arms)
+        if len(values) > 1:
+            parts = [[arm for arm in arms if arm[axis] == value] for value in values]
+            return [rectangle for part in parts for rectangle in _rectangles(part)]
+    return [arms]
+
+
+def _is_product(arms: list[Arm]) -> bool:
+    cells = grid_of([_axes(arms, ("X",), (0,))])
+    found = {(c.model, c.norm, c.filter_size, c.norm_depth, c.balanced) for c in cells}
+    return found == {*arms}
+
+
+def _axes(arms: list[Arm], hold_outs: tuple[str, ...], seeds: tuple[int, ...]) -> Axes:
+    def axis(place: int, default: tuple) -> tuple:
+        values = tuple(dict.fromkeys(arm[place] for arm in arms))
+        return tuple(value for value in values if value is not None) or default
+
+    sizes = tuple(dict.fromkeys(arm[4] for arm in arms))
+    return Axes(axis(0, ()), axis(1, ()), axis(2, (5,)), axis(3, (3,)), hold_outs, sizes, seeds)
+
+
+def _protocol_options(protocol: dict[str, Any]) -> tuple[list[str], str]:
+    """Return the options of a protocol that is not the usual one, and what has none."""
+    usual = Protocol().to_json()
+    options, others = [], []
+    for name, value in protocol.items():
+        text = json.dumps(value) if isinstance(value, dict) else str(value)
+        if value == usual.get(name):
+            continue
+        if name in _PROTOCOL_OPTIONS:
+            options += [_PROTOCOL_OPTIONS[name], text]
+        else:
+            others.append(f"{name} {text}")
+    remark = f"  # with {', '.join(others)}, which only Python sets" if others else ""
+    return options, remark

@@ -1,0 +1,188 @@
+"""B against A: the same people, the same seeds, and what cannot be compared is refused."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from experiments import COHORTS, MERIT, write_runs
+
+from psdnorm.errors import ArgumentError
+from psdnorm.report.compared import compare
+from psdnorm.report.compared_page import comparison_page, sentences, write_comparison
+from psdnorm.training import Cell
+from psdnorm.training.grid import Axes
+
+AXES = Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT"), seeds=(0, 1))
+BETTER = {norm: merit + 0.1 for norm, merit in MERIT.items()}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    write_runs(folder / "a", [AXES], epochs=60, keep="predictions")
+    write_runs(folder / "b", [AXES], epochs=60, keep="predictions", merit=BETTER)
+    return folder
+
+
+def accuracies(folder, norm):
+    """Balanced accuracy by cohort, subject and seed, from the predictions."""
+    found = {}
+    for path in folder.glob(f"cells/usleep_{norm}_*/predictions.parquet"):
+        seed = path.parent.name[-1]
+        table = pd.read_parquet(path)
+        table = table[table["central"] & (table["true"] >= 0)]
+        guess = table[[f"p{n}" for n in range(5)]].to_numpy().argmax(axis=1)
+        table = table.assign(right=guess == table["true"])
+        for owner, night in table.groupby(["cohort", "subject"]):
+            found[(*owner, seed)] = night.groupby("true")["right"].mean().mean()
+    return pd.Series(found)
+
+
+def test_arms_that_both_have_are_compared(folders):
+    found = compare(folders / "a", folders / "b")
+    assert [arm.name for arm in found.arms] == ["usleep batch @all", "usleep psd f5 d3 @all"]
+    assert found.simulated
+
+
+def test_gains_are_those_of_the_raw_predictions(folders):
+    arm = compare(folders / "a", folders / "b").arms[1]
+    a, b = (accuracies(folders / name, "psd") for name in "ab")
+    gains = (b - a).groupby(level=[0, 1]).mean()
+    by_cohort = gains.groupby(level=0).mean()
+    rows = {row[0]: row for row in arm.rows()}
+    for cohort, gain in by_cohort.items():
+        own = gains[cohort]
+        assert rows[cohort][1] == str(len(own))
+        assert float(rows[cohort][4].replace("−", "-")) == pytest.approx(100 * gain, abs=0.0051)
+        assert float(rows[cohort][7]) == pytest.approx(100 * (own > 0).mean(), abs=0.0051)
+    for name, gain in (("Mean(Dataset)", by_cohort.mean()), ("Mean(Subject)", gains.mean())):
+        assert float(rows[name][4].replace("−", "-")) == pytest.approx(100 * gain, abs=0.0051)
+    mean_a = a.groupby(level=[0, 1]).mean()
+    assert float(rows["Mean(Subject)"][2]) == pytest.approx(100 * mean_a.mean(), abs=0.0051)
+
+
+def test_a_folder_against_itself_is_not_distinguishable(folders):
+    arm = compare(folders / "a", folders / "a").arms[0]
+    assert sentences(arm)[0].startswith(
+        "B is not distinguishable from A: Mean(Dataset) 0.00 points"
+    )
+
+
+def test_two_cells_are_compared_whatever_their_norm(folders):
+    cells = folders / "a" / "cells"
+    batch, psd = (Cell("usleep", norm, hold_out="ABC").name for norm in ("batch", "psd"))
+    (arm,) = compare(cells / batch, cells / psd).arms
+    assert arm.name == "usleep psd f5 d3 @all (B) against usleep batch @all (A)"
+    assert [row[0] for row in arm.rows()] == ["ABC"]
+    assert arm.rows()[0][1] == "6"
+
+
+def test_cells_of_other_seeds_are_compared_and_it_is_said(folders):
+    cells = folders / "a" / "cells"
+    names = [Cell("usleep", "psd", hold_out="ABC", seed=seed).name for seed in (0, 1)]
+    found = compare(*(cells / name for name in names))
+    assert any("different seeds" in remark for remark in found.remarks)
+
+
+def test_the_weights_of_a_cell_stand_for_it(folders):
+    cell = folders / "a" / "cells" / Cell("usleep", "psd", hold_out="ABC").name
+    (cell / "weights").mkdir(exist_ok=True)
+    assert compare(cell / "weights", cell).a.path == cell
+
+
+def test_single_arms_of_two_folders_are_compared(tmp_path):
+    for norm in ("batch", "psd"):
+        write_runs(
+            tmp_path / norm, [Axes(norms=(norm,), hold_outs=("ABC",), seeds=(0,))], epochs=30
+        )
+    (arm,) = compare(tmp_path / "batch", tmp_path / "psd").arms
+    assert "against usleep batch @all (A)" in arm.name
+
+
+def refused(a, b):
+    with pytest.raises(ArgumentError) as error:
+        compare(a, b)
+    return str(error.value)
+
+
+def test_cohorts_that_nothing_shares_are_refused(folders):
+    cells = folders / "a" / "cells"
+    abc, chat = (cells / Cell("usleep", "psd", hold_out=name).name for name in ("ABC", "CHAT"))
+    assert refused(abc, chat) == (
+        f"{abc} holds out ABC and {chat} CHAT: they have no cohort in common, so that nothing can "
+        "be compared"
+    )
+
+
+def test_arms_that_nothing_shares_are_refused(tmp_path):
+    for name, norms in (("a", ("batch", "layer")), ("b", ("psd",))):
+        write_runs(tmp_path / name, [Axes(norms=norms, hold_outs=("ABC",), seeds=(0,))], epochs=30)
+    assert refused(tmp_path / "a", tmp_path / "b").endswith(
+        "expected an arm that both have, or one arm each"
+    )
+
+
+def test_an_arm_that_shares_no_cohort_is_named_and_the_others_are_compared(tmp_path):
+    for name, hold_out in (("a", "ABC"), ("b", "CHAT")):
+        both = Axes(norms=("batch",), hold_outs=("ABC", "CHAT"), seeds=(0,))
+        own = Axes(norms=("psd",), hold_outs=(hold_out,), seeds=(0,))
+        write_runs(tmp_path / name, [both, own], epochs=30)
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert [arm.name for arm in found.arms] == ["usleep batch @all"]
+    assert "usleep psd f5 d3 @all: A and B share no subject in the same seed." in found.remarks
+
+
+def test_seeds_that_nothing_shares_are_refused(tmp_path):
+    for seed in (0, 1):
+        axes = Axes(norms=("psd",), hold_outs=("ABC",), seeds=(seed,))
+        write_runs(tmp_path / str(seed), [axes], epochs=30)
+    assert refused(tmp_path / "0", tmp_path / "1").endswith("share no subject in the same seed")
+
+
+def test_a_cell_against_a_folder_is_refused(folders):
+    cell = folders / "a" / "cells" / Cell("usleep", "psd", hold_out="ABC").name
+    assert refused(folders / "a", cell).endswith("a single cell, expected two of a kind")
+
+
+def test_a_checkpoint_alone_is_refused(folders, tmp_path):
+    assert refused(tmp_path, folders / "a") == (
+        f"{tmp_path} has neither grid.json nor scores.parquet, expected the folder of psdnorm lodo "
+        "or of one of its cells; a checkpoint alone has no scores"
+    )
+
+
+def test_what_else_differs_is_said(folders, tmp_path):
+    write_runs(tmp_path, [Axes(norms=("batch",), hold_outs=("ABC",), seeds=(0,))], epochs=60)
+    for path in tmp_path.glob("cells/*/config.json"):
+        config = json.loads(path.read_text())
+        config["recipe"]["name"], config["protocol"]["lr"] = "robust", 0.1
+        path.write_text(json.dumps(config))
+    remarks = compare(folders / "a", tmp_path).remarks
+    assert "The recipes differ: paper (A) and robust (B)." in remarks
+    assert "lr is 0.001 in A and 0.1 in B." in remarks
+    assert "Not compared, as only one of the two holds them out: CHAT." in remarks
+    assert "usleep batch @all: B lacks 6 of the 12 scores of ABC." in remarks
+    assert "Only A has usleep psd f5 d3 @all." in remarks
+
+
+def test_the_page_shows_all_of_it_and_the_files_are_beside(folders, tmp_path):
+    found = compare(folders / "a", folders / "b")
+    write_comparison(found, tmp_path / "out", "psdnorm compare a b")
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "These nights are simulated" in page
+    assert page.count('class="sortable"') >= 2
+    data = re.findall(r'<script type="application/json" id="\w+">(.*?)</script>', page)
+    assert [len(json.loads(text)["rows"]) for text in data] == [
+        COHORTS["ABC"] + COHORTS["CHAT"]
+    ] * 2
+    table = pd.read_csv(tmp_path / "out" / "tables" / "subjects.csv")
+    assert np.allclose(table["B"] - table["A"], table["gain"], atol=1e-5)
+    assert len(table) == 2 * (COHORTS["ABC"] + COHORTS["CHAT"])
+
+
+def test_a_page_of_a_comparison_names_both_sides(folders):
+    page = comparison_page(compare(folders / "a", folders / "b"), "command").html()
+    assert f"A is {folders / 'a'}, recipe paper." in page
+    assert "<h1>b against a</h1>" in page

@@ -1,0 +1,198 @@
+"""The page works in a browser: from disk, alone, by mouse and by keyboard, wide and narrow."""
+
+import os
+from pathlib import Path
+
+import pytest
+from experiments import write_runs
+
+from psdnorm.report.building import build_report
+from psdnorm.training.grid import Axes
+
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+NAME = "<script>alert(1)</script>{:04}"
+COHORTS = {"ABC": 6, "CHAT": 260}
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"{CHROMIUM} is not there"),
+]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    axes = Axes(norms=("batch", "layer", "psd"), hold_outs=tuple(COHORTS), seeds=(0,))
+    write_runs(folder / "runs", [axes], COHORTS, epochs=30, subject=NAME)
+    build_report(folder / "runs", folder / "report")
+    return (folder / "report" / "index.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser, address):
+    """Open the page; all that it asks for and complains of is looked at in the end."""
+    contexts, requests, complaints = [], [], []
+
+    def open_page(width=1280, scheme="light", scripts=True):
+        context = browser.new_context(
+            viewport={"width": width, "height": 844},
+            color_scheme=scheme,
+            java_script_enabled=scripts,
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert {url for url in requests if not url.startswith("data:")} == {address}
+
+
+def column(table, number):
+    return [
+        row.locator("th, td").nth(number).inner_text() for row in table.locator("tbody tr").all()
+    ]
+
+
+def is_sorted(texts, falling=False):
+    known = [float(text.replace("−", "-").split()[0]) for text in texts if text != "–"]
+    missing_last = "–" not in texts[: len(known)]
+    return missing_last and known == sorted(known, reverse=falling)
+
+
+def test_pictures_are_shown(opened):
+    page = opened()
+    widths = page.evaluate("[...document.images].map((image) => image.naturalWidth)")
+    assert len(widths) >= 3
+    assert min(widths) > 100
+
+
+def test_a_click_on_a_head_sorts_and_another_one_turns_it_around(opened):
+    page = opened()
+    table = page.locator("table.sortable").first  # that of the verdict: BatchNorm has no gain
+    head = table.locator("thead th").nth(3)
+    assert head.get_attribute("aria-sort") is None
+    for falling, name in ((False, "ascending"), (True, "descending")):
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") == name
+        texts = column(table, 3)
+        assert "–" in texts
+        assert is_sorted(texts, falling)
+
+
+def test_enter_and_space_sort_too_and_only_one_head_says_so(opened):
+    page = opened()
+    table = page.locator("table.sortable").first
+    heads = table.locator("thead th")
+    heads.nth(1).locator("button").focus()
+    page.keyboard.press("Enter")
+    assert is_sorted(column(table, 1))
+    heads.nth(2).locator("button").focus()
+    page.keyboard.press("Space")
+    assert is_sorted(column(table, 2))
+    said = [head.get_attribute("aria-sort") for head in heads.all()]
+    assert [name for name in said if name] == ["ascending"]
+    assert said[2] == "ascending"
+
+
+def test_blocks_of_a_table_are_sorted_by_themselves(opened):
+    page = opened()
+    table = page.locator("table.sortable", has=page.locator("th.group")).first
+    groups = table.locator("th.group").all_inner_texts()
+    assert len(groups) > 1
+    table.locator("thead th").nth(1).locator("button").click()
+    assert table.locator("th.group").all_inner_texts() == groups
+    for body in table.locator("tbody:not(:has(th.group))").all():
+        texts = [row.locator("td").first.inner_text() for row in body.locator("tr").all()]
+        assert is_sorted(texts)
+
+
+def cohort(page, name):
+    part = page.locator("details", has=page.locator("summary", has_text=f"{name}: "))
+    part.locator("summary").click()
+    return part.locator("[data-subjects]")
+
+
+def test_the_worst_subjects_are_shown_first_and_no_more_than_200(opened):
+    place = cohort(opened(), "CHAT")
+    assert place.locator("tbody tr").count() == 200
+    assert "Shows 200 of 260 subjects" in place.locator(".status").inner_text()
+    assert is_sorted(column(place, 1))
+
+
+def test_subjects_are_found_by_name_and_a_name_is_text(opened):
+    place = cohort(opened(), "CHAT")
+    place.locator("input").fill("SCRIPT>0123")
+    assert column(place, 0) == [NAME.format(123)]
+    assert "(1 fit)" in place.locator(".status").inner_text()
+    place.locator("input").fill("nobody")
+    assert place.locator("tbody tr").count() == 0
+
+
+def test_sorting_subjects_looks_at_all_of_them(opened):
+    place = cohort(opened(), "CHAT")
+    button = place.locator("thead button").first
+    button.click()
+    assert column(place, 0)[0] == NAME.format(0)
+    button.click()
+    assert column(place, 0)[0] == NAME.format(259)
+    assert place.locator("thead th").first.get_attribute("aria-sort") == "descending"
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_the_page_itself_never_scrolls_sideways(opened, width):
+    page = opened(width)
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    page.wait_for_timeout(100)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_first_stop_of_the_keyboard_skips_to_the_content(opened):
+    page = opened()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+
+
+def test_without_scripts_all_is_read_and_subjects_are_pointed_to(opened):
+    page = opened(scripts=False)
+    assert page.locator("th button").count() == 0
+    assert page.locator("noscript").count() == len(COHORTS)
+    # <noscript> inside the markup is shown only in a parse without scripts
+    assert "tables/subjects.csv" in page.content()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_picture_of_it_can_be_taken(opened, width, scheme, tmp_path):
+    page = opened(width, scheme)
+    # PSDNORM_SCREENSHOTS names a folder for whoever wants to look at them
+    folder = Path(os.environ.get("PSDNORM_SCREENSHOTS", tmp_path))
+    path = folder / f"report-{width}-{scheme}.png"
+    page.screenshot(path=path)
+    assert path.stat().st_size > 10_000

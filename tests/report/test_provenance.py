@@ -1,0 +1,95 @@
+"""Commands that a report prints make the very grid that it is about."""
+
+import dataclasses
+import inspect
+import shlex
+
+import pytest
+from experiments import write_runs
+
+from psdnorm.cli.lodo_command import _axes, _cells, lodo
+from psdnorm.report import provenance as provenance_module
+from psdnorm.report.provenance import lodo_commands, provenance
+from psdnorm.report.results import read_results
+from psdnorm.training import Protocol
+from psdnorm.training.grid import Axes, grid_of
+from psdnorm.training.presets import PRESETS
+
+PROTOCOL = Protocol().to_json()
+
+
+def cells_of(command):
+    """Return the cells that a printed command asks for."""
+    words = shlex.split(command, comments=True)
+    assert words[:3] == ["psdnorm", "lodo", "STORE"]
+    given = dict(zip(words[3::2], words[4::2], strict=True))
+    names = ("--models", "--norms", "--filter-size", "--norm-depth", "--balanced")
+    axes = _axes(*(given.get(name) for name in names))
+    hold_outs = tuple(given["--hold-out"].split(","))
+    return _cells(given.get("--preset"), axes, hold_outs, range(int(given["--seeds"])))
+
+
+BLOCKS = {
+    "one product": [Axes(hold_outs=("ABC", "CHAT"))],
+    "two sizes": [Axes(hold_outs=("ABC",), balanced=(None, 40))],
+    "filters of one norm": [
+        Axes(norms=("psd",), filter_sizes=(1, 3, 5), hold_outs=("ABC",)),
+        Axes(norms=("batch", "layer"), hold_outs=("ABC",)),
+    ],
+    "filters and depths": [
+        Axes(norms=("psd",), filter_sizes=(1, 3), hold_outs=("ABC",)),
+        Axes(norms=("psd",), norm_depths=(1, 2), hold_outs=("ABC",)),
+    ],
+    "models with norms of their own": [
+        Axes(norms=("batch", "tma"), hold_outs=("ABC",)),
+        Axes(models=("cnn-transformer",), norms=("psd",), balanced=(40,), hold_outs=("ABC",)),
+    ],
+    "AdaBN": [Axes(norms=("adabn3", "psd"), hold_outs=("ABC", "CHAT"))],
+    "more seeds in one cohort": [
+        Axes(norms=("batch",), hold_outs=("ABC",), seeds=(0, 1, 2)),
+        Axes(norms=("batch",), hold_outs=("CHAT",), seeds=(0,)),
+    ],
+}
+
+
+@pytest.mark.parametrize("blocks", BLOCKS.values(), ids=BLOCKS)
+def test_the_commands_together_make_the_grid(blocks):
+    wanted = grid_of(blocks)
+    commands = lodo_commands(wanted, PROTOCOL, "runs")
+    made = {cell for command in commands for cell in cells_of(command)}
+    assert made == {*wanted}
+
+
+@pytest.mark.parametrize("name", ["table1", "low-data", "paper"])
+def test_a_preset_is_named(name):
+    hold_outs = ("ABC", "CHAT")
+    wanted = PRESETS[name].cells(hold_outs)
+    (command,) = lodo_commands(wanted, PROTOCOL, "runs")
+    assert f"--preset {name} " in command
+    assert {*cells_of(command)} == {*wanted}
+
+
+def test_seeds_that_do_not_begin_at_0_are_remarked():
+    (command,) = lodo_commands(grid_of([Axes(hold_outs=("ABC",), seeds=(2,))]), PROTOCOL, "runs")
+    assert command.endswith("  # of these only seeds 2")
+
+
+def test_a_protocol_of_ones_own_is_in_the_command_and_what_has_no_option_is_remarked():
+    protocol = Protocol(max_epochs=8, lr=0.005, model_arguments={"depth": 4}).to_json()
+    (command,) = lodo_commands(grid_of([Axes(hold_outs=("ABC",))]), protocol, "my runs")
+    assert "--max-epochs 8 --model-arguments '{\"depth\": 4}' --out 'my runs'" in command
+    assert command.endswith("  # with lr 0.005, which only Python sets")
+
+
+def test_what_lodo_has_an_option_for_is_never_called_pythons_alone():
+    own = {field.name for field in dataclasses.fields(Protocol)}
+    options = own & set(inspect.signature(lodo).parameters)
+    assert set(provenance_module._PROTOCOL_OPTIONS) == options
+
+
+def test_versions_recipe_and_held_out_data_are_read_off_the_cells(tmp_path):
+    write_runs(tmp_path, [Axes(norms=("batch",), hold_outs=("ABC", "CHAT"), seeds=(0,))])
+    found = provenance(read_results(tmp_path), "runs")
+    assert found.versions == ["psdnorm 0, torch 0, python 0 (2 cells)"]
+    assert [cohort for cohort, *_ in found.tested] == ["ABC", "CHAT"]
+    assert found.recipe["name"] == "paper"
