@@ -1,6 +1,5 @@
 """Which arms of an experiment are compared with each other, and on whose scores."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,9 +7,8 @@ import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import BlockTables, block_tables
-from psdnorm.report.results import MODEL_NAMES, NORM_NAMES, Results
-from psdnorm.report.tables.scores import ALL, PROTOCOL_FILTER, setting_name
-from psdnorm.training.cell import PROTOCOL_DEPTH
+from psdnorm.report.naming import model_place, norms_in_order, setting_name, standing_arm
+from psdnorm.report.results import Results
 
 METRIC = "balanced_accuracy"
 
@@ -44,7 +42,7 @@ class Contest:
     @property
     def name(self) -> str:
         """Model and training size, in words."""
-        return setting_name(self.model, self.balanced or ALL)
+        return setting_name(self.model, self.balanced)
 
     @cached_property
     def subjects(self) -> pd.DataFrame:
@@ -103,19 +101,18 @@ def contests(results: Results) -> list[Contest]:
 
 
 def _place(contest: Contest) -> tuple:
-    known = list(MODEL_NAMES)
-    model = known.index(contest.model) if contest.model in known else len(known)
     return (
         -len(contest.arms),
         -len(contest.tables.by_seed.dropna()),
-        model,
+        model_place(contest.model),
         contest.balanced is not None,
         -(contest.balanced or 0),
     )
 
 
 def _contest(results: Results, cells: pd.DataFrame) -> Contest:
-    arms = {norm: _arm_of(cells[cells["norm"] == norm]) for norm in _in_order(cells["norm"])}
+    norms = norms_in_order(cells["norm"])
+    arms = {norm: standing_arm(cells[cells["norm"] == norm]) for norm in norms}
     places = {
         norm: {*zip(own["hold_out"], own["seed"], strict=True)}
         for norm, own in cells[cells["arm"].isin(arms.values())].groupby("norm")
@@ -135,17 +132,3 @@ def _contest(results: Results, cells: pd.DataFrame) -> Contest:
         dropped=dropped,
         tables=block_tables(scores, METRIC, norms=list(kept)),
     )
-
-
-def _in_order(norms: Sequence[str]) -> list[str]:
-    order = list(NORM_NAMES)
-    found = dict.fromkeys(norms)
-    return sorted(found, key=lambda norm: order.index(norm) if norm in order else len(order))
-
-
-def _arm_of(cells: pd.DataFrame) -> str:
-    """Return the arm that stands for a norm."""
-    as_printed = cells["filter_size"].fillna(PROTOCOL_FILTER).eq(PROTOCOL_FILTER)
-    as_printed &= cells["norm_depth"].fillna(PROTOCOL_DEPTH).eq(PROTOCOL_DEPTH)
-    candidates = cells[as_printed] if as_printed.any() else cells
-    return str(candidates["arm"].value_counts().index[0])

@@ -12,9 +12,9 @@ from psdnorm.evaluation import METRICS, aggregate
 from psdnorm.models.card import STAGES
 from psdnorm.report.contest import METRIC, Contest
 from psdnorm.report.duels import DUEL_HEAD, duel_cells, duels, percent
+from psdnorm.report.naming import norm_name
 from psdnorm.report.page import Part
 from psdnorm.report.results import Results
-from psdnorm.report.tables.scores import norm_name
 from psdnorm.report.verdict import BATCH, Verdict
 from psdnorm.store.atomic import written
 

@@ -18,19 +18,6 @@ from psdnorm.training.grid import Runs
 from psdnorm.training.records import CONFIG, DONE, SCORES
 from psdnorm.training.standing import DONE_STATE, CellStanding, standing
 
-# norms in the order of the paper, and as it writes them
-NORM_NAMES = {
-    "batch": "BatchNorm",
-    "adabn3": "AdaBN(3)",
-    "adabn12": "AdaBN(12)",
-    "adabnall": "AdaBN(all)",
-    "layer": "LayerNorm",
-    "instance": "InstanceNorm",
-    "tma": "TMA",
-    "psd-white": "PSDNorm-white",
-    "psd": "PSDNorm",
-}
-MODEL_NAMES = {"usleep": "U-Sleep", "cnn-transformer": "CNNTransformer"}
 ARM = ["model", "norm", "filter_size", "norm_depth", "balanced"]
 
 

@@ -22,8 +22,8 @@ from psdnorm.report.duels import (
     percent,
     spread,
 )
+from psdnorm.report.naming import norm_name
 from psdnorm.report.results import Results
-from psdnorm.report.tables.scores import norm_name
 
 BATCH = "batch"
 PAPER_NORMS = (BATCH, "layer", "instance", "tma", "psd")

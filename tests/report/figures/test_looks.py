@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from psdnorm.report.figures.looks import STAGE_COLOURS, look_of, spread
-from psdnorm.report.results import NORM_NAMES
+from psdnorm.report.naming import NORM_NAMES
 
 
 def luminance(colour):

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from psdnorm.evaluation import CalibrationBins, bins_of, expected_calibration_error
-from psdnorm.report.figures.comparison import Comparison, joined, shortened
+from psdnorm.report.figures.comparison import Comparison, shortened
 from psdnorm.report.figures.drawing import CannotDraw, Drawing, panels
 from psdnorm.report.figures.looks import look_of
+from psdnorm.report.naming import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +47,7 @@ def draw_calibration(comparison: Comparison) -> Drawing:
         name=f"calibration-{comparison.key}",
         title=f"{_TITLE}: {comparison.setting}",
         words="Accuracy over confidence in 15 bins; the expected calibration error (ECE) of all "
-        f"epochs together is {joined(said)}.",
+        f"epochs together is {listed(said)}.",
         caption="Epochs of all held-out subjects and seeds together, so that large cohorts weigh "
         "most. Bars are the share of epochs in a bin; points below the diagonal are too "
         f"sure. {' '.join([*(f'{each}.' for each in unlike), *comparison.left_out])}".strip(),

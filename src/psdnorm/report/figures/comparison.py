@@ -1,19 +1,25 @@
 """Norms that can be compared: of one model, trained on as many subjects, at one setting each."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pandas as pd
 
 from psdnorm.evaluation.statistics import BlockTables, block_tables
 from psdnorm.report.figures.drawing import CannotDraw
-from psdnorm.report.results import MODEL_NAMES, NORM_NAMES, Results
-from psdnorm.training.adabn import ADABN
+from psdnorm.report.naming import (
+    PROTOCOL_FILTER,
+    listed,
+    model_place,
+    norm_name,
+    norms_in_order,
+    setting_name,
+    standing_arm,
+)
+from psdnorm.report.results import Results
 from psdnorm.training.cell import PROTOCOL_DEPTH
 
 BATCH = "batch"
-PROTOCOL_FILTER = 5
 SCORE = "balanced_accuracy"
 
 
@@ -47,7 +53,7 @@ class Comparison:
     @property
     def setting(self) -> str:
         """Model and size in words."""
-        return setting(self.model, self.balanced)
+        return setting_name(self.model, self.balanced)
 
     @cached_property
     def tables(self) -> BlockTables:
@@ -90,41 +96,11 @@ def comparisons(results: Results) -> list[Comparison]:
     results : Results
     """
     found = []
-    for model in sorted(results.cells["model"].unique(), key=_order_of(MODEL_NAMES)):
+    for model in sorted(results.cells["model"].unique(), key=model_place):
         sizes = results.of(model=model).cells["balanced"]
         values = [None] * bool(sizes.isna().any()) + sorted(map(int, sizes.dropna().unique()))[::-1]
         found += [_compared(results.of(model=model, balanced=n), model, n) for n in values]
     return found
-
-
-def norms_of(cells: pd.DataFrame) -> list[str]:
-    """Return the norms of some cells in the order of the paper."""
-    return sorted(cells["norm"].unique(), key=_order_of(NORM_NAMES))
-
-
-def name_of(norm: str) -> str:
-    """Return what the paper calls a norm.
-
-    Examples
-    --------
-    >>> name_of("psd"), name_of("adabn5")
-    ('PSDNorm', 'AdaBN(5)')
-    """
-    if norm not in NORM_NAMES and norm.startswith(ADABN):
-        return f"AdaBN({norm.removeprefix(ADABN)})"
-    return NORM_NAMES.get(norm, norm)
-
-
-def setting(model: str, balanced: int | None) -> str:
-    """Return model and training size in words.
-
-    Examples
-    --------
-    >>> setting("usleep", 400)
-    'U-Sleep, balanced@400'
-    """
-    size = "all subjects" if balanced is None else f"balanced@{balanced}"
-    return f"{MODEL_NAMES.get(model, model)}, {size}"
 
 
 def shortened(sentences: list[str], most: int = 3) -> list[str]:
@@ -132,17 +108,6 @@ def shortened(sentences: list[str], most: int = 3) -> list[str]:
     if len(sentences) <= most + 1:
         return sentences
     return [*sentences[:most], f"And {len(sentences) - most} more of the kind"]
-
-
-def joined(names: list[str]) -> str:
-    """Return names as a sentence lists them.
-
-    Examples
-    --------
-    >>> joined(["a", "b", "c"])
-    'a, b and c'
-    """
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def unusual(filter_size: object = None, norm_depth: object = None) -> str:
@@ -157,37 +122,29 @@ def unusual(filter_size: object = None, norm_depth: object = None) -> str:
     if _known(filter_size) not in (None, PROTOCOL_FILTER):
         parts.append(f"f = {filter_size}")
     if _known(norm_depth) not in (None, PROTOCOL_DEPTH):
-        parts.append(f"{norm_depth} block{'s' * (norm_depth != 1)}")
+        parts.append(f"{norm_depth} block{'s' * bool(norm_depth != 1)}")
     return f" ({', '.join(parts)})" if parts else ""
 
 
 def _compared(results: Results, model: str, balanced: int | None) -> Comparison:
     cells, labels, left_out, kept = results.cells, {}, [], []
-    for norm in norms_of(cells):
-        own = cells[cells["norm"] == norm]
-        counts = own.groupby(["filter_size", "norm_depth"], dropna=False, sort=True).size()
-        settings = sorted(counts.items(), key=lambda item: (_is_unusual(item[0]), -item[1]))
-        (filter_size, depth), _ = chosen = settings[0]
-        kept.append(
-            results.of(norm=norm, filter_size=_known(filter_size), norm_depth=_known(depth))
-        )
-        labels[norm] = name_of(norm) + unusual(*chosen[0])
-        others = [unusual(*each).strip(" ()") for each, _ in settings[1:]]
+    for norm in norms_in_order(cells["norm"]):
+        own = cells[cells["norm"] == norm].sort_values(["filter_size", "norm_depth"])
+        settings = own.drop_duplicates("arm").set_index("arm")[["filter_size", "norm_depth"]]
+        arm = standing_arm(own)
+        kept.append(arm)
+        labels[norm] = norm_name(norm) + unusual(*settings.loc[arm])
+        others = [
+            unusual(*each).strip(" ()") for each in settings.drop(arm).itertuples(index=False)
+        ]
         if others:
             if len(others) > 4:
                 others = [*others[:3], f"{len(others) - 3} other settings"]
-            left_out.append(f"{name_of(norm)} with {joined(others)} is left out.")
-    numbers = [number for each in kept for number in each.cells["cell"]]
-    chosen_cells = cells[cells["cell"].isin(numbers)]
-    subjects = results.subjects[results.subjects["cell"].isin(numbers)]
-    chosen_results = Results(
-        results.path, chosen_cells, subjects, results.lacking, results.config, results.simulated
-    )
-    return Comparison(chosen_results, model, balanced, labels, left_out)
-
-
-def _is_unusual(arm: tuple) -> bool:
-    return bool(unusual(*arm))
+            left_out.append(f"{norm_name(norm)} with {listed(others)} is left out.")
+    chosen = cells[cells["arm"].isin(kept)]
+    subjects = results.subjects[results.subjects["cell"].isin(chosen["cell"])]
+    compared = replace(results, cells=chosen, subjects=subjects)
+    return Comparison(compared, model, balanced, labels, left_out)
 
 
 def _known(value: object) -> object:
@@ -196,8 +153,3 @@ def _known(value: object) -> object:
 
 def _size_key(balanced: int | None) -> str:
     return "all" if balanced is None else f"at{balanced}"
-
-
-def _order_of(names: dict[str, str]) -> Callable[[str], tuple[int, str]]:
-    known = list(names)
-    return lambda name: (known.index(name) if name in known else len(known), name)

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
-from psdnorm.report.figures.comparison import SCORE, joined
+from psdnorm.report.figures.comparison import SCORE
 from psdnorm.report.figures.drawing import CannotDraw, panels
 from psdnorm.report.figures.looks import EndLabel, label_ends, look_of
+from psdnorm.report.naming import listed
 from psdnorm.report.results import Results
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def means_of(results: Results, curves: Sequence[Curve], what: str) -> Means:
     if by_seed.empty:
         raise CannotDraw(f"{what}: there is no seed that has every cohort.")
     others = sorted(set(cells["hold_out"]) - everywhere)
-    remark = f"{joined(others)} left out, which not every setting has." if others else ""
+    remark = f"{listed(others)} left out, which not every setting has." if others else ""
     return Means(by_seed, sorted(everywhere), remark)
 
 
@@ -198,7 +199,7 @@ def words_of(curves: Sequence[Curve], means: Means, unit: str) -> str:
         ]
         best = table["mean"].idxmax()
         sentences.append(
-            f"{curve.label} {joined(said)} {unit}, in percent; highest at {best:,.0f}."
+            f"{curve.label} {listed(said)} {unit}, in percent; highest at {best:,.0f}."
         )
     return f"{MEAN_DATASET} of balanced accuracy. {' '.join(sentences)}"
 

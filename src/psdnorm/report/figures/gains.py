@@ -7,9 +7,10 @@ import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import bootstrap_gains
-from psdnorm.report.figures.comparison import BATCH, Comparison, joined
+from psdnorm.report.figures.comparison import BATCH, Comparison
 from psdnorm.report.figures.drawing import CannotDraw, Drawing, panels
 from psdnorm.report.figures.looks import look_of
+from psdnorm.report.naming import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,7 +105,7 @@ def _words(gains: pd.DataFrame, norms: list[str], labels: dict[str, str]) -> str
         cohorts = own.drop([MEAN_DATASET, MEAN_SUBJECT])
         means = [f"{name} {_interval(own.loc[name])}" for name in (MEAN_DATASET, MEAN_SUBJECT)]
         ahead = int((cohorts["gain"] > 0).sum())
-        each = joined([f"{name} {row['gain']:+.2f}" for name, row in cohorts.iterrows()])
+        each = listed([f"{name} {row['gain']:+.2f}" for name, row in cohorts.iterrows()])
         sentences.append(
             f"{labels[norm]} over BatchNorm, in points: {', '.join(means)}; ahead in {ahead} of "
             f"{len(cohorts)} cohorts: {each}."

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psdnorm.errors import PsdnormError
-from psdnorm.report.figures.comparison import Comparison, joined
+from psdnorm.report.figures.comparison import Comparison
 from psdnorm.report.figures.drawing import CannotDraw, Drawing, new_canvas
 from psdnorm.report.figures.looks import VERMILION
 from psdnorm.report.figures.spectra import NIGHTS, Spectrum, chosen_nights, spectra_of
+from psdnorm.report.naming import listed
 from psdnorm.store import Store
 from psdnorm.training.cell import read_json
 from psdnorm.training.records import CONFIG, WEIGHTS
@@ -58,7 +59,7 @@ def draw_spectra(comparison: Comparison, store: Store | None) -> Drawing:
     if not found:
         raise CannotDraw(f"{what}: {' '.join(missing) or f'no night of {hold_out} can be read.'}")
     without = [label for norm, label in comparison.labels.items() if norm not in found]
-    said = f"Not drawn, for lack of weights: {joined(without)}. " if without else ""
+    said = f"Not drawn, for lack of weights: {listed(without)}. " if without else ""
     seed = int(cells["seed"].iloc[0])
     return Drawing(
         name=f"spectra-{comparison.key}",
@@ -90,7 +91,7 @@ def _check_store(store: Store, folder: Path, hold_out: str, what: str) -> None:
     cohorts = sorted(store.index["cohort"].unique())
     if hold_out not in cohorts or len(cohorts) < 2:
         raise CannotDraw(
-            f"{what}: {store.path} has {joined(cohorts)}, expected {hold_out} and other cohorts."
+            f"{what}: {store.path} has {listed(cohorts)}, expected {hold_out} and other cohorts."
         )
 
 
@@ -129,7 +130,7 @@ def _words(found: dict[str, list[Spectrum]], hold_out: str, labels: dict[str, st
     sentences = []
     for norm, spectra in found.items():
         distances = [spectrum.distance(hold_out) for spectrum in spectra]
-        after = joined([f"{d:.2f} dB after block {n}" for n, d in enumerate(distances[1:], 1)])
+        after = listed([f"{d:.2f} dB after block {n}" for n, d in enumerate(distances[1:], 1)])
         sentences.append(f"{labels[norm]}: {distances[0]:.2f} dB in the input, {after}.")
     return (
         f"How far the spectrum of the held-out {hold_out} is from the mean of the other cohorts, "

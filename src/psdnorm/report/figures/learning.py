@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.errors import StoreError
-from psdnorm.report.figures.comparison import Comparison, joined
+from psdnorm.report.figures.comparison import Comparison
 from psdnorm.report.figures.drawing import CannotDraw, Drawing, panels
 from psdnorm.report.figures.looks import look_of
+from psdnorm.report.naming import listed
 from psdnorm.training.adabn import ADABN
 from psdnorm.training.logs import HISTORY
 
@@ -66,9 +67,9 @@ def draw_learning(comparison: Comparison) -> Drawing:
     axes[0].legend(handles=axes[0].lines[-2:], loc="upper right")
     canvas.supxlabel("step", fontsize=9)
     canvas.supylabel("loss (nats)", fontsize=9)
-    said = f"Not all cells are drawn: {joined(capped)}. " if capped else ""
+    said = f"Not all cells are drawn: {listed(capped)}. " if capped else ""
     others = [comparison.labels[n] for n in comparison.labels if n not in trained]
-    said += f"{joined(others)}: no training of its own, BatchNorm's networks. " if others else ""
+    said += f"{listed(others)}: no training of its own, BatchNorm's networks. " if others else ""
     said += " ".join(comparison.left_out)
     return Drawing(
         name=f"learning-{comparison.key}",

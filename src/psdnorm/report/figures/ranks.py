@@ -12,9 +12,10 @@ from psdnorm.evaluation.statistics import (
     nemenyi,
     wilcoxon_holm,
 )
-from psdnorm.report.figures.comparison import Comparison, joined
+from psdnorm.report.figures.comparison import Comparison
 from psdnorm.report.figures.drawing import CannotDraw, Drawing, new_canvas
 from psdnorm.report.figures.looks import look_of
+from psdnorm.report.naming import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -120,10 +121,10 @@ def _heading(result: Compared, test: str) -> str:
 
 def _words(results: tuple[Compared, Compared], labels: dict[str, str]) -> str:
     ranks = results[0].mean_ranks.sort_values(kind="stable")
-    named = joined([f"{labels[str(norm)]} {rank:.2f}" for norm, rank in ranks.items()])
+    named = listed([f"{labels[str(norm)]} {rank:.2f}" for norm, rank in ranks.items()])
     sentences = [f"Mean ranks over {results[0].counted}, 1 is best: {named}."]
     for result, test in zip(results, _TESTS, strict=True):
-        groups = [joined([labels[norm] for norm in clique]) for clique in result.cliques]
+        groups = [listed([labels[norm] for norm in clique]) for clique in result.cliques]
         found = "; ".join(groups) or "none, all pairs differ"
         distance = ""
         if isinstance(result, NemenyiResult):

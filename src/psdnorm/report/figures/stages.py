@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.models.card import STAGES
-from psdnorm.report.figures.comparison import BATCH, Comparison, joined
+from psdnorm.report.figures.comparison import BATCH, Comparison
 from psdnorm.report.figures.drawing import CannotDraw, Drawing, new_canvas
 from psdnorm.report.figures.looks import look_of
+from psdnorm.report.naming import listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -106,7 +107,7 @@ def _words(known: dict[str, pd.DataFrame], labels: dict[str, str]) -> str:
     sentences = []
     for norm, table in known.items():
         spread = table.std(ddof=1)
-        each = joined(
+        each = listed(
             [
                 f"{stage} {table[stage].mean():+.2f}"
                 + (f" ± {spread[stage]:.2f}" if np.isfinite(spread[stage]) else "")

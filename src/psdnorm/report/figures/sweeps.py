@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from psdnorm.report.figures.comparison import Comparison, name_of, norms_of, unusual
+from psdnorm.report.figures.comparison import Comparison, unusual
 from psdnorm.report.figures.curves import Curve, draw_curves, incomplete, means_of, words_of
 from psdnorm.report.figures.drawing import Drawing
+from psdnorm.report.naming import norm_name, norms_in_order
 from psdnorm.report.results import Results
 
 
@@ -58,13 +59,13 @@ def varied(results: Results, comparison: Comparison, sweep: Sweep) -> list[Curve
     """
     cells = results.of(model=comparison.model, balanced=comparison.balanced).cells
     curves = []
-    for norm in norms_of(cells):
+    for norm in norms_in_order(cells["norm"]):
         own = cells[(cells["norm"] == norm) & cells[sweep.axis].notna()]
         for _, group in own.groupby(sweep.fixed, dropna=False):
             arms = dict(zip(group[sweep.axis].astype(int), group["arm"], strict=True))
             if len(arms) > 1:
                 fixed = group.iloc[0][[sweep.fixed]].to_dict()
-                curves.append(Curve(norm, name_of(norm) + unusual(**fixed), arms))
+                curves.append(Curve(norm, norm_name(norm) + unusual(**fixed), arms))
     return curves
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET
 from psdnorm.evaluation.statistics import FewerSubjectsResult, fewer_subjects_factor
-from psdnorm.report.figures.comparison import BATCH, name_of, norms_of, unusual
+from psdnorm.report.figures.comparison import BATCH, unusual
 from psdnorm.report.figures.curves import (
     Curve,
     Means,
@@ -18,7 +18,8 @@ from psdnorm.report.figures.curves import (
 )
 from psdnorm.report.figures.drawing import CannotDraw, Drawing
 from psdnorm.report.figures.looks import look_of
-from psdnorm.report.results import MODEL_NAMES, Results
+from psdnorm.report.naming import model_name, norm_name, norms_in_order
+from psdnorm.report.results import Results
 from psdnorm.training.cell import read_json
 from psdnorm.training.records import CONFIG
 
@@ -40,7 +41,7 @@ def draw_training_size(results: Results, model: str) -> Drawing:
     -------
     Drawing
     """
-    title = f"{_TITLE}: {MODEL_NAMES.get(model, model)}"
+    title = f"{_TITLE}: {model_name(model)}"
     cells = results.of(model=model).cells
     sized = _sized(cells)
     if not sized:
@@ -77,14 +78,14 @@ def _sentences(*each: str) -> str:
 def _sized(cells: pd.DataFrame) -> list[Curve]:
     """Return a curve over balanced@N, infinity for all, for every norm with two sizes or more."""
     curves = []
-    for norm in norms_of(cells):
+    for norm in norms_in_order(cells["norm"]):
         own = cells[cells["norm"] == norm]
         for _, group in own.groupby(["filter_size", "norm_depth"], dropna=False):
             sizes = group["balanced"].astype("Float64").fillna(np.inf).astype(float)
             arms: dict[float | None, str] = dict(zip(sizes, group["arm"], strict=True))
             if len(arms) > 1:
                 setting = group.iloc[0][["filter_size", "norm_depth"]].to_dict()
-                curves.append(Curve(norm, name_of(norm) + unusual(**setting), arms))
+                curves.append(Curve(norm, norm_name(norm) + unusual(**setting), arms))
     return curves
 
 

@@ -7,10 +7,11 @@ import pandas as pd
 
 from psdnorm.errors import PsdnormError
 from psdnorm.models.card import STAGES
+from psdnorm.report.naming import listed
 from psdnorm.report.paper import paper_table
 from psdnorm.report.results import Results
 from psdnorm.report.tables.layout import full_title, our_facts
-from psdnorm.report.tables.notes import SIMULATED, listed
+from psdnorm.report.tables.notes import SIMULATED
 from psdnorm.report.tables.paper_block import paper_entry, paper_notes
 from psdnorm.report.tables.table import Entry, Table, figure
 from psdnorm.store import Store

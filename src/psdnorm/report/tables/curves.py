@@ -2,20 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from psdnorm.report.results import MODEL_NAMES
+from psdnorm.report.naming import ALL, PROTOCOL_FILTER, model_name, setting_name
 from psdnorm.report.tables.layout import Block, Layout, column, dataset_block
 from psdnorm.report.tables.notes import METRIC_NAMES, PROTOCOL
-from psdnorm.report.tables.scores import (
-    ALL,
-    MEANS,
-    PROTOCOL_DEPTH,
-    PROTOCOL_FILTER,
-    Arm,
-    Scores,
-    in_order,
-    protocol_arm,
-    setting_name,
-)
+from psdnorm.report.tables.scores import MEANS, PROTOCOL_DEPTH, Arm, Scores, in_order, protocol_arm
 
 OTHER_METRICS = ("accuracy", "macro_f1", "cohen_kappa", "calibration_error")
 _NO_NUMBERS = "The paper shows this as a figure ({label}) and gives no numbers."
@@ -114,7 +104,7 @@ def _training_sizes(scores: Scores) -> Iterator[Layout]:
         shown = [arm for arm in scores.arms if column(arm) in map(column, arms)]
         datasets = scores.datasets_of(arm for arm in shown if arm.model == model)
         facts = {"model": model, "metric": "balanced_accuracy"}
-        name = MODEL_NAMES.get(model, model)
+        name = model_name(model)
         blocks = [
             Block(
                 f"{name}, {mean}",

@@ -4,17 +4,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from psdnorm.report.naming import setting_name
 from psdnorm.report.results import ARM, Results
 from psdnorm.report.tables.notes import BOLD, SPREAD, block_notes, general_notes
 from psdnorm.report.tables.paper_block import paper_notes, paper_rows
-from psdnorm.report.tables.scores import (
-    MEANS,
-    Arm,
-    Scores,
-    Setting,
-    arm_name,
-    setting_name,
-)
+from psdnorm.report.tables.scores import MEANS, Arm, Scores, Setting, arm_name
 from psdnorm.report.tables.table import OURS, Entry, Table, figure, with_best
 
 LOWER_IS_BETTER = ("calibration_error",)

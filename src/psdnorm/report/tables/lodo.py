@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from psdnorm.models.card import STAGES
+from psdnorm.report.naming import listed, norm_name
 from psdnorm.report.tables.layout import Layout, Named, column, dataset_block
-from psdnorm.report.tables.notes import METRIC_NAMES, PROTOCOL, listed
-from psdnorm.report.tables.scores import Arm, Scores, arm_name, norm_name, protocol_arm
+from psdnorm.report.tables.notes import METRIC_NAMES, PROTOCOL
+from psdnorm.report.tables.scores import Arm, Scores, arm_name, protocol_arm
 
 MAIN = ("batch", "layer", "instance", "tma", "psd")
 USLEEP, TRANSFORMER = "usleep", "cnn-transformer"

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from psdnorm.models.card import STAGES
+from psdnorm.report.naming import listed
 from psdnorm.report.tables.scores import Arm, Scores, arm_name
 
 SIMULATED = "The nights are simulated: this says nothing about patients."
@@ -83,17 +84,6 @@ def general_notes(scores: Scores, datasets: Collection[str], metrics: Sequence[s
             f"scikit-learn, {_handling(metrics)}."
         )
     return [*notes, SIMULATED] if scores.results.simulated else notes
-
-
-def listed(names: Sequence[str]) -> str:
-    """Join names as in a sentence.
-
-    Examples
-    --------
-    >>> listed(["ABC", "CHAT", "SOF"])
-    'ABC, CHAT and SOF'
-    """
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def counted(number: int, what: str) -> str:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 
+from psdnorm.report.naming import setting_name
 from psdnorm.report.paper import misprints, paper_table
-from psdnorm.report.tables.scores import MEANS, setting_name
+from psdnorm.report.tables.scores import MEANS
 from psdnorm.report.tables.table import PAPER, Entry, figure
 
 _KEY = ["model", "balanced", "metric", "norm", "filter_size", "dataset"]

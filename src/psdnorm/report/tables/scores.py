@@ -7,16 +7,14 @@ from typing import Any
 import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
-from psdnorm.report.results import ARM, MODEL_NAMES, NORM_NAMES, Results
-from psdnorm.training.cell import PROTOCOL_DEPTH, Cell
+from psdnorm.report.naming import ALL, PROTOCOL_FILTER, model_place, norm_name, norm_place
+from psdnorm.report.results import ARM, Results
+from psdnorm.training.cell import PROTOCOL_DEPTH
 
 MEANS = (MEAN_DATASET, MEAN_SUBJECT)
-ALL = "all"
-PROTOCOL_FILTER = Cell().filter_size
 Setting = tuple[str, int | str]  # a model, and how many subjects of each cohort it learns from
 WITH_FILTER = ("tma", "psd-white", "psd")
 WITH_DEPTH = ("layer", "instance", "psd-white", "psd")
-_PLACES = {name: place for place, name in enumerate(NORM_NAMES)}
 
 
 @dataclass(frozen=True)
@@ -120,11 +118,9 @@ class Scores:
 
 def in_order(arm: Arm) -> tuple:
     """Return what sorts arms as the paper does: norms in its order, all subjects first."""
-    norm = (_PLACES.get(arm.norm, len(_PLACES)), len(arm.norm), arm.norm)
     size = (0, 0) if arm.balanced == ALL else (1, -int(arm.balanced))
-    models = [*MODEL_NAMES]
-    model = models.index(arm.model) if arm.model in models else len(models)
-    return model, size, norm, arm.filter_size or 0, arm.norm_depth or 0
+    places = model_place(arm.model), size, norm_place(arm.norm)
+    return *places, arm.filter_size or 0, arm.norm_depth or 0
 
 
 def protocol_arm(model: str, norm: str, balanced: int | str) -> Arm:
@@ -136,19 +132,6 @@ def protocol_arm(model: str, norm: str, balanced: int | str) -> Arm:
         PROTOCOL_DEPTH if norm in WITH_DEPTH else None,
         balanced,
     )
-
-
-def norm_name(norm: str) -> str:
-    """Return a norm as the paper writes it; AdaBN of any number of layers, too.
-
-    Examples
-    --------
-    >>> norm_name("psd"), norm_name("adabn7")
-    ('PSDNorm', 'AdaBN(7)')
-    """
-    if norm.startswith("adabn"):
-        return f"AdaBN({norm.removeprefix('adabn')})"
-    return NORM_NAMES.get(norm, norm)
 
 
 def arm_name(arm: Arm, said: Collection[str] = ()) -> str:
@@ -174,18 +157,6 @@ def arm_name(arm: Arm, said: Collection[str] = ()) -> str:
     if depth is not None and (depth != PROTOCOL_DEPTH or "norm_depth" in said):
         name += f" d = {depth}"
     return name
-
-
-def setting_name(model: str, balanced: int | str) -> str:
-    """Say which network learned from whom.
-
-    Examples
-    --------
-    >>> setting_name("usleep", "all"), setting_name("usleep", 40)
-    ('U-Sleep, all subjects', 'U-Sleep, balanced@40')
-    """
-    size = "all subjects" if balanced == ALL else f"balanced@{balanced}"
-    return f"{MODEL_NAMES.get(model, model)}, {size}"
 
 
 def arm_of(row: Any) -> Arm:

@@ -5,12 +5,12 @@ from typing import Any
 import pandas as pd
 
 from psdnorm.errors import PsdnormError
+from psdnorm.report.naming import ALL
 from psdnorm.report.paper import paper_table
 from psdnorm.report.results import Results
 from psdnorm.report.tables.layout import full_title, our_facts
 from psdnorm.report.tables.notes import SIMULATED
 from psdnorm.report.tables.paper_block import paper_entry, paper_notes
-from psdnorm.report.tables.scores import ALL
 from psdnorm.report.tables.table import Entry, Table, figure
 from psdnorm.training.cell import read_json
 from psdnorm.training.records import CONFIG

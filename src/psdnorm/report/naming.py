@@ -1,0 +1,104 @@
+"""What norms, models and settings are called in a report, and in which order they stand."""
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from psdnorm.training.adabn import ADABN
+from psdnorm.training.cell import PROTOCOL_DEPTH, Cell
+
+# norms in the order of the paper, and as it writes them
+NORM_NAMES = {
+    "batch": "BatchNorm",
+    "adabn3": "AdaBN(3)",
+    "adabn12": "AdaBN(12)",
+    "adabnall": "AdaBN(all)",
+    "layer": "LayerNorm",
+    "instance": "InstanceNorm",
+    "tma": "TMA",
+    "psd-white": "PSDNorm-white",
+    "psd": "PSDNorm",
+}
+MODEL_NAMES = {"usleep": "U-Sleep", "cnn-transformer": "CNNTransformer"}
+PROTOCOL_FILTER = Cell().filter_size
+ALL = "all"
+
+
+def norm_name(norm: str) -> str:
+    """Return a norm as the paper writes it; AdaBN of any number of layers, too.
+
+    Examples
+    --------
+    >>> norm_name("psd"), norm_name("adabn7")
+    ('PSDNorm', 'AdaBN(7)')
+    """
+    if norm.startswith(ADABN):
+        return f"AdaBN({norm.removeprefix(ADABN)})"
+    return NORM_NAMES.get(norm, norm)
+
+
+def model_name(model: str) -> str:
+    """Return a model as the paper writes it."""
+    return MODEL_NAMES.get(model, model)
+
+
+def setting_name(model: str, balanced: int | str | None) -> str:
+    """Say which network learned from whom.
+
+    Examples
+    --------
+    >>> setting_name("usleep", "all"), setting_name("usleep", 40)
+    ('U-Sleep, all subjects', 'U-Sleep, balanced@40')
+    """
+    size = "all subjects" if balanced in (None, ALL) else f"balanced@{balanced}"
+    return f"{model_name(model)}, {size}"
+
+
+def norm_place(norm: str) -> tuple:
+    """Return what sorts norms as the paper does, those that it has not behind."""
+    return _place(norm, NORM_NAMES)
+
+
+def model_place(model: str) -> tuple:
+    """Return what sorts models as the paper does, those that it has not behind."""
+    return _place(model, MODEL_NAMES)
+
+
+def norms_in_order(norms: Iterable[str]) -> list[str]:
+    """Return norms, each once, in the order of the paper."""
+    return sorted(set(norms), key=norm_place)
+
+
+def is_protocol(cells: pd.DataFrame) -> "pd.Series[bool]":
+    """Tell which cells have the filter size and depth of the protocol, or none."""
+    as_printed = cells["filter_size"].fillna(PROTOCOL_FILTER).eq(PROTOCOL_FILTER)
+    return as_printed & cells["norm_depth"].fillna(PROTOCOL_DEPTH).eq(PROTOCOL_DEPTH)
+
+
+def standing_arm(cells: pd.DataFrame) -> str:
+    """Return the arm that stands for a norm: the protocol's, else that of most cells.
+
+    Parameters
+    ----------
+    cells : DataFrame
+        Of one norm, model and training size, from ``Results.cells``.
+    """
+    as_printed = is_protocol(cells)
+    candidates = cells[as_printed] if as_printed.any() else cells
+    return str(candidates["arm"].value_counts().index[0])
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names as in a sentence.
+
+    Examples
+    --------
+    >>> listed(["ABC", "CHAT", "SOF"])
+    'ABC, CHAT and SOF'
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def _place(name: str, known: dict[str, str]) -> tuple:
+    places = list(known)
+    return places.index(name) if name in known else len(places), len(name), name
