@@ -1,5 +1,6 @@
 """``psdnorm compare`` prints B's gain over A, and writes it as a page if it is asked to."""
 
+import json
 import sys
 
 import pytest
@@ -36,12 +37,24 @@ def folders(tmp_path):
 def test_it_prints_a_table_by_cohort_and_what_it_says(compare, folders):
     code, said, _ = compare(*folders)
     assert code == 0
-    assert "usleep psd f5 d3 @all: balanced accuracy, SIMULATED nights, recipe paper" in said
+    title = "PSDNorm in U-Sleep, all subjects: balanced accuracy, SIMULATED nights, recipe paper"
+    assert title in " ".join(said.split())
     first_words = [line.split()[0] for line in said.splitlines() if line.strip()]
     for name in ("ABC", "CHAT", "Mean(Dataset)", "Mean(Subject)"):
         assert name in first_words
-    assert "B is better than A: Mean(Dataset) +" in said
-    assert max(map(len, said.split("B is better")[0].splitlines())) <= 80
+    assert "B is ahead of A in this data (one seed and 2 cohorts: " in said
+    assert "One seed: how much of this is the luck of one training is not known" in said
+    assert max(map(len, said.split("B is ahead")[0].splitlines())) <= 80
+
+
+def test_other_nights_are_said_on_standard_error_before_all_else(compare, folders):
+    for path in folders[1].glob("cells/*/config.json"):
+        path.write_text(path.read_text().replace('"' + "0" * 64, '"' + "1" * 64))
+        config = json.loads(path.read_text()) | {"recipe_sha256": "0" * 64}
+        path.write_text(json.dumps(config))
+    code, _, err = compare(*folders)
+    assert code == 0
+    assert err.startswith("A and B were tested on other nights of ABC and CHAT: subjects of the")
 
 
 def test_it_writes_a_page_if_it_is_asked_to(compare, folders, tmp_path):
@@ -50,7 +63,8 @@ def test_it_writes_a_page_if_it_is_asked_to(compare, folders, tmp_path):
     assert code == 0
     assert said.endswith(f"Look at {out / 'index.html'}\n")
     page = (out / "index.html").read_text()
-    assert f"psdnorm compare {folders[0]} {folders[1]} --out {out}" in page
+    assert "psdnorm compare a b --out out" in page
+    assert str(tmp_path) not in page
 
 
 def test_what_cannot_be_compared_is_one_sentence_and_exit_code_2(compare, folders, tmp_path):

@@ -1,5 +1,6 @@
 """``psdnorm report`` writes a page and says the verdict; errors are one sentence."""
 
+import json
 import sys
 
 import pytest
@@ -34,7 +35,15 @@ def test_it_writes_a_page_and_says_the_verdict(report, tmp_path):
     assert lines[0] == "The nights are SIMULATED: nobody slept them."
     assert " has the highest balanced accuracy, " in lines[1]
     assert lines[-1] == f"Look at {out / 'index.html'}"
-    assert lines[1] in (out / "report.json").read_text()
+    assert lines[1].endswith(" (2 cohorts, 1 seed).")
+    record = json.loads((out / "report.json").read_text())
+    limits = record["verdicts"][0]["limits"]
+    begin = lines.index("What this cannot say:")
+    assert lines[1:begin] == [
+        record["verdicts"][0]["headline"],
+        *record["verdicts"][0]["sentences"],
+    ]
+    assert lines[begin + 1 : -1] == [f"- {limit}" for limit in limits]
 
 
 def test_cells_that_are_not_finished_are_no_failure(report, tmp_path):
@@ -60,7 +69,7 @@ def test_a_cell_that_cannot_be_read_is_named_and_the_exit_code_is_1(report, tmp_
 @pytest.mark.parametrize(
     ("prepare", "sentence"),
     [
-        (lambda path: None, "has no grid.json, expected the folder of psdnorm lodo"),
+        (lambda path: None, "does not exist, expected the folder of psdnorm lodo"),
         (
             lambda path: (
                 (write_runs(path / "runs", [AXES], epochs=30) and (path / "out").mkdir())

@@ -6,13 +6,14 @@ import re
 
 import pytest
 from experiments import COHORTS, write_runs
+from stores import filled, night
 
 from psdnorm.errors import ArgumentError
-from psdnorm.report import building
+from psdnorm.report import building, figures
 from psdnorm.report.building import build_report
 from psdnorm.report.figures import Figure
-from psdnorm.training import Cell
-from psdnorm.training.grid import Axes
+from psdnorm.training import Cell, Protocol
+from psdnorm.training.grid import Axes, Runs
 
 SMALL = Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT"), seeds=(0, 1))
 
@@ -90,9 +91,40 @@ def test_every_link_leads_to_a_file_beside_the_page_or_into_it(report):
 def test_the_commands_and_the_recipe_are_there(report, runs):
     page = page_of(report)
     assert "psdnorm lodo STORE --norms batch,psd " in page
-    assert f"psdnorm report {runs} --out {report} --no-figures" in page
+    assert "psdnorm report runs --out report --no-figures" in page
+    assert str(runs.parent) not in page  # a folder above may name a user
+    assert str(runs.parent) not in (report / "report.json").read_text()
     assert "&quot;name&quot;: &quot;paper&quot;" in page
     assert "psdnorm 0, torch 0, python 0 (8 cells)" in page
+
+
+def test_tables_whose_rows_are_different_quantities_are_not_sortable(report):
+    page = page_of(report)
+    for name, is_sorted in (("results", True), ("timing", False), ("other-metrics", False)):
+        before = page[: page.index(f'href="tables/{name}.md"')]
+        opened = before[before.rindex("<table") :]
+        assert opened.startswith('<table class="sortable">') is is_sorted, name
+
+
+def test_a_cohort_shows_a_confusion_matrix_of_each_norm(report):
+    fold = re.search("<summary>ABC: .*?</details>", page_of(report), re.S)[0]
+    captions = re.findall(r"<caption[^>]*>(\w+): predicted stages, % of true<", fold)
+    assert captions == ["BatchNorm", "PSDNorm"]
+    assert "summed over subjects and the seeds that all norms have (0 and 1)" in fold
+
+
+def test_a_cohort_without_a_shared_seed_says_over_which_its_means_are(tmp_path):
+    gone = [Cell("usleep", "psd", hold_out="CHAT", seed=0).name]
+    gone.append(Cell("usleep", "batch", hold_out="CHAT", seed=1).name)
+    write_runs(tmp_path / "runs", [SMALL], epochs=30, unfinished=gone)
+    build_report(tmp_path / "runs", tmp_path / "report", figures=False)
+    fold = re.search("<summary>CHAT: .*?</details>", page_of(tmp_path / "report"), re.S)[0]
+    assert "mean over subjects and the seeds that each norm has, as none is shared by all" in fold
+    assert "No gain over BatchNorm can be told here." in fold
+    data = json.loads(re.search('<script type="application/json"[^>]*>(.*?)</script>', fold)[1])
+    place = [name for name, _ in data["columns"]].index("PSDNorm − BatchNorm")
+    assert {row[place] for row in data["rows"]} == {None}
+    assert all(row[place + 1] is not None for row in data["rows"])
 
 
 def test_every_cell_that_lacks_is_listed(tmp_path):
@@ -135,6 +167,40 @@ def test_whatever_there_is_makes_a_report(tmp_path, axes):
     assert "These nights are simulated" not in page
     assert "What this cannot say" in page
     assert verdict.limits
+
+
+def test_a_store_of_other_nights_is_refused_before_anything_is_written(runs, tmp_path):
+    store = filled(tmp_path / "store", [night("ABC-1", 5), night("CHAT-1", 5)])
+    words = f"--store {store.path} holds other nights than the runs were made from: {runs} was"
+    with pytest.raises(ArgumentError, match=re.escape(words)):
+        build_report(runs, tmp_path / "report", store=store, figures=False)
+    assert not (tmp_path / "report").exists()
+
+
+def test_the_store_of_the_runs_tells_the_ages(tmp_path):
+    write_runs(tmp_path / "runs", [SMALL], epochs=30)
+    nights = [night(f"{cohort}-1", 5, age=61.25) for cohort in COHORTS]
+    store = filled(tmp_path / "store", nights)
+    Runs(tmp_path / "asked").extend(store, Protocol(), [])
+    asked = json.loads((tmp_path / "asked" / "grid.json").read_text())
+    grid = tmp_path / "runs" / "grid.json"
+    cells = json.loads(grid.read_text())["cells"]
+    grid.write_text(json.dumps(asked | {"cells": cells}))
+    build_report(tmp_path / "runs", tmp_path / "report", store=store, figures=False)
+    assert ",61.25," in (tmp_path / "report" / "tables" / "datasets.csv").read_text()
+
+
+def test_what_lacks_as_table_and_as_figure_is_named_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures.building, "rendered", lambda drawing, **_: drawn(1, 10)[0])
+    axes = Axes(norms=("batch", "psd"), hold_outs=("ABC",), seeds=(0,))
+    write_runs(tmp_path / "runs", [axes], epochs=30)
+    build_report(tmp_path / "runs", tmp_path / "report")
+    page = page_of(tmp_path / "report")
+    lacking = re.search(r"What is lacking</h2>(.*?)<h2", page, re.DOTALL).group(1)
+    named = [re.split(r":|\(", item)[0] for item in re.findall("<li>(.*?)</li>", lacking)]
+    for what in ("filter size", "number of layers with the norm", "number of training subjects"):
+        assert named.count(f"Balanced accuracy by {what}") == 1
+    assert len({*named}) == len(named)
 
 
 def test_a_report_takes_the_place_of_an_earlier_one(runs, tmp_path):

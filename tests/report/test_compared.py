@@ -1,5 +1,7 @@
 """B against A: the same people, the same seeds, and what cannot be compared is refused."""
 
+import dataclasses
+import html
 import json
 import re
 
@@ -8,7 +10,9 @@ import pandas as pd
 import pytest
 from experiments import COHORTS, MERIT, write_runs
 
+import psdnorm
 from psdnorm.errors import ArgumentError
+from psdnorm.evaluation.statistics import bootstrap_gains
 from psdnorm.report.compared import compare
 from psdnorm.report.compared_page import comparison_page, sentences, write_comparison
 from psdnorm.training import Cell
@@ -42,8 +46,23 @@ def accuracies(folder, norm):
 
 def test_arms_that_both_have_are_compared(folders):
     found = compare(folders / "a", folders / "b")
-    assert [arm.name for arm in found.arms] == ["usleep batch @all", "usleep psd f5 d3 @all"]
+    assert [arm.arm for arm in found.arms] == ["usleep batch @all", "usleep psd f5 d3 @all"]
     assert found.simulated
+
+
+def test_people_read_names_as_the_paper_writes_them(tmp_path):
+    axes = Axes(norms=("batch", "psd"), filter_sizes=(5, 17), norm_depths=(2,), balanced=(40,))
+    axes = dataclasses.replace(axes, hold_outs=("ABC",), seeds=(0,))
+    write_runs(tmp_path / "a", [axes], epochs=30)
+    found = compare(tmp_path / "a", tmp_path / "a")
+    assert [arm.name for arm in found.arms] == [
+        "BatchNorm in U-Sleep, balanced@40",
+        "PSDNorm (2 blocks) in U-Sleep, balanced@40",
+        "PSDNorm (f = 17, 2 blocks) in U-Sleep, balanced@40",
+    ]
+    page = comparison_page(found, "command").html()
+    assert "usleep" not in page
+    assert "PSDNorm (2 blocks) in U-Sleep, balanced@40: B is not distinguishable from A" in page
 
 
 def test_gains_are_those_of_the_raw_predictions(folders):
@@ -74,7 +93,10 @@ def test_two_cells_are_compared_whatever_their_norm(folders):
     cells = folders / "a" / "cells"
     batch, psd = (Cell("usleep", norm, hold_out="ABC").name for norm in ("batch", "psd"))
     (arm,) = compare(cells / batch, cells / psd).arms
-    assert arm.name == "usleep psd f5 d3 @all (B) against usleep batch @all (A)"
+    assert arm.arm == "usleep psd f5 d3 @all (B) against usleep batch @all (A)"
+    assert arm.name == (
+        "PSDNorm in U-Sleep, all subjects (B) against BatchNorm in U-Sleep, all subjects (A)"
+    )
     assert [row[0] for row in arm.rows()] == ["ABC"]
     assert arm.rows()[0][1] == "6"
 
@@ -98,7 +120,7 @@ def test_single_arms_of_two_folders_are_compared(tmp_path):
             tmp_path / norm, [Axes(norms=(norm,), hold_outs=("ABC",), seeds=(0,))], epochs=30
         )
     (arm,) = compare(tmp_path / "batch", tmp_path / "psd").arms
-    assert "against usleep batch @all (A)" in arm.name
+    assert "against usleep batch @all (A)" in arm.arm
 
 
 def refused(a, b):
@@ -130,8 +152,9 @@ def test_an_arm_that_shares_no_cohort_is_named_and_the_others_are_compared(tmp_p
         own = Axes(norms=("psd",), hold_outs=(hold_out,), seeds=(0,))
         write_runs(tmp_path / name, [both, own], epochs=30)
     found = compare(tmp_path / "a", tmp_path / "b")
-    assert [arm.name for arm in found.arms] == ["usleep batch @all"]
-    assert "usleep psd f5 d3 @all: A and B share no subject in the same seed." in found.remarks
+    assert [arm.arm for arm in found.arms] == ["usleep batch @all"]
+    lacks = "PSDNorm in U-Sleep, all subjects: A and B share no subject in the same seed."
+    assert lacks in found.remarks
 
 
 def test_seeds_that_nothing_shares_are_refused(tmp_path):
@@ -163,8 +186,98 @@ def test_what_else_differs_is_said(folders, tmp_path):
     assert "The recipes differ: paper (A) and robust (B)." in remarks
     assert "lr is 0.001 in A and 0.1 in B." in remarks
     assert "Not compared, as only one of the two holds them out: CHAT." in remarks
-    assert "usleep batch @all: B lacks 6 of the 12 scores of ABC." in remarks
-    assert "Only A has usleep psd f5 d3 @all." in remarks
+    assert "BatchNorm in U-Sleep, all subjects: B lacks 6 of the 12 scores of ABC." in remarks
+    assert "Only A has PSDNorm in U-Sleep, all subjects." in remarks
+
+
+def edit_configs(folder, edit, cells="*"):
+    paths = list(folder.glob(f"cells/{cells}/config.json"))
+    assert paths
+    for path in paths:
+        config = json.loads(path.read_text())
+        edit(config)
+        path.write_text(json.dumps(config))
+
+
+def with_other_nights(part):
+    def edit(config):
+        config["data"][part]["sha256"] = "1" * 64
+
+    return edit
+
+
+def test_other_nights_are_said_first_on_the_page_and_among_the_remarks(folders, tmp_path):
+    write_runs(tmp_path, [AXES], epochs=60)
+    edit_configs(tmp_path, with_other_nights("test"), "usleep_psd_*_CHAT_*seed1")
+    found = compare(folders / "a", tmp_path)
+    sentence = (
+        "A and B were tested on other nights of CHAT: subjects of the same name may be other "
+        "people."
+    )
+    assert found.nights == found.remarks[:1] == [sentence]
+    page = comparison_page(found, "command").html()
+    assert page.count(sentence) == 1
+    assert page.index(sentence) < page.index('class="verdict"')
+
+
+def test_the_same_nights_give_no_remark_on_them(folders):
+    assert compare(folders / "a", folders / "b").nights == []
+
+
+def test_other_nights_of_two_cells_are_said_too(tmp_path):
+    write_runs(tmp_path, [AXES], epochs=60)
+    batch, psd = (Cell("usleep", norm, hold_out="ABC").name for norm in ("batch", "psd"))
+    edit_configs(tmp_path, with_other_nights("test"), psd)
+    found = compare(tmp_path / "cells" / batch, tmp_path / "cells" / psd)
+    assert "tested on other nights of ABC" in found.remarks[0]
+
+
+@pytest.mark.parametrize("part", ["train", "validation"])
+def test_other_nights_to_learn_from_are_said(folders, tmp_path, part):
+    write_runs(tmp_path, [AXES], epochs=60)
+    edit_configs(tmp_path, with_other_nights(part))
+    assert compare(folders / "a", tmp_path).nights == [
+        "A and B were trained or validated on other nights where ABC and CHAT were held out: "
+        "gains may come from these."
+    ]
+
+
+def test_nights_of_another_recipe_cannot_be_told_apart_and_it_is_said(folders, tmp_path):
+    write_runs(tmp_path, [AXES], epochs=60)
+    edit_configs(tmp_path, lambda config: config.update(recipe_sha256="1" * 64))
+    remarks = compare(folders / "a", tmp_path).remarks
+    assert "cannot be told whether A and B were tested on the same nights" in remarks[0]
+    assert "The recipes differ: paper is 000000000000 in A and 111111111111 in B." in remarks
+
+
+def test_one_seed_and_one_training_are_limits_as_in_a_report(folders):
+    limits = " ".join(compare(folders / "a", folders / "b").limits)
+    assert "One seed" not in limits
+    assert "Nights are simulated" in limits
+    assert "other trainings as far as 2 seeds show them" in limits
+    cell = folders / "a" / "cells" / Cell("usleep", "psd", hold_out="ABC").name
+    limits = " ".join(compare(cell, cell).limits)
+    assert "One seed: how much of this is the luck of one training is not known" in limits
+    assert "as far as" not in limits
+    assert "do not allow for other trainings" in limits
+
+
+def test_one_seed_in_one_cohort_is_said(folders, tmp_path):
+    gone = [Cell("usleep", "psd", hold_out="CHAT", seed=1).name]
+    write_runs(tmp_path, [AXES], epochs=60, unfinished=gone)
+    limits = " ".join(compare(folders / "a", tmp_path).limits)
+    assert "One seed in some cohorts: how much of this is the luck" in limits
+
+
+def test_intervals_are_of_other_trainings_too_where_there_are_several_seeds(folders):
+    arm = compare(folders / "a", folders / "b").arms[0]
+    drawn = bootstrap_gains(arm.scores, "A", resample_seeds=True).gains.set_index("mean")
+    for mean, gain in arm.duel.gains.items():
+        assert [gain.low, gain.high] == list(drawn.loc[mean, ["low", "high"]])
+
+
+def test_what_is_not_there_is_refused(folders, tmp_path):
+    assert "nowhere does not exist" in refused(tmp_path / "nowhere", folders / "a")
 
 
 def test_the_page_shows_all_of_it_and_the_files_are_beside(folders, tmp_path):
@@ -180,9 +293,33 @@ def test_the_page_shows_all_of_it_and_the_files_are_beside(folders, tmp_path):
     table = pd.read_csv(tmp_path / "out" / "tables" / "subjects.csv")
     assert np.allclose(table["B"] - table["A"], table["gain"], atol=1e-5)
     assert len(table) == 2 * (COHORTS["ABC"] + COHORTS["CHAT"])
+    assert {*table["arm"]} == {"usleep batch @all", "usleep psd f5 d3 @all"}
+
+
+def test_the_page_and_the_record_say_how_it_was_made(folders, tmp_path):
+    write_runs(tmp_path / "b", [AXES], epochs=60)
+    edit_configs(tmp_path / "b", lambda config: config["protocol"].update(lr=0.1))
+    write_comparison(compare(folders / "a", tmp_path / "b"), tmp_path / "out", "psdnorm compare")
+    page = html.unescape((tmp_path / "out" / "index.html").read_text())
+    for words in ("A: psdnorm 0, torch 0, python 0 (8 cells)", f"psdnorm {psdnorm.__version__}"):
+        assert f"<li>{words}" in page or f"this comparison: {words}" in page
+    for words in ("Recipe of both:", "Protocol of A:", "Protocol of B:", '"lowpass_hz": 30.0'):
+        assert words in page
+    record = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert record["psdnorm"] == psdnorm.__version__
+    assert record["b"]["protocol"]["lr"] == 0.1
+    assert record["a"]["recipe"]["name"] == "paper"
+    assert record["a"]["versions"] == ["psdnorm 0, torch 0, python 0 (8 cells)"]
+    assert record["limits"]
+
+
+def test_no_path_from_the_root_is_shown(folders, tmp_path):
+    write_comparison(compare(folders / "a", folders / "b"), tmp_path / "out", "psdnorm compare")
+    for name in ("index.html", "report.json"):
+        assert str(folders) not in (tmp_path / "out" / name).read_text()
 
 
 def test_a_page_of_a_comparison_names_both_sides(folders):
     page = comparison_page(compare(folders / "a", folders / "b"), "command").html()
-    assert f"A is {folders / 'a'}, recipe paper." in page
+    assert "A is a, recipe paper." in page
     assert "<h1>b against a</h1>" in page

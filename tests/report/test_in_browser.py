@@ -127,9 +127,36 @@ def test_blocks_of_a_table_are_sorted_by_themselves(opened):
     assert len(groups) > 1
     table.locator("thead th").nth(1).locator("button").click()
     assert table.locator("th.group").all_inner_texts() == groups
-    for body in table.locator("tbody:not(:has(th.group))").all():
+    for body in table.locator("tbody:not(:has(th.group)):not(.means)").all():
         texts = [row.locator("td").first.inner_text() for row in body.locator("tr").all()]
         assert is_sorted(texts)
+
+
+def test_means_stay_below_the_cohorts_whichever_way_these_are_sorted(opened):
+    page = opened()
+    table = page.locator("table.sortable", has=page.locator("tbody.means")).first
+    before = column(table, 0)
+    place = before.index("Mean(Dataset)")
+    button = table.locator("thead button").nth(0)
+    for _ in range(2):
+        button.click()
+        after = column(table, 0)
+        assert after[place : place + 2] == ["Mean(Dataset)", "Mean(Subject)"]
+    assert after != before
+    assert sorted(after) == sorted(before)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_keyboard_stops_at_a_table_only_where_it_scrolls(opened, width):
+    page = opened(width)
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    page.wait_for_timeout(200)
+    regions = page.evaluate(
+        "[...document.querySelectorAll('.scroll')]"
+        ".map((region) => [region.tabIndex === 0, region.scrollWidth > region.clientWidth])"
+    )
+    assert all(stops == scrolls for stops, scrolls in regions)
+    assert {stops for stops, _ in regions} == {True, False}
 
 
 def cohort(page, name):

@@ -73,6 +73,45 @@ def test_rows_below_a_heading_are_a_body_of_their_own():
     ]
 
 
+def test_rows_of_means_are_a_body_that_is_not_sorted():
+    rows = [["Ours"], ["ABC", "1"], ["CHAT", "2"], ["Mean(Dataset)", "1.5"], ["Mean(Subject)", "1"]]
+    page = Page("Norms").table("Accuracy", ["cohort", "psd"], rows, sortable=True).html()
+    bodies = re.findall("<tbody[^>]*>.*?</tbody>", page)
+    assert [body.count("<tr>") for body in bodies] == [1, 2, 2]
+    assert [body.startswith('<tbody class="means">') for body in bodies] == [False, False, True]
+
+
+@pytest.mark.parametrize(("metrics", "is_sorted"), [(("a", "a"), True), (("a", "b"), False)])
+def test_rows_of_different_quantities_are_not_sorted(metrics, is_sorted):
+    rows = [[name, Entry("1", 1.0, facts={"metric": name})] for name in metrics]
+    page = Page("Norms").table("Times", ["quantity", "psd"], rows, sortable=True).html()
+    assert ('class="sortable"' in page) is is_sorted
+
+
+def test_columns_may_be_different_quantities():
+    entries = [Entry("1", 1.0, facts={"metric": name}) for name in ("f1_W", "f1_N1")]
+    rows = [["ABC", *entries], ["CHAT", *entries]]
+    page = Page("Norms").table("F1", ["cohort", "W", "N1"], rows, sortable=True).html()
+    assert 'class="sortable"' in page
+
+
+def test_names_that_turn_the_direction_of_writing_turn_nothing_else():
+    name = "lab\u202e<b>"
+    isolated = "<bdi>lab\u202e&lt;b&gt;</bdi>"
+    page = Page(name).heading(f"Of {name} alone").text(f"Of {name} alone")
+    page.fold(f"{name} 3", page.part()).table(f"Of {name} alone", ["cohort", "n"], [[name, name]])
+    page = page.html()
+    assert page.count(isolated) == page.split("<body>")[1].count("\u202e") == 7
+
+
+def test_entries_of_a_matrix_tell_their_counts_and_the_diagonal_stands_out():
+    entries = [[("90.0", "9 of 10 epochs"), ("10.0", "1 of 10 epochs")]] * 2
+    page = Page("Norms").matrix("Stages", ["W", "N1"], entries).html()
+    assert re.findall('<td class="best" title="(.)', page) == ["9", "1"]
+    assert page.count('title="9 of 10 epochs">90.0</td>') == 2
+    assert '<th scope="row">N1</th>' in page
+
+
 def test_embedded_subjects_end_no_script_and_come_back_as_they_were():
     name = "</script><script>alert(1)</script><!-- & \u2028"
     page = Page("Norms").subjects("All", [("subject", "text")], [[name]], 0, "no script").html()

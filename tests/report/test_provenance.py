@@ -18,11 +18,15 @@ from psdnorm.training.presets import PRESETS
 PROTOCOL = Protocol().to_json()
 
 
-def cells_of(command):
-    """Return the cells that a printed command asks for."""
+def options_of(command):
     words = shlex.split(command, comments=True)
     assert words[:3] == ["psdnorm", "lodo", "STORE"]
-    given = dict(zip(words[3::2], words[4::2], strict=True))
+    return dict(zip(words[3::2], words[4::2], strict=True))
+
+
+def cells_of(command):
+    """Return the cells that a printed command asks for."""
+    given = options_of(command)
     names = ("--models", "--norms", "--filter-size", "--norm-depth", "--balanced")
     axes = _axes(*(given.get(name) for name in names))
     hold_outs = tuple(given["--hold-out"].split(","))
@@ -87,9 +91,49 @@ def test_what_lodo_has_an_option_for_is_never_called_pythons_alone():
     assert set(provenance_module._PROTOCOL_OPTIONS) == options
 
 
+def test_what_cells_kept_is_in_the_command():
+    cells = grid_of([Axes(norms=("batch", "psd"), hold_outs=("ABC",))])
+    # BatchNorm keeps its weights in any case
+    for keep, option in (("scores", None), ("predictions", "predictions")):
+        kept = {cell.name: "weights" if cell.norm == "batch" else keep for cell in cells}
+        (command,) = lodo_commands(cells, PROTOCOL, "runs", kept=kept)
+        assert options_of(command).get("--keep") == option
+        assert {*cells_of(command)} == {*cells}
+
+
+def test_cells_that_kept_different_things_have_commands_of_their_own():
+    cells = grid_of([Axes(norms=("batch", "psd", "layer"), hold_outs=("ABC",))])
+    kept = {cell.name: "weights" if cell.norm == "psd" else "scores" for cell in cells}
+    commands = lodo_commands(cells, PROTOCOL, "runs", kept=kept)
+    found = {options_of(each).get("--keep"): {*cells_of(each)} for each in commands}
+    assert found["weights"] >= {cell for cell in cells if cell.norm == "psd"}
+    assert found[None] >= {cell for cell in cells if cell.norm == "layer"}
+    assert set().union(*found.values()) == {*cells}
+
+
+def test_a_cohort_with_a_comma_in_its_name_is_never_split():
+    hold_outs = ("Lab, A", "XYZ")
+    cells = grid_of([Axes(norms=("psd",), hold_outs=hold_outs)])
+    (command,) = lodo_commands(cells, PROTOCOL, "runs", cohorts=hold_outs)
+    assert "--hold-out" not in options_of(command)  # all of the store are the default
+    (command,) = lodo_commands(cells, PROTOCOL, "runs", cohorts=(*hold_outs, "ABC"))
+    assert shlex.split(command, comments=True) == []
+    assert command.endswith("# --hold-out cannot name 'Lab, A', for the comma: only Python can")
+
+
 def test_versions_recipe_and_held_out_data_are_read_off_the_cells(tmp_path):
     write_runs(tmp_path, [Axes(norms=("batch",), hold_outs=("ABC", "CHAT"), seeds=(0,))])
     found = provenance(read_results(tmp_path), "runs")
     assert found.versions == ["psdnorm 0, torch 0, python 0 (2 cells)"]
     assert [cohort for cohort, *_ in found.tested] == ["ABC", "CHAT"]
     assert found.recipe["name"] == "paper"
+    words = "22 nights of ABC, CHAT and MASS, prepared with the recipe paper (000000000000)"
+    assert found.store == words
+    assert not any("--keep" in command for command in found.commands)
+
+
+def test_what_was_kept_is_read_off_the_cells(tmp_path):
+    axes = Axes(norms=("psd",), hold_outs=("ABC",), seeds=(0,))
+    write_runs(tmp_path, [axes], epochs=30, keep="predictions")
+    (command,) = provenance(read_results(tmp_path), "runs").commands
+    assert options_of(command)["--keep"] == "predictions"

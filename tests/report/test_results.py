@@ -1,5 +1,7 @@
 """A folder of runs becomes tables in which nothing is lost and nothing is made up."""
 
+import re
+
 import pytest
 from experiments import COHORTS, NORMS, write_runs
 
@@ -58,9 +60,25 @@ def test_what_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
     assert str(broken) in results.lacking[0]
 
 
-def test_a_folder_without_runs_is_refused_in_a_sentence(tmp_path):
-    with pytest.raises(ArgumentError, match="expected the folder of psdnorm lodo"):
-        read_results(tmp_path)
+def test_what_is_no_folder_of_runs_is_refused_as_what_it_is(runs, tmp_path):
+    cell = runs / "cells" / Cell("usleep", "psd", hold_out="CHAT", seed=1).name
+    (cell / "weights").mkdir()
+    (tmp_path / "file").write_text("")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "recipe.json").write_text("{}")
+    wanted = "expected the folder of psdnorm lodo"
+    single = f"is of a single cell: give {runs}, or compare two cells"
+    for path, words in {
+        tmp_path / "nothing": f"does not exist, {wanted}",
+        tmp_path / "file": f"is not a folder, {wanted}",
+        tmp_path / "store": f"is a store of prepared nights, {wanted}",
+        runs / "cells": f"holds the cells of {runs}: give that folder",
+        cell: single,
+        cell / "weights": single,
+        tmp_path: f"has no grid.json, {wanted}",
+    }.items():
+        with pytest.raises(ArgumentError, match=re.escape(f"{path} {words}")):
+            read_results(path)
 
 
 def test_a_folder_without_a_finished_cell_is_refused_in_a_sentence(tmp_path):

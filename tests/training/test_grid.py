@@ -57,6 +57,18 @@ def test_adabn_implies_the_cell_that_it_adapts_and_is_one_unit_with_it():
     assert sorted(len(unit) for unit in units) == [1, 1, 4, 4]
 
 
+def test_a_grid_knows_the_nights_that_it_was_made_from(tmp_path):
+    store = small_store(tmp_path / "store", nights(("abc", "mno"), 1))
+    runs = Runs(tmp_path / "runs")
+    runs.extend(store, SHORT, [])
+    assert runs.settings()["nights"] == 2
+    assert runs.other_nights(store) is None
+    more = small_store(tmp_path / "more", nights(("abc", "mno"), 2))
+    assert runs.other_nights(more) == "a store of 2 nights, found 4"
+    others = small_store(tmp_path / "others", nights(("abc", "xyz"), 1))
+    assert runs.other_nights(others) == "other nights than the store has now"
+
+
 def test_cells_that_share_a_network_are_next_to_each_other():
     axes = Axes(
         models=("usleep", "cnn-transformer"),

@@ -43,22 +43,25 @@ def compare(
     from psdnorm.report.compared import compare as compared
     from psdnorm.report.compared_page import sentences, write_comparison
     from psdnorm.report.folder import PAGE, check_place
+    from psdnorm.report.naming import shown_path
 
     if out is not None:
         check_place(out)
     with errors.status("Comparing"):
         found = compared(a, b)
         tables = [_table(arm, found) for arm in found.arms]
+    for remark in found.nights:
+        say(errors, remark)
     for arm, table in zip(found.arms, tables, strict=True):
         output.print(table)
         for sentence in sentences(arm):
             say(output, sentence)
-    for caption in dict.fromkeys(arm.duel.caption for arm in found.arms):
-        say(output, caption)
-    for remark in found.remarks:
+    for limit in found.limits:
+        say(output, limit)
+    for remark in found.others:
         say(errors, remark)
     if out is not None:
-        typed = ["psdnorm", "compare", str(a), str(b), "--out", str(out)]
+        typed = ["psdnorm", "compare", *map(shown_path, (a, b)), "--out", shown_path(out)]
         with errors.status("Writing"):
             write_comparison(found, out, shlex.join(typed))
         say(output, f"Look at {out / PAGE}")

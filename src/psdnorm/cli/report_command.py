@@ -43,6 +43,9 @@ def report(
         say(output, "The nights are SIMULATED: nobody slept them.")
     for sentence in (verdict.headline, *verdict.sentences):
         say(output, sentence)
+    say(output, "What this cannot say:")
+    for sentence in verdict.limits:
+        say(output, f"- {sentence}")
     # what is not finished yet is no failure of the report; what is, and cannot be read, is one
     grid = Runs(results.path)
     lacking = zip(results.unfinished, results.lacking, strict=True)

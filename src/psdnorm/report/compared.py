@@ -11,15 +11,23 @@ import pandas as pd
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, read_scores, subject_metrics
 from psdnorm.evaluation.statistics import BlockTables, block_tables
+from psdnorm.report.compared_remarks import (
+    A,
+    B,
+    Pair,
+    arm_name,
+    differences,
+    only_one_has,
+    whose_nights,
+)
 from psdnorm.report.contest import METRIC
 from psdnorm.report.duels import DUEL_HEAD, Duel, duel_cells, duels, percent
-from psdnorm.report.results import Results, read_results
+from psdnorm.report.results import Results, instead_of_runs, read_results
 from psdnorm.training.cell import read_json
 from psdnorm.training.experiment import label
 from psdnorm.training.grid import GRID, make_cell
 from psdnorm.training.records import CONFIG, SCORES, WEIGHTS
 
-A, B = "A", "B"
 HEAD = ["cohort", "subjects", "A, %", "B, %", *DUEL_HEAD]
 _FIELDS = ("model", "norm", "filter_size", "norm_depth", "hold_out", "balanced", "seed")
 
@@ -31,12 +39,15 @@ class ArmComparison:
     Attributes
     ----------
     name : str
-        What is compared: an arm that both have, or both arms.
+        What is compared, in words: an arm that both have, or both arms.
+    arm : str
+        The same for programs, as ``usleep psd f5 d3 @all``.
     tables : BlockTables
         Balanced accuracies with the columns "A" and "B", of the scores that both have.
     """
 
     name: str
+    arm: str
     tables: BlockTables
 
     @cached_property
@@ -45,13 +56,24 @@ class ArmComparison:
         return self.tables.subjects.dropna()
 
     @cached_property
+    def scores(self) -> pd.DataFrame:
+        """Scores of every seed that both have, (n_scores, 2)."""
+        return self.tables.by_seed.dropna()
+
+    @property
+    def n_seeds(self) -> tuple[int, int]:
+        """Fewest and most seeds that count in a cohort."""
+        seeds = self.scores.reset_index("seed")["seed"].groupby(level="cohort").nunique()
+        return int(seeds.min()), int(seeds.max())
+
+    @cached_property
     def duel(self) -> Duel:
         """B against A, over all cohorts."""
-        return duels(self.subjects, A)[B]
+        return duels(self.scores, A)[B]
 
     def rows(self) -> list[list[str]]:
         """Return one row per cohort, and the means where there are several, see :data:`HEAD`."""
-        made = [self._row(*each) for each in self.subjects.groupby(level="cohort")]
+        made = [self._row(*each) for each in self.scores.groupby(level="cohort")]
         if len(made) == 1:
             return made
         everybody = f"{len(self.subjects):,}"
@@ -61,8 +83,9 @@ class ArmComparison:
             made.append([mean, everybody, percent(values[A]), percent(values[B]), *cells])
         return made
 
-    def _row(self, cohort: Any, own: pd.DataFrame) -> list[str]:
-        cells = duel_cells(duels(own, A)[B])
+    def _row(self, cohort: Any, scores: pd.DataFrame) -> list[str]:
+        cells = duel_cells(duels(scores, A)[B])
+        own = self.subjects[self.subjects.index.get_level_values("cohort") == cohort]
         means = own.mean()
         return [str(cohort), f"{len(own):,}", percent(means[A]), percent(means[B]), *cells]
 
@@ -75,14 +98,42 @@ class Comparison:
     ----------
     a, b : Results
     arms : list of ArmComparison
-    remarks : list of str
+    nights : list of str
+        What makes it doubtful that A and B are of the same people.
+    others : list of str
         In what else A and B differ, and what was not compared.
     """
 
     a: Results
     b: Results
     arms: list[ArmComparison]
-    remarks: list[str]
+    nights: list[str]
+    others: list[str]
+
+    @property
+    def remarks(self) -> list[str]:
+        """All that is to be remarked, the gravest first."""
+        return [*self.nights, *self.others]
+
+    @cached_property
+    def limits(self) -> list[str]:
+        """What cannot be said, whatever A and B have in common."""
+        told = ["Nights are simulated: nothing here is about patients."] if self.simulated else []
+        fewest = min(arm.n_seeds[0] for arm in self.arms)
+        most = max(arm.n_seeds[1] for arm in self.arms)
+        if fewest == 1:
+            where = " in some cohorts" if most > 1 else ""
+            told.append(
+                f"One seed{where}: how much of this is the luck of one training is not known, and "
+                "intervals do not allow for other trainings."
+            )
+        if most > 1:
+            told.append(
+                f"Intervals allow for other trainings as far as {most} seeds show them, which is "
+                "little: they are still too narrow for that."
+            )
+        told.append("Intervals of shares that do better take subjects for independent.")
+        return [*told, *{arm.duel.caption: None for arm in self.arms}]
 
     @property
     def simulated(self) -> bool:
@@ -118,7 +169,8 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
         )
     _check_cohorts(first, second)
     pairs = _pairs(first, second)
-    remarks = _differences(first, second)
+    nights = whose_nights(first, second, pairs, by_seed=first_is_grid)
+    remarks = differences(first, second)
     if not first_is_grid and first.cells["seed"].item() != second.cells["seed"].item():
         remarks.append("The cells have different seeds: other subjects trained and validated.")
     arms = []
@@ -127,18 +179,21 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
         if tables is None:
             remarks.append(f"{name}: A and B share no subject in the same seed.")
             continue
-        arms.append(ArmComparison(name, tables))
+        arm = arm_a if arm_a == arm_b else f"{arm_b} (B) against {arm_a} (A)"
+        arms.append(ArmComparison(name, arm, tables))
         remarks += [f"{name}: {words}." for words in tables.left_out]
     if not arms:
         raise ArgumentError(f"{first.path} and {second.path} share no subject in the same seed")
     if pairs[0][1] == pairs[0][2]:  # else both have one arm, and these were compared
-        remarks += _only_one_has(first, second)
-    return Comparison(first, second, arms, remarks)
+        remarks += only_one_has(first, second)
+    return Comparison(first, second, arms, nights, remarks)
 
 
 def _open(path: str | os.PathLike[str]) -> tuple[Results, bool]:
     """Return results, and whether they are those of a folder of runs."""
     folder = Path(path)
+    if not folder.is_dir():
+        raise ArgumentError(f"{instead_of_runs(path)} or of one of its cells")
     if folder.name == WEIGHTS and (folder.parent / SCORES).exists():
         folder = folder.parent
     if (folder / GRID).exists():
@@ -175,25 +230,19 @@ def _check_cohorts(a: Results, b: Results) -> None:
         )
 
 
-def _pairs(a: Results, b: Results) -> list[tuple[str, str, str]]:
-    """Return what is compared: a name, the arm of A and the arm of B."""
+def _pairs(a: Results, b: Results) -> list[Pair]:
+    """Return what is compared."""
     ours, theirs = (list(dict.fromkeys(each.cells["arm"])) for each in (a, b))
     shared = [arm for arm in ours if arm in theirs]
     if shared:
-        return [(arm, arm, arm) for arm in shared]
+        return [(arm_name(a, arm), arm, arm) for arm in shared]
+    names_a, names_b = ([arm_name(a, arm) for arm in ours], [arm_name(b, arm) for arm in theirs])
     if len(ours) == len(theirs) == 1:
-        return [(f"{theirs[0]} (B) against {ours[0]} (A)", ours[0], theirs[0])]
+        return [(f"{names_b[0]} (B) against {names_a[0]} (A)", ours[0], theirs[0])]
     raise ArgumentError(
-        f"{a.path} has {', '.join(ours)} and {b.path} {', '.join(theirs)}: expected an arm that "
-        "both have, or one arm each"
+        f"{a.path} has {'; '.join(names_a)} and {b.path} {'; '.join(names_b)}: expected an arm "
+        "that both have, or one arm each"
     )
-
-
-def _only_one_has(a: Results, b: Results) -> list[str]:
-    """Name the arms that one lacks."""
-    ours, theirs = {*a.cells["arm"]}, {*b.cells["arm"]}
-    alone = {A: sorted(ours - theirs), B: sorted(theirs - ours)}
-    return [f"Only {side} has {', '.join(arms)}." for side, arms in alone.items() if arms]
 
 
 def _tables(a: Results, b: Results, *, by_seed: bool) -> BlockTables | None:
@@ -209,25 +258,3 @@ def _tables(a: Results, b: Results, *, by_seed: bool) -> BlockTables | None:
         return None
     tables = block_tables(scores[scores["cohort"].isin(both)], METRIC, norms=[A, B])
     return None if tables.subjects.dropna().empty else tables
-
-
-def _differences(a: Results, b: Results) -> list[str]:
-    """Say in what else two results differ, and what is not compared because of it."""
-    told = []
-    if a.recipe != b.recipe or a.config["recipe_sha256"] != b.config["recipe_sha256"]:
-        told.append(f"The recipes differ: {a.recipe} (A) and {b.recipe} (B).")
-    ours, theirs = a.config["protocol"], b.config["protocol"]
-    for name in sorted(ours.keys() | theirs.keys()):
-        if ours.get(name) != theirs.get(name):
-            told.append(f"{name} is {ours.get(name)!r} in A and {theirs.get(name)!r} in B.")
-    if a.simulated != b.simulated:
-        told.append(f"Only the nights of {A if a.simulated else B} are simulated.")
-    cohorts = [{*each.subjects["cohort"]} for each in (a, b)]
-    alone = sorted(cohorts[0] ^ cohorts[1])
-    if alone:
-        told.append(f"Not compared, as only one of the two holds them out: {', '.join(alone)}.")
-    for side, each in ((A, a), (B, b)):
-        n = len(each.lacking)
-        if n:
-            told.append(f"{n} cell{'s' * (n != 1)} of {side} gave no result.")
-    return told

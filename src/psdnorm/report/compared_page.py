@@ -1,18 +1,26 @@
 """The page of a comparison of two experiments, or two cells."""
 
+import json
 import os
+import platform
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+import psdnorm
 from psdnorm.report.compared import HEAD, A, ArmComparison, B, Comparison
 from psdnorm.report.drilldown import MOST_SUBJECTS, SUBJECTS_CSV, lowest_first, whole_rows
 from psdnorm.report.duels import gain_words, people_words
 from psdnorm.report.folder import PAGE, TABLES, new_folder
 from psdnorm.report.page import Page, Part
+from psdnorm.report.results import Results
 from psdnorm.store.atomic import written
+from psdnorm.training.cell import read_json
+from psdnorm.training.records import CONFIG
 
 COMPARED_CSV = "compared.csv"
+_CAPTION = "Balanced accuracy, %, mean over the seeds that both have"
 _COLUMNS = [("subject", "text"), ("B − A", "gain"), ("A", "percent"), ("B", "percent")]
 
 
@@ -28,10 +36,12 @@ def write_comparison(comparison: Comparison, out: str | os.PathLike[str], comman
         That made it.
     """
     record = {
-        "a": str(comparison.a.path),
-        "b": str(comparison.b.path),
+        "psdnorm": psdnorm.__version__,
+        "a": _origin(comparison.a),
+        "b": _origin(comparison.b),
         "simulated": comparison.simulated,
-        "sentences": {arm.name: sentences(arm) for arm in comparison.arms},
+        "sentences": {arm.arm: sentences(arm) for arm in comparison.arms},
+        "limits": comparison.limits,
         "remarks": comparison.remarks,
     }
     with new_folder(Path(out), record) as folder:
@@ -48,7 +58,8 @@ def sentences(arm: ArmComparison) -> list[str]:
     ----------
     arm : ArmComparison
     """
-    return [gain_words(B, A, arm.duel.gains), *people_words(B, A, arm.duel)]
+    duel = arm.duel
+    return [gain_words(B, A, duel.gains, duel.reservation), *people_words(B, A, duel)]
 
 
 def comparison_page(comparison: Comparison, command: str) -> Page:
@@ -60,17 +71,17 @@ def comparison_page(comparison: Comparison, command: str) -> Page:
     command : str
         That made it.
     """
-    a, b = comparison.a, comparison.b
-    page = Page(
-        f"{b.path.name} against {a.path.name}", simulated=comparison.simulated, contents=True
-    )
+    a, b = _name(comparison.a), _name(comparison.b)
+    page = Page(f"{b} against {a}", simulated=comparison.simulated, contents=True)
     page.heading("Verdict")
-    page.items([f"A is {a.path}, recipe {a.recipe}.", f"B is {b.path}, recipe {b.recipe}."])
+    sides = ((A, a, comparison.a.recipe), (B, b, comparison.b.recipe))
+    told = [f"{side} is {name}, recipe {recipe}." for side, name, recipe in sides]
+    page.items([*told, *comparison.nights])
     for arm in comparison.arms:
         first, *others = sentences(arm)
         page.verdict(page.part().text(f"{arm.name}: {first}").items(others))
     page.heading("What this cannot say", 3)
-    page.items([*comparison.remarks, *{arm.duel.caption: None for arm in comparison.arms}])
+    page.items([*comparison.others, *comparison.limits])
     page.heading("Tables")
     nights = " of simulated nights" if comparison.simulated else ""
     for arm in comparison.arms:
@@ -81,7 +92,47 @@ def comparison_page(comparison: Comparison, command: str) -> Page:
     page.heading("Subjects")
     for arm in comparison.arms:
         page.fold(arm.name, _subjects(page, arm, MOST_SUBJECTS // len(comparison.arms)))
-    return page.heading("How it was made").command(command)
+    _add_origins(page, comparison, command)
+    return page
+
+
+def _add_origins(page: Page, comparison: Comparison, command: str) -> None:
+    page.heading("How it was made").command(command)
+    ours, theirs = _origin(comparison.a), _origin(comparison.b)
+    here = f"this comparison: psdnorm {psdnorm.__version__}, python {platform.python_version()}"
+    versions = [
+        f"{side}: {words}" for side, o in ((A, ours), (B, theirs)) for words in o["versions"]
+    ]
+    page.text("Versions").items([*versions, here])
+    page.heading("Recipe and protocol", 3)
+    for what in ("recipe", "protocol"):
+        if ours[what] == theirs[what]:
+            documents = {f"{what.capitalize()} of both:": ours[what]}
+        else:
+            documents = {f"{what.capitalize()} of {A}:": ours[what]}
+            documents |= {f"{what.capitalize()} of {B}:": theirs[what]}
+        for title, document in documents.items():
+            page.text(title).command(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _origin(results: Results) -> dict[str, Any]:
+    """Return where results come from, as JSON holds it."""
+    versions: dict[str, int] = {}
+    for folder in results.cells["folder"]:
+        found = read_json(folder / CONFIG).get("versions", {})
+        words = ", ".join(f"{name} {version}" for name, version in found.items())
+        versions[words] = versions.get(words, 0) + 1
+    return {
+        "name": _name(results),
+        "recipe": {**results.config["recipe"], "sha256": results.config["recipe_sha256"]},
+        "protocol": results.config["protocol"],
+        "versions": [f"{words} ({n} cell{'s' * (n != 1)})" for words, n in versions.items()],
+    }
+
+
+def _name(results: Results) -> str:
+    """Return the last part of a path: what is above it may name a user."""
+    return results.path.resolve().name
 
 
 def _subjects(page: Page, arm: ArmComparison, most: int) -> Part:
@@ -95,19 +146,17 @@ def _subjects(page: Page, arm: ArmComparison, most: int) -> Part:
         rows = sorted(rows, key=lowest_first)[:most]
         part.text(f"The {most:,} lowest of {n:,} subjects; all are in {beside}.", "note")
     words = f"Without scripts, subjects are not listed here: see {beside}."
-    return part.subjects("Balanced accuracy, %, mean over seeds", _COLUMNS, rows, 1, words)
+    return part.subjects(_CAPTION, _COLUMNS, rows, 1, words)
 
 
 def _all_rows(comparison: Comparison) -> pd.DataFrame:
-    tables = [
-        pd.DataFrame(arm.rows(), columns=HEAD).assign(arm=arm.name) for arm in comparison.arms
-    ]
+    tables = [pd.DataFrame(arm.rows(), columns=HEAD).assign(arm=arm.arm) for arm in comparison.arms]
     return pd.concat(tables)[["arm", *HEAD]]
 
 
 def _all_subjects(comparison: Comparison) -> pd.DataFrame:
     tables = [
-        arm.subjects.assign(gain=arm.subjects[B] - arm.subjects[A], arm=arm.name).reset_index()
+        arm.subjects.assign(gain=arm.subjects[B] - arm.subjects[A], arm=arm.arm).reset_index()
         for arm in comparison.arms
     ]
     return pd.concat(tables)[["arm", "cohort", "subject", A, B, "gain"]]

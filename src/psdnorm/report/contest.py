@@ -1,21 +1,33 @@
 """Which arms of an experiment are compared with each other, and on whose scores."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import BlockTables, block_tables
-from psdnorm.report.naming import model_place, norms_in_order, setting_name, standing_arm
+from psdnorm.report.naming import (
+    listed,
+    model_place,
+    norm_name,
+    norms_in_order,
+    setting_name,
+    standing_arm,
+)
 from psdnorm.report.results import Results
 
 METRIC = "balanced_accuracy"
+Place = tuple[str, int]  # a held-out cohort and a seed
 
 
 @dataclass(frozen=True, eq=False)
 class Contest:
     """Norms of one model and one training size, on the scores that all of them have.
+
+    Where some seeds have all cohorts, only these count, in means, spreads and gains alike; where
+    none has, all count, and there is no spread.
 
     Attributes
     ----------
@@ -27,9 +39,14 @@ class Contest:
     others : list of str
         Arms of the same model and size that stand for none, say of other filter sizes.
     dropped : dict of str to str
-        Norms that share no cell with the others, and their arms.
+        Norms that share too few cells with the others, and their arms; see
+        :func:`norms_to_compare`.
     tables : BlockTables
-        Balanced accuracies, blocks by norms.
+        Balanced accuracies, blocks by norms; NaN in seeds that do not count.
+    reasons : dict of str to str
+        By dropped norm, a sentence that says why.
+    lacking : list of str
+        A sentence for each cohort, part of a cohort or seed that does not count, and why.
     """
 
     model: str
@@ -38,6 +55,8 @@ class Contest:
     others: list[str]
     dropped: dict[str, str]
     tables: BlockTables
+    reasons: dict[str, str]
+    lacking: list[str]
 
     @property
     def name(self) -> str:
@@ -64,15 +83,22 @@ class Contest:
 
     @cached_property
     def seeds(self) -> dict[str, pd.DataFrame]:
-        """By mean: its values in every seed that has all cohorts, (n_seeds, n_norms)."""
+        """By mean: its values in every seed that has all cohorts, (n_seeds, n_norms).
+
+        Without a row where no seed has all cohorts.
+        """
         known = self.tables.by_seed.dropna()
         cohorts = known.groupby(level=["seed", "cohort"]).mean()
-        has = cohorts.groupby(level="seed").size()
-        whole = has.index[has == len(self.cohorts)]
+        whole = _whole_seeds(known)
         return {
             MEAN_DATASET: cohorts.groupby(level="seed").mean().loc[whole],
             MEAN_SUBJECT: known.groupby(level="seed").mean().loc[whole],
         }
+
+    @property
+    def left_out(self) -> list[str]:
+        """All that does not count, a sentence each: norms, then scores."""
+        return [*self.reasons.values(), *self.lacking]
 
     @property
     def cohorts(self) -> "pd.Series[int]":
@@ -84,7 +110,7 @@ def contests(results: Results) -> list[Contest]:
     """Return what can be compared: one contest per model and training size, the largest first.
 
     A norm that was run with several filter sizes or depths is represented by the paper's, f = 5 in
-    three blocks, else by the arm with most cells.
+    three blocks, else by the arm with most cells. :func:`norms_to_compare` says which norms count.
 
     Parameters
     ----------
@@ -100,6 +126,48 @@ def contests(results: Results) -> list[Contest]:
     return sorted(made, key=_place)
 
 
+def norms_to_compare(places: Mapping[str, set[Place]]) -> tuple[list[str], set[Place]]:
+    """Choose the norms to compare, so that one with few cells does not cost the others theirs.
+
+    These have the most cells to compare: places that all of them have, times pairs of norms. Of
+    sets that are equal in this, it is the one with most places, then one with BatchNorm, then one
+    with PSDNorm. Of five norms, say, one that lacks a tenth of the places stays, and one that has a
+    third of them does not.
+
+    Parameters
+    ----------
+    places : mapping of str to set of (str, int)
+        By norm: held-out cohorts and seeds of its finished cells.
+
+    Returns
+    -------
+    norms : list of str
+        In the order of ``places``; one alone where no two share a place.
+    shared : set of (str, int)
+        The places that all of them have.
+
+    Examples
+    --------
+    >>> norms_to_compare({"batch": {("A", 0), ("A", 1)}, "psd": {("A", 0)}, "tma": {("B", 0)}})
+    (['batch', 'psd'], {('A', 0)})
+    """
+    shared: dict[frozenset[Place], None] = {}
+    for own in map(frozenset, places.values()):
+        shared |= dict.fromkeys([own, *(own & other for other in shared)])
+
+    def worth(common: frozenset[Place]) -> tuple:
+        norms = _having(places, common)
+        pairs = len(norms) * (len(norms) - 1) // 2
+        return pairs * len(common), len(common), "batch" in norms, "psd" in norms
+
+    best = max(filter(None, shared), key=worth)
+    return _having(places, best), set(best)
+
+
+def _having(places: Mapping[str, set[Place]], common: frozenset[Place]) -> list[str]:
+    return [norm for norm, own in places.items() if common <= own]
+
+
 def _place(contest: Contest) -> tuple:
     return (
         -len(contest.arms),
@@ -113,22 +181,80 @@ def _place(contest: Contest) -> tuple:
 def _contest(results: Results, cells: pd.DataFrame) -> Contest:
     norms = norms_in_order(cells["norm"])
     arms = {norm: standing_arm(cells[cells["norm"] == norm]) for norm in norms}
-    places = {
-        norm: {*zip(own["hold_out"], own["seed"], strict=True)}
-        for norm, own in cells[cells["arm"].isin(arms.values())].groupby("norm")
-    }
-    kept, dropped = dict(arms), {}
-    while len(kept) > 1 and not set.intersection(*(places[norm] for norm in kept)):
-        fewest = min(reversed(kept), key=lambda norm: len(places[norm]))
-        dropped[fewest] = kept.pop(fewest)
-    chosen = cells[cells["arm"].isin(kept.values())][["cell", "norm", "seed"]]
+    places = {norm: _places(cells[cells["arm"] == arm]) for norm, arm in arms.items()}
+    kept, shared = norms_to_compare(places)
+    dropped = {norm: arm for norm, arm in arms.items() if norm not in kept}
+    chosen = cells[cells["arm"].isin([arms[norm] for norm in kept])][["cell", "norm", "seed"]]
     scores = results.subjects[["cell", "cohort", "subject", METRIC]].merge(chosen, on="cell")
+    tables = block_tables(scores, METRIC, norms=kept)
     first = cells.iloc[0]
     return Contest(
         model=str(first["model"]),
         balanced=None if pd.isna(first["balanced"]) else int(first["balanced"]),
-        arms=kept,
+        arms={norm: arms[norm] for norm in kept},
         others=sorted({*cells["arm"]} - {*arms.values()}),
         dropped=dropped,
-        tables=block_tables(scores, METRIC, norms=list(kept)),
+        tables=_counted(tables),
+        reasons={norm: _reason(norm, places[norm], kept, shared) for norm in dropped},
+        lacking=_lacking(tables),
     )
+
+
+def _places(cells: pd.DataFrame) -> set[Place]:
+    return {*zip(cells["hold_out"], cells["seed"], strict=True)}
+
+
+def _whole_seeds(known: pd.DataFrame) -> "pd.Index[int]":
+    """Return the seeds that have a score in every cohort of a table without NaN."""
+    cohorts = known.reset_index().groupby("seed")["cohort"].nunique()
+    return cohorts.index[cohorts == known.index.get_level_values("cohort").nunique()]
+
+
+def _counted(tables: BlockTables) -> BlockTables:
+    """Leave out the seeds that lack a cohort, if there are others; ``lacking`` stays."""
+    whole = _whole_seeds(tables.by_seed.dropna())
+    if whole.empty:
+        return tables
+    by_seed = tables.by_seed[tables.by_seed.index.isin(whole, level="seed")]
+    by_seed = by_seed.reindex(tables.by_seed.index)
+    subjects = by_seed.groupby(level=["cohort", "subject"], observed=True).mean()  # NaN aside
+    datasets = subjects.groupby(level="cohort", observed=True).mean()
+    return replace(tables, by_seed=by_seed, subjects=subjects, datasets=datasets)
+
+
+def _reason(norm: str, own: set[Place], kept: list[str], shared: set[Place]) -> str:
+    whose = "the other norms share" if len(kept) > 1 else f"{norm_name(kept[0])} has"
+    count = len(own & shared) or "none"
+    return (
+        f"{norm_name(norm)} is left out: it has {count} of the {len(shared)} cells (a cohort in a "
+        f"seed) that {whose}."
+    )
+
+
+def _lacking(tables: BlockTables) -> list[str]:
+    """Say what of the compared norms does not count: cohorts, parts of cohorts, seeds."""
+    told, known = [], tables.by_seed.dropna()
+    there = {*known.index.get_level_values("cohort")}
+    totals = tables.by_seed.groupby(level="cohort", observed=True).size()
+    for cohort, lacking in tables.lacking.iterrows():
+        total = totals[cohort]
+        if cohort in there:
+            told += [
+                f"{norm_name(str(norm))} lacks {count:,} of the {total:,} scores of {cohort}."
+                for norm, count in lacking[lacking > 0].items()
+            ]
+            continue
+        without = [norm_name(str(norm)) for norm in lacking.index[lacking == total]]
+        reason = f"{listed(without)} {'has' if len(without) == 1 else 'have'} no score there"
+        if not without:
+            reason = "no subject has a score of every norm in the same seed"
+        told.append(f"{cohort} is left out for all norms, as {reason}.")
+    whole = _whole_seeds(known)
+    partial = sorted({*known.index.get_level_values("seed")} - {*whole})
+    if len(whole) and partial:
+        many = len(partial) > 1
+        told.append(
+            f"Seed{'s' * many} {listed([*map(str, partial)])} {'are' if many else 'is'} left "
+            f"out, as not every norm has all cohorts in {'them' if many else 'it'}."
+        )
+    return told

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pandas as pd
 
 from psdnorm.evaluation import METRICS, aggregate
 from psdnorm.models.card import STAGES
+from psdnorm.report.confusions import add_confusions
 from psdnorm.report.contest import METRIC, Contest
 from psdnorm.report.duels import DUEL_HEAD, duel_cells, duels, percent
-from psdnorm.report.naming import norm_name
+from psdnorm.report.naming import listed, norm_name
 from psdnorm.report.page import Part
 from psdnorm.report.results import Results
 from psdnorm.report.verdict import BATCH, Verdict
@@ -75,28 +77,25 @@ def add_cohorts(
     beside : str
         Path of the table of all subjects, from the page.
     """
-    contest = verdict.contest
-    arms = contest.arms | contest.dropped
-    table = aggregate(results.runs[results.runs["arm"].isin(arms.values())], by=["arm"])
-    by_arm = table.set_index(["arm", "metric", "dataset"])[["mean", "std"]]
+    arms = verdict.contest.arms | verdict.contest.dropped
     everybody = max(MOST_SUBJECTS, len(subjects[["cohort", "subject"]].drop_duplicates()))
     for cohort in sorted(subjects["cohort"].unique()):
         people = subjects[(subjects["cohort"] == cohort) & subjects["arm"].isin(arms.values())]
         if people.empty:
             continue
         part = page.part()
-        rows = _metric_rows(by_arm, arms, str(cohort))
-        head = ["norm", *_SHOWN.values()]
-        part.table(f"{cohort}: %, mean over subjects and seeds ± over seeds", head, rows)
-        _add_gains(part, contest, str(cohort))
-        columns, lines = _subject_rows(people, arms, verdict.focus)
+        basis = _basis(results, verdict.contest, str(cohort))
+        _add_metrics(part, basis, arms)
+        _add_gains(part, verdict.contest, str(cohort))
+        add_confusions(part, basis.scores, arms, f"subjects and {basis.seeds}")
+        columns, lines = _subject_rows(people, arms, verdict)
         n = len(lines)
         most = max(1, MOST_SUBJECTS * n // everybody)
         if most < n:
             lines = sorted(lines, key=lowest_first)[:most]
             part.text(f"The {most:,} lowest of {n:,} subjects; all are in {beside}.", "note")
         part.subjects(
-            f"Subjects of {cohort}: balanced accuracy, %, mean over seeds",
+            f"Subjects of {cohort}: balanced accuracy, %, mean over {basis.seeds}",
             columns,
             lines,
             1,
@@ -105,22 +104,63 @@ def add_cohorts(
         page.fold(f"{cohort}: {n:,} subject{'s' * (n != 1)}", part)
 
 
-def _metric_rows(by_arm: pd.DataFrame, arms: dict[str, str], cohort: str) -> list[list[str]]:
+@dataclass(frozen=True, eq=False)
+class _Basis:
+    """The scores that count in one cohort.
+
+    Attributes
+    ----------
+    cohort : str
+    scores : DataFrame
+        Rows of ``Results.subjects`` with ``arm`` and ``seed``: of the norms of the contest those
+        that all of them have, where there are any; all scores of the norms that it dropped.
+    seeds : str
+        Over which seeds means are, in words.
+    """
+
+    cohort: str
+    scores: pd.DataFrame
+    seeds: str
+
+
+def _basis(results: Results, contest: Contest, cohort: str) -> _Basis:
+    """Choose scores so that every table of a cohort, and its gains, are of the same ones."""
+    arms = contest.arms | contest.dropped
+    cells = results.cells[results.cells["arm"].isin(arms.values())][["cell", "arm", "seed"]]
+    own = results.subjects[results.subjects["cohort"] == cohort].merge(cells, on="cell")
+    table = contest.tables.by_seed.dropna()
+    shared = table[table.index.get_level_values("cohort") == cohort].index.droplevel("cohort")
+    if not len(shared):
+        return _Basis(cohort, own, "the seeds that each norm has, as none is shared by all")
+    is_shared = pd.MultiIndex.from_frame(own[["subject", "seed"]]).isin(shared)
+    is_dropped = own["arm"].isin(contest.dropped.values())
+    numbers = listed([str(seed) for seed in sorted(shared.unique("seed"))])
+    if is_dropped.any():
+        numbers += f"; {listed([norm_name(norm) for norm in contest.dropped])}: all seeds"
+    words = f"the seeds that all norms have ({numbers})"
+    return _Basis(cohort, own[is_shared | is_dropped], words)
+
+
+def _add_metrics(part: Part, basis: _Basis, arms: dict[str, str]) -> None:
+    """Add the table of all metrics in one cohort."""
+    table = aggregate(basis.scores, by=["arm"])
+    by_arm = table.set_index(["arm", "metric", "dataset"])[["mean", "std"]]
     rows = []
     for norm, arm in arms.items():
         cells = []
         for metric in _SHOWN:
-            key = (arm, metric, cohort)
+            key = (arm, metric, basis.cohort)
             mean, std = by_arm.loc[key] if key in by_arm.index else (np.nan, np.nan)
             deviation = "" if np.isnan(std) else f" ± {percent(std)}"
             cells.append(percent(mean) + deviation)
         rows.append([norm_name(norm), *cells])
-    return rows
+    caption = f"{basis.cohort}: %, mean over subjects and {basis.seeds} ± over seeds"
+    part.table(caption, ["norm", *_SHOWN.values()], rows)
 
 
 def _add_gains(part: Part, contest: Contest, cohort: str) -> None:
     """Add the gains over BatchNorm in one cohort, where there are any."""
-    values = contest.subjects
+    values = contest.tables.by_seed.dropna()
     values = values[values.index.get_level_values("cohort") == cohort]
     if BATCH not in values or values.shape[1] < 2 or values.empty:
         part.text("No gain over BatchNorm can be told here.", "note")
@@ -132,20 +172,28 @@ def _add_gains(part: Part, contest: Contest, cohort: str) -> None:
 
 
 def _subject_rows(
-    people: pd.DataFrame, arms: dict[str, str], focus: str
+    people: pd.DataFrame, arms: dict[str, str], verdict: Verdict
 ) -> tuple[list[tuple[str, str]], Sequence[Sequence[Any]]]:
-    """Return columns and rows for the table of a cohort's subjects."""
+    """Return columns and rows for the table of a cohort's subjects.
+
+    Who has scores in the same seeds under all norms is shown with these, and with a gain; anybody
+    else with the means over all seeds.
+    """
     norm_of = {arm: norm for norm, arm in arms.items()}
     wide = people.assign(norm=people["arm"].map(norm_of)).pivot(
         index="subject", columns="norm", values=METRIC
     )
-    norms = [norm for norm in arms if norm in wide]
+    values = verdict.contest.subjects
+    values = values[values.index.get_level_values("cohort") == people["cohort"].iloc[0]]
+    shared = values.droplevel("cohort")
+    wide.update(shared)
+    focus, norms = verdict.focus, [norm for norm in arms if norm in wide]
     about = people.drop_duplicates("subject").set_index("subject").loc[wide.index]
     hundredths = (10_000 * wide[norms]).round()
     columns = [(norm_name(norm), "percent") for norm in norms]
-    if focus in norms and BATCH in norms and focus != BATCH:
+    if focus in shared and BATCH in shared and focus != BATCH:
         columns.insert(0, (f"{norm_name(focus)} − BatchNorm", "gain"))
-        hundredths.insert(0, "gain", (10_000 * (wide[focus] - wide[BATCH])).round())
+        hundredths.insert(0, "gain", (10_000 * (shared[focus] - shared[BATCH])).round())
     columns = [("subject", "text"), *columns, ("epochs", "count"), ("stages lacking", "count")]
     numbers = hundredths.assign(epochs=about["epochs"], lacking=about["missing_stages"])
     return columns, whole_rows(numbers)

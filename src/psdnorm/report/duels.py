@@ -13,9 +13,16 @@ from psdnorm.evaluation.statistics import (
     gain_on_hardest,
     share_improved,
 )
+from psdnorm.report.naming import listed, norm_name
+from psdnorm.report.tables.notes import counted
 
 BETTER, WORSE, UNSURE = "better", "worse", "not distinguishable"
 NOT_THERE = "–"
+ENOUGH_COHORTS = 5  # with fewer, intervals are far too narrow for claims about other cohorts
+_FEW_SUBJECTS = 100  # of which a percentage with decimals says more than is known
+_CLAIMS = {BETTER: "is better than", WORSE: "is worse than"}
+_RESERVED = {BETTER: "is ahead of", WORSE: "is behind"}
+_UNDECIDED = "is not distinguishable from"
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,8 @@ class Duel:
         Of the fifth with the lowest scores under the reference, which favours the norm.
     caption : str
         What the intervals stand on, and do not say.
+    reservation : str
+        Why nothing can be claimed beyond this data, see :func:`reservation`; empty if it can.
     """
 
     norm: str
@@ -75,6 +84,7 @@ class Duel:
     hardest: HardestResult
     hardest_by_reference: HardestResult
     caption: str
+    reservation: str
 
 
 def duels(values: pd.DataFrame, reference: str) -> dict[str, Duel]:
@@ -82,8 +92,9 @@ def duels(values: pd.DataFrame, reference: str) -> dict[str, Duel]:
 
     Parameters
     ----------
-    values : DataFrame, (n_subjects, n_norms)
-        Indexed by ``cohort`` and ``subject``; scores, higher is better.
+    values : DataFrame, (n_subjects, n_norms) or (n_scores, n_norms)
+        Indexed by ``cohort`` and ``subject``, and ``seed`` for scores of each seed, which are then
+        drawn anew, too, where there are two; higher is better.
     reference : str
         One of the norms.
 
@@ -92,7 +103,10 @@ def duels(values: pd.DataFrame, reference: str) -> dict[str, Duel]:
     dict of str to Duel
         By norm, in the order of ``values``.
     """
-    drawn = bootstrap_gains(values, reference)
+    drawn = bootstrap_gains(values, reference, resample_seeds=has_seeds(values))
+    reserved, people = reservation(values), values
+    if "seed" in values.index.names:
+        people = values.groupby(level=["cohort", "subject"], observed=True).mean()
     made = {}
     for norm in values.columns:
         if norm != reference:
@@ -100,12 +114,51 @@ def duels(values: pd.DataFrame, reference: str) -> dict[str, Duel]:
                 norm=norm,
                 reference=reference,
                 gains=gains_of(drawn.gains, norm),
-                improved=share_improved(values, norm, reference),
-                hardest=gain_on_hardest(values, norm, reference, by="mean"),
-                hardest_by_reference=gain_on_hardest(values, norm, reference),
+                improved=share_improved(people, norm, reference),
+                hardest=gain_on_hardest(people, norm, reference, by="mean"),
+                hardest_by_reference=gain_on_hardest(people, norm, reference),
                 caption=drawn.caption,
+                reservation=reserved,
             )
     return made
+
+
+def has_seeds(values: pd.DataFrame) -> bool:
+    """Tell whether a cohort has two seeds or more, so that trainings can be drawn anew."""
+    return bool((_n_seeds(values) > 1).any())
+
+
+def reservation(values: pd.DataFrame) -> str:
+    """Say why a gain in these scores may be that of this data alone.
+
+    One seed does not show the luck of a training, and few cohorts not how cohorts differ:
+    ``docs/statistics.md`` says how often norms that are alike then seem to differ.
+
+    Parameters
+    ----------
+    values : DataFrame
+        As :func:`duels` takes it; without ``seed``, nothing is said of seeds.
+
+    Returns
+    -------
+    str
+        As "one seed and 2 cohorts"; empty with two seeds and five cohorts.
+    """
+    reasons, seeds = [], _n_seeds(values)
+    if len(seeds) and seeds.min() == 1:
+        reasons.append("one seed" if seeds.max() == 1 else "one seed in some cohorts")
+    n_cohorts = values.dropna().index.get_level_values("cohort").nunique()
+    if n_cohorts < ENOUGH_COHORTS:
+        reasons.append(counted(n_cohorts, "cohort"))
+    return listed(reasons)
+
+
+def _n_seeds(values: pd.DataFrame) -> "pd.Series[int]":
+    """Return the number of seeds of every cohort; empty where values are not by seed."""
+    if "seed" not in values.index.names:
+        return pd.Series(dtype=int)
+    known = values.dropna().index.to_frame(index=False)
+    return known.groupby("cohort", observed=True)["seed"].nunique()
 
 
 def gains_of(gains: pd.DataFrame, norm: str) -> dict[str, Gain]:
@@ -177,7 +230,7 @@ def spread(mean: float, by_seed: "pd.Series[float]") -> str:
     return percent(mean) + deviation
 
 
-def gain_words(name: str, reference: str, gains: dict[str, Gain]) -> str:
+def gain_words(name: str, reference: str, gains: dict[str, Gain], reserved: str = "") -> str:
     """Say how much something gains over a reference, in both means.
 
     Parameters
@@ -185,15 +238,34 @@ def gain_words(name: str, reference: str, gains: dict[str, Gain]) -> str:
     name, reference : str
         As a sentence names them.
     gains : dict of str to Gain
-        By mean; whether it is better at all goes by Mean(Dataset).
+        By mean. Where their judgements or references differ, each mean has its own.
+    reserved : str
+        Why nothing can be claimed beyond this data, see :func:`reservation`.
     """
-    words = {BETTER: "is better than", WORSE: "is worse than"}
-    relation = words.get(gains[MEAN_DATASET].judgement, "is not distinguishable from")
-    both = "; ".join(
-        f"{mean} {gain.words}, above 0 in {percent(gain.share_above_0)} % of draws"
-        for mean, gain in gains.items()
-    )
-    return f"{name} {relation} {reference}: {both}."
+    own = len({gain.reference for gain in gains.values()}) > 1
+    parts: dict[str, str] = {}
+    for mean, gain in gains.items():
+        against = f"against {norm_name(gain.reference)} " if own else ""
+        words = f"{against}{gain.words}, above 0 in {percent(gain.share_above_0)} % of draws"
+        parts[mean] = "the same" if words in parts.values() else words
+    numbers = "; ".join(f"{mean} {words}" for mean, words in parts.items())
+    return f"{name} {_claim(reference, gains, reserved)}: {numbers}."
+
+
+def _claim(reference: str, gains: dict[str, Gain], reserved: str) -> str:
+    """Say how something stands to a reference: once, or by each mean where these disagree."""
+    verbs = _RESERVED if reserved else _CLAIMS
+    found = {mean: verbs.get(gain.judgement, _UNDECIDED) for mean, gain in gains.items()}
+    if len({*found.values()}) == 1:
+        claim = f"{next(iter(found.values()))} {reference}"
+    else:
+        whom = [reference, *["it"] * (len(found) - 1)]
+        claim = " and ".join(
+            f"{verb} {who} by {mean}" for who, (mean, verb) in zip(whom, found.items(), strict=True)
+        )
+    if reserved and {*found.values()} != {_UNDECIDED}:
+        claim += f" in this data ({reserved}: too few to claim more)"
+    return claim
 
 
 def people_words(name: str, reference: str, duel: Duel) -> list[str]:
@@ -206,11 +278,18 @@ def people_words(name: str, reference: str, duel: Duel) -> list[str]:
     duel : Duel
     """
     better, hard, own = duel.improved, duel.hardest, duel.hardest_by_reference
+    n = better.n_blocks
+    share, low, high = (_share(value, n) for value in (better.share, better.low, better.high))
     return [
-        f"{percent(better.share)} % of {better.n_blocks:,} subjects do better with {name} than "
-        f"with {reference} (95 % interval {percent(better.low)} to {percent(better.high)} %): "
+        f"{share} % of {counted(n, 'subject')} {'do' if n != 1 else 'does'} better with {name} "
+        f"than with {reference} (95 % interval {low} to {high} %): "
         f"{better.improved:,} better, {better.tied:,} alike, {better.worse:,} worse.",
-        f"The hardest 20 % ({hard.n_hardest:,} subjects, by the mean of both scores) gain "
+        f"The hardest 20 % ({counted(hard.n_hardest, 'subject')}, by the mean of both scores) gain "
         f"{points(hard.gain)} points; by the scores of {reference} itself, a choice that favours "
         f"{name}, {points(own.gain)} points.",
     ]
+
+
+def _share(value: float, n: int) -> str:
+    """Return a share of n people in percent, without decimals where these are few."""
+    return f"{100 * value:.0f}" if n < _FEW_SUBJECTS and not np.isnan(value) else percent(value)

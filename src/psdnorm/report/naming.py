@@ -1,6 +1,8 @@
 """What norms, models and settings are called in a report, and in which order they stand."""
 
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pandas as pd
 
@@ -97,6 +99,17 @@ def listed(names: Sequence[str]) -> str:
     'ABC, CHAT and SOF'
     """
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """Return a path as a page may show it: of an absolute one, which may name a user, the end.
+
+    Examples
+    --------
+    >>> shown_path("runs/a"), shown_path("/home/ada/runs")
+    ('runs/a', 'runs')
+    """
+    return Path(path).name if Path(path).is_absolute() else os.fspath(path)
 
 
 def _place(name: str, known: dict[str, str]) -> tuple:

@@ -1,5 +1,6 @@
 "use strict";
-/* Tables that sort by their heads; subjects that are looked up in the data at the end of the page. */
+/* Tables that sort by their heads; subjects that are looked up in the data at the end of the page;
+   tables that the keyboard stops at only where they scroll. */
 (() => {
   const MOST_ROWS = 200;
   const collator = new Intl.Collator("en", { numeric: true });
@@ -70,7 +71,9 @@
       const body = document.createElement("tbody");
       for (const row of kept.slice(0, MOST_ROWS)) {
         const line = body.insertRow();
-        line.append(element("th", row[0], { scope: "row" }));
+        const name = element("th", "", { scope: "row" });
+        name.append(element("bdi", row[0]));
+        line.append(name);
         for (let n = 1; n < columns.length; n += 1) {
           line.append(element("td", shown(row[n], columns[n][1])));
         }
@@ -88,9 +91,21 @@
     draw();
   }
 
+  const sizes = new ResizeObserver((changes) => {
+    new Set(changes.map((change) => change.target.closest(".scroll"))).forEach((region) => {
+      if (region.scrollWidth > region.clientWidth) region.tabIndex = 0;
+      else region.removeAttribute("tabindex");
+    });
+  });
+  document.querySelectorAll(".scroll").forEach((region) => {
+    sizes.observe(region);
+    sizes.observe(region.firstElementChild);
+  });
+
   document.querySelectorAll("table.sortable").forEach((table) => {
     makeSortable(table, (column, falling) => {
-      [...table.tBodies].forEach((body) => sortBody(body, column, falling));
+      [...table.tBodies].filter((body) => !body.classList.contains("means"))
+        .forEach((body) => sortBody(body, column, falling));
     });
   });
 

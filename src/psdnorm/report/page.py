@@ -5,22 +5,25 @@ its own policy forbids it to; its script sorts tables and looks subjects up.
 """
 
 import base64
+import enum
 import hashlib
 import html
 import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.store.atomic import written
 
 BAND = "These nights are simulated. They say nothing about patients."
 FRAME_BYTES = 20_000  # what styles, script and head of a page take at most
 _NUMBER = re.compile(r"[+−-]?\d[\d,]*(?:\.\d+)?")
+_TURNING = re.compile("\\S*[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]\\S*")
 
 
 class Entry(Protocol):
@@ -37,6 +40,18 @@ class Entry(Protocol):
     @property
     def bold(self) -> bool:
         """Whether it is the best of its kind."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the number is of: its ``metric``, among others."""
+
+
+class _Kind(enum.Enum):
+    """What a row of a table is; for bodies, their attributes."""
+
+    HEADING = None
+    PLAIN = ""
+    MEAN = ' class="means"'
 
 
 class Part:
@@ -67,7 +82,7 @@ class Part:
         name = f"s{next(self._ids)}"
         if level == 2:
             self._headings.append((name, text))
-        return self._add(f'<h{level} id="{name}">{html.escape(text)}</h{level}>')
+        return self._add(f'<h{level} id="{name}">{_escaped(text)}</h{level}>')
 
     def text(self, text: str, kind: str = "") -> Self:
         """Add a paragraph; of the ``kind`` "note" in smaller letters."""
@@ -85,8 +100,8 @@ class Part:
 
     def links(self, before: str, targets: Iterable[tuple[str, str]]) -> Self:
         """Add a line of links to files beside the page, each with its words."""
-        to = (f'<a href="{html.escape(path)}">{html.escape(words)}</a>' for path, words in targets)
-        return self._add(f'<p class="note">{html.escape(before)} {", ".join(to)}</p>')
+        to = (f'<a href="{html.escape(path)}">{_escaped(words)}</a>' for path, words in targets)
+        return self._add(f'<p class="note">{_escaped(before)} {", ".join(to)}</p>')
 
     def table(
         self,
@@ -105,21 +120,55 @@ class Part:
         head : sequence of str
             Names of the columns.
         rows : sequence of sequences
-            A row of one entry is a heading: the rows below it are sorted by themselves.
+            A row of one entry is a heading: the rows below it are sorted by themselves. Rows of
+            means stay below the rows that they are of.
         sortable : bool
-            Whether its heads sort it.
+            Whether its heads sort it; never where rows are different quantities.
         unseen : bool
             Whether the caption is only read aloud, as a heading above says the same.
         """
-        body = ["<tbody>"]
-        for row in rows:
-            if len(row) == 1 < len(head):
-                body += ["</tbody>", _heading(row[0], len(head)), "<tbody>"]
+        sortable = sortable and _alike(rows)
+        body = []
+        for kind, own in itertools.groupby(rows, lambda row: _kind(row, len(head))):
+            if kind is _Kind.HEADING:
+                body += [_heading(row[0], len(head)) for row in own]
             else:
-                cells = (_cell(*numbered, sortable) for numbered in enumerate(row))
-                body.append(f"<tr>{''.join(cells)}</tr>")
-        whole = "".join([*body, "</tbody>"]).replace("<tbody></tbody>", "")
-        return self._add(self._framed(caption, head, whole, sortable, unseen))
+                lines = (
+                    "".join(_cell(*numbered, sortable) for numbered in enumerate(row))
+                    for row in own
+                )
+                body += [f"<tbody{kind.value}>", *(f"<tr>{line}</tr>" for line in lines)]
+                body.append("</tbody>")
+        return self._add(self._framed(caption, head, "".join(body), sortable, unseen))
+
+    def matrix(
+        self, caption: str, names: Sequence[str], entries: Sequence[Sequence[tuple[str, str]]]
+    ) -> Self:
+        """Add a square table of stages by stages, rows true and columns predicted.
+
+        Parameters
+        ----------
+        caption : str
+        names : sequence of str
+            Of the rows, and of the columns.
+        entries : sequence of sequences of (str, str)
+            What is shown, and what is told of it where it is pointed at.
+        """
+        lines = []
+        for place, (name, row) in enumerate(zip(names, entries, strict=True)):
+            cells = "".join(
+                f'<td class="{"best" * (place == column)}" title="{html.escape(told)}">'
+                f"{_escaped(text)}</td>"
+                for column, (text, told) in enumerate(row)
+            )
+            lines.append(f'<tr><th scope="row">{_escaped(name)}</th>{cells}</tr>')
+        head = ["true", *names]
+        body = f"<tbody>{''.join(lines)}</tbody>"
+        return self._add(self._framed(caption, head, body, sortable=False))
+
+    def beside(self, part: "Part") -> Self:
+        """Add the elements of a part beside each other, as far as there is room."""
+        return self._add(f'<div class="beside">{"".join(part._parts)}</div>')
 
     def picture(self, picture: bytes, words: str, caption: str = "", kind: str = "png") -> Self:
         """Add a PNG or SVG, words that stand for it where it cannot be seen, and a caption."""
@@ -127,13 +176,13 @@ class Part:
         data = base64.b64encode(picture).decode()
         shown = f'<img alt="{html.escape(words)}" src="data:{mime};base64,{data}">'
         if caption:
-            caption = f"<figcaption>{html.escape(caption)}</figcaption>"
+            caption = f"<figcaption>{_escaped(caption)}</figcaption>"
         return self._add(f"<figure>{shown}{caption}</figure>")
 
     def fold(self, summary: str, part: "Part") -> Self:
         """Add a part that is shown when its summary is chosen."""
         body = "\n".join(part._parts)
-        return self._add(f"<details><summary>{html.escape(summary)}</summary>\n{body}\n</details>")
+        return self._add(f"<details><summary>{_escaped(summary)}</summary>\n{body}\n</details>")
 
     def verdict(self, part: "Part") -> Self:
         """Add a part that stands out; its first paragraph in large letters."""
@@ -144,12 +193,12 @@ class Part:
         self, caption: str, head: Sequence[str], body: str, sortable: bool, unseen: bool = False
     ) -> str:
         name = f"t{next(self._ids)}"
-        names = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in head)
+        names = "".join(f'<th scope="col">{_escaped(text)}</th>' for text in head)
         kind = ' class="sortable"' if sortable else ""
         hidden = ' class="unseen"' if unseen else ""
         return (
             f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{name}">'
-            f'<table{kind}><caption id="{name}"{hidden}>{html.escape(caption)}</caption>'
+            f'<table{kind}><caption id="{name}"{hidden}>{_escaped(caption)}</caption>'
             f"<thead><tr>{names}</tr></thead>{body}</table></div>"
         )
 
@@ -184,7 +233,7 @@ class Part:
         document = {"columns": columns, "rows": rows, "by": by}
         table = self._framed(caption, [name for name, _ in columns], "<tbody></tbody>", False)
         return self._add(
-            f'<div data-subjects="{data}"><noscript><p>{html.escape(without_script)}</p></noscript>'
+            f'<div data-subjects="{data}"><noscript><p>{_escaped(without_script)}</p></noscript>'
             f'<div class="browser" hidden><label for="{field}">Find a subject</label>'
             f'<input id="{field}" type="search" autocomplete="off">'
             f'<p class="status" role="status"></p>{table}</div></div>'
@@ -215,7 +264,7 @@ class Page(Part):
         self._title = title
         self._contents = contents
         band = f'<p class="band" role="note">{BAND}</p>\n' if simulated else ""
-        self._top = f"{band}<h1>{html.escape(title)}</h1>"
+        self._top = f"{band}<h1>{_escaped(title)}</h1>"
 
     def html(self) -> str:
         """Return the page."""
@@ -246,7 +295,7 @@ class Page(Part):
         if not self._contents:
             return ""
         links = "".join(
-            f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in self._headings
+            f'<li><a href="#{name}">{_escaped(text)}</a></li>' for name, text in self._headings
         )
         return f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n'
 
@@ -259,23 +308,48 @@ def _cell(column: int, entry: str | Entry, sortable: bool) -> str:
         text, value, is_bold = entry.text, entry.value, entry.bold
     attributes = ' class="best"' if is_bold else ""
     if column == 0:
-        return f'<th scope="row"{attributes}>{html.escape(text)}</th>'
+        return f'<th scope="row"{attributes}>{_escaped(text)}</th>'
     if value is None:
         value = _number(text)
     if sortable and value is not None and value == value:  # NaN is as if it were not there
         attributes += f' data-v="{value:.12g}"'
-    return f"<td{attributes}>{html.escape(text)}</td>"
+    return f"<td{attributes}>{_escaped(text)}</td>"
 
 
 def _heading(entry: str | Entry, width: int) -> str:
     text = entry if isinstance(entry, str) else entry.text
-    cell = f'<th class="group" colspan="{width}" scope="rowgroup">{html.escape(text)}</th>'
+    cell = f'<th class="group" colspan="{width}" scope="rowgroup">{_escaped(text)}</th>'
     return f"<tbody><tr>{cell}</tr></tbody>"
 
 
 def _flowing(text: str) -> str:
     """Return a text in which no line ends between a number and its %."""
-    return re.sub(r"(?<=\d) %", "&nbsp;%", html.escape(text))
+    return re.sub(r"(?<=\d) %", "&nbsp;%", _escaped(text))
+
+
+def _escaped(text: str) -> str:
+    """Return a text as markup; names that turn the direction of writing turn only their own."""
+    return _TURNING.sub(r"<bdi>\g<0></bdi>", html.escape(text))
+
+
+def _kind(row: Sequence[str | Entry], width: int) -> _Kind:
+    if len(row) == 1 < width:
+        return _Kind.HEADING
+    name = row[0] if isinstance(row[0], str) else row[0].text
+    return _Kind.MEAN if name in (MEAN_DATASET, MEAN_SUBJECT) else _Kind.PLAIN
+
+
+def _alike(rows: Sequence[Sequence[str | Entry]]) -> bool:
+    """Tell whether numbers below each other are of one metric, so that order means something."""
+    metrics: dict[int, Any] = {}
+    for row in rows:
+        if len(row) == 1:  # a heading: rows above and below it are not sorted together
+            metrics.clear()
+        for column, entry in enumerate(row):
+            metric = None if isinstance(entry, str) else entry.facts.get("metric")
+            if metric is not None and metrics.setdefault(column, metric) != metric:
+                return False
+    return True
 
 
 def _number(text: str) -> float | None:

@@ -29,7 +29,7 @@ def add_verdict(page: Part, verdicts: Sequence[Verdict]) -> None:
     recipe, nights = main.results.recipe, " of simulated nights" if main.results.simulated else ""
     page.table(
         f"{main.contest.name}: balanced accuracy{nights}, recipe {recipe}; gains are over "
-        "BatchNorm, in points of Mean(Dataset)",
+        "BatchNorm unless their column says otherwise, in points of Mean(Dataset)",
         main.head,
         main.rows(),
         sortable=True,

@@ -2,16 +2,19 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from psdnorm.report.naming import listed
 from psdnorm.report.results import Results
 from psdnorm.training import Cell, Protocol
 from psdnorm.training.cell import read_json
 from psdnorm.training.grid import Axes, Runs, grid_of
 from psdnorm.training.presets import PRESETS
-from psdnorm.training.records import CONFIG
+from psdnorm.training.records import CONFIG, DONE
+from psdnorm.training.runs import KEEP
 
 Arm = tuple[str, str, int | None, int | None, int | None]
 _PROTOCOL_OPTIONS = {
@@ -34,7 +37,9 @@ class Provenance:
     Attributes
     ----------
     commands : list of str
-        That make the grid, finished or not.
+        That make the grid, finished or not; STORE stands for the folder of nights.
+    store : str
+        What STORE held: how many nights, of whom, prepared how.
     versions : list of str
         Of the software of the cells, each combination once.
     tested : list of (str, int, int)
@@ -45,6 +50,7 @@ class Provenance:
     """
 
     commands: list[str]
+    store: str
     versions: list[str]
     tested: list[tuple[str, int, int]]
     recipe: dict[str, Any]
@@ -63,16 +69,23 @@ def provenance(results: Results, runs_name: str) -> Provenance:
     """
     versions: dict[str, int] = {}
     tested: dict[str, tuple[int, int]] = {}
+    cohorts: set[str] = set()
+    kept: dict[str, str] = {}
     for folder in results.cells["folder"]:
         config = read_json(folder / CONFIG)
         said = ", ".join(f"{name} {version}" for name, version in config["versions"].items())
         versions[said] = versions.get(said, 0) + 1
         test = config["data"]["test"]
         tested[config["cell"]["hold_out"]] = (test["subjects"], test["nights"])
-    cells = [entry.cell for entry in Runs(results.path).entries()]
+        cohorts.update(*(part["cohorts"] for part in config["data"].values()))
+        kept[folder.name] = str(read_json(folder / DONE).get("keep", KEEP[0]))
+    runs = Runs(results.path)
+    cells = [entry.cell for entry in runs.entries()]
     protocol = results.config["protocol"]
     return Provenance(
-        commands=lodo_commands(cells, protocol, runs_name),
+        commands=lodo_commands(cells, protocol, runs_name, kept=kept, cohorts=cohorts),
+        store=f"{runs.settings()['nights']:,} nights of {listed(sorted(cohorts))}, prepared with "
+        f"the recipe {results.recipe} ({results.config['recipe_sha256']:.12})",
         versions=[f"{said} ({n} cells)" for said, n in versions.items()],
         tested=[(cohort, *numbers) for cohort, numbers in sorted(tested.items())],
         recipe=results.config["recipe"],
@@ -82,12 +95,19 @@ def provenance(results: Results, runs_name: str) -> Provenance:
 
 
 def lodo_commands(
-    cells: Sequence[Cell], protocol: dict[str, Any], runs_name: str, store: str = "STORE"
+    cells: Sequence[Cell],
+    protocol: dict[str, Any],
+    runs_name: str,
+    store: str = "STORE",
+    *,
+    kept: Mapping[str, str] | None = None,
+    cohorts: Collection[str] = (),
 ) -> list[str]:
     """Return commands whose cells together are these.
 
     ``psdnorm lodo`` counts seeds from 0: cells of other seeds only come with those before them,
-    and a remark says so.
+    and a remark says so. It cannot name a cohort that has a comma in its name: a command that
+    would have to is only a comment.
 
     Parameters
     ----------
@@ -95,22 +115,51 @@ def lodo_commands(
     protocol : dict
         Of ``config.json``.
     runs_name, store : str
+    kept : mapping of str to str, optional
+        What finished cells kept, by their names.
+    cohorts : collection of str
+        All of the store: to hold out each of them needs no names.
     """
     further, of_protocol = _protocol_options(protocol)
-    end = [*further, "--out", runs_name]
-    return [
-        shlex.join(["psdnorm", "lodo", store, *options, *end]) + remark + of_protocol
-        for options, remark in _blocks(cells)
-    ]
+    commands = []
+    for keep, own in _by_keep(cells, kept or {}).items():
+        end = [*further, *(["--keep", keep] if keep != KEEP[0] else []), "--out", runs_name]
+        for block, hold_outs, remark in _blocks(own):
+            named, unnamed = _hold_out(hold_outs, cohorts)
+            words = shlex.join(["psdnorm", "lodo", store, *block, *named, *end])
+            commands.append(f"{'# ' * bool(unnamed)}{words}{remark}{of_protocol}{unnamed}")
+    return commands
 
 
-def _blocks(cells: Sequence[Cell]) -> Iterable[tuple[list[str], str]]:
+def _by_keep(cells: Sequence[Cell], kept: Mapping[str, str]) -> dict[str, list[Cell]]:
+    """Group cells by what they were told to keep."""
+    # BatchNorm keeps its weights whatever is asked for, and what is not finished has no say
+    told = {cell: kept[cell.name] for cell in cells if cell.norm != "batch" and cell.name in kept}
+    usual = Counter(told.values()).most_common(1)[0][0] if told else KEEP[0]
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(told.get(cell, usual), []).append(cell)
+    return groups
+
+
+def _hold_out(hold_outs: Sequence[str], cohorts: Collection[str]) -> tuple[list[str], str]:
+    """Return the option that names cohorts, and a remark where it cannot."""
+    unnamed = [repr(name) for name in hold_outs if "," in name]
+    if unnamed and {*hold_outs} == {*cohorts}:
+        return [], ""
+    remark = "  # --hold-out cannot name {}, for the comma: only Python can"
+    option = ["--hold-out", ",".join(hold_outs)]
+    return option, remark.format(listed(unnamed)) if unnamed else ""
+
+
+def _blocks(cells: Sequence[Cell]) -> Iterable[tuple[list[str], tuple[str, ...], str]]:
+    """Yield options of a command but for its cohorts, the cohorts, and a remark."""
     hold_outs = tuple(sorted({cell.hold_out for cell in cells}))
     wanted = {*cells}
     n_seeds = max(cell.seed for cell in cells) + 1
     for preset in PRESETS.values():
         if preset.blocks and {*preset.cells(hold_outs, range(n_seeds))} == wanted:
-            yield ["--preset", preset.name, *_common(hold_outs, n_seeds)], ""
+            yield ["--preset", preset.name, "--seeds", str(n_seeds)], hold_outs, ""
             return
     for axes, seeds in _products(cells):
         only = ", ".join(map(str, seeds))
@@ -119,11 +168,7 @@ def _blocks(cells: Sequence[Cell]) -> Iterable[tuple[list[str], str]]:
         for name, option in _OPTIONS.items():
             values = ("all" if value is None else str(value) for value in getattr(axes, name))
             options += [option, ",".join(values)]
-        yield [*options, *_common(axes.hold_outs, max(seeds) + 1)], remark
-
-
-def _common(hold_outs: Sequence[str], n_seeds: int) -> list[str]:
-    return ["--hold-out", ",".join(hold_outs), "--seeds", str(n_seeds)]
+        yield [*options, "--seeds", str(max(seeds) + 1)], axes.hold_outs, remark
 
 
 def _products(cells: Sequence[Cell]) -> Iterable[tuple[Axes, tuple[int, ...]]]:

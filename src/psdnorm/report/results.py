@@ -11,11 +11,12 @@ import pandas as pd
 from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.evaluation import read_scores, subject_metrics
 from psdnorm.evaluation.scores import COUNTS
+from psdnorm.store.recipe import FILE as RECIPE
 from psdnorm.training import Cell
 from psdnorm.training.cell import read_json
 from psdnorm.training.experiment import label
-from psdnorm.training.grid import Runs
-from psdnorm.training.records import CONFIG, DONE, SCORES
+from psdnorm.training.grid import CELLS, GRID, Runs
+from psdnorm.training.records import CONFIG, DONE, SCORES, WEIGHTS
 from psdnorm.training.standing import DONE_STATE, CellStanding, standing
 
 ARM = ["model", "norm", "filter_size", "norm_depth", "balanced"]
@@ -95,6 +96,8 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     Results
     """
     runs = Runs(path)
+    if not os.path.exists(runs.path / GRID):
+        raise ArgumentError(instead_of_runs(path))
     lacking: dict[Cell, str] = {}
     cells: list[dict[str, Any]] = []
     subjects, configs = [], []
@@ -122,6 +125,36 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     merged = pd.concat([counts, computed], axis="columns")
     told = list(lacking.values())
     return Results(runs.path, table, merged, told, configs[0], simulated, tuple(lacking))
+
+
+def instead_of_runs(path: str | os.PathLike[str]) -> str:
+    """Say what is found where the folder of runs was expected.
+
+    Parameters
+    ----------
+    path : path
+        That has no ``grid.json``.
+
+    Returns
+    -------
+    str
+        A sentence.
+    """
+    folder = Path(path).absolute()
+    expected = "expected the folder of psdnorm lodo"
+    if not os.path.lexists(folder):
+        return f"{path} does not exist, {expected}"
+    if not folder.is_dir():
+        return f"{path} is not a folder, {expected}"
+    if os.path.exists(folder / RECIPE):
+        return f"{path} is a store of prepared nights, {expected}"
+    if folder.name == CELLS and os.path.exists(folder.parent / GRID):
+        return f"{path} holds the cells of {folder.parent}: give that folder"
+    cell = folder.parent if folder.name == WEIGHTS else folder
+    if cell.parent.name == CELLS and os.path.exists(cell / CONFIG):
+        runs = cell.parent.parent
+        return f"{path} is of a single cell: give {runs}, or compare two cells (psdnorm compare)"
+    return f"{path} has no {GRID}, {expected}"
 
 
 def _row(cell: Cell) -> dict[str, Any]:

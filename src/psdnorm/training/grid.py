@@ -196,6 +196,29 @@ class Runs:
                 f"{self.path} was begun with {_difference(name, there, value)}: give another folder"
             )
 
+    def settings(self) -> dict[str, Any]:
+        """Return what all cells share: protocol, nights and their recipe; of no grid, nothing."""
+        document = self._read() or {}
+        return {name: value for name, value in document.items() if name not in ("format", "cells")}
+
+    def other_nights(self, store: Store) -> str | None:
+        """Tell how a store differs from the one that the cells were made from.
+
+        Parameters
+        ----------
+        store : Store
+
+        Returns
+        -------
+        str or None
+            What the cells were made from, and what was found; None if it is the same.
+        """
+        own = self.settings()
+        for name, value in _nights_of(store).items():
+            if own.get(name) != value:
+                return _difference(name, own.get(name), value)
+        return None
+
     def extend(self, store: Store, protocol: Protocol, entries: Sequence[Entry]) -> None:
         """Write down what is asked for, beside what was asked for before.
 
@@ -235,9 +258,12 @@ class Runs:
 
 def _settings(store: Store, protocol: Protocol) -> dict[str, Any]:
     """Return what all cells of a grid share."""
+    return {"protocol": protocol.to_json(), **_nights_of(store)}
+
+
+def _nights_of(store: Store) -> dict[str, Any]:
     nights = sorted(zip(store.index["recording"], store.index["digest"], strict=True))
     return {
-        "protocol": protocol.to_json(),
         "recipe_sha256": store.hash,
         "nights": len(nights),
         "data": hashlib.sha256(json.dumps(nights).encode()).hexdigest(),

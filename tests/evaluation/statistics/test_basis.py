@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from psdnorm.errors import ArgumentError, DtypeError
-from psdnorm.evaluation.statistics import SUBJECT_CAVEAT, friedman, share_improved
+from psdnorm.evaluation.statistics import friedman, share_improved, subject_caveat
 
 SCORES = {"batch": [0.5, 0.6, 0.7], "layer": [0.4, 0.3, 0.5], "psd": [0.6, 0.7, np.nan]}
 PEOPLE = pd.MultiIndex.from_tuples(
@@ -20,16 +20,25 @@ COHORTS = pd.Index(["a", "b", "c"], name="cohort")
 def test_a_caption_counts_blocks_and_those_left_out():
     result = friedman(pd.DataFrame(SCORES, COHORTS))
     assert (result.blocks, result.n_blocks, result.left_out) == ("datasets", 2, ("c",))
-    assert result.caption == "2 datasets; 1 left out, which not every norm has."
+    assert result.n_cohorts == 2
+    assert result.caption.startswith("2 datasets; 1 left out, which not every norm has.")
 
 
 def test_results_over_subjects_carry_the_caveat_and_those_over_datasets_do_not():
-    assert "not independent" in SUBJECT_CAVEAT
     result = friedman(pd.DataFrame(SCORES, PEOPLE))
-    assert result.caveat == SUBJECT_CAVEAT
+    assert result.caveat == subject_caveat(2, 1)
     assert result.caption.startswith("2 subjects; 1 left out")
-    assert result.caption.endswith(SUBJECT_CAVEAT)
+    assert result.caption.endswith(subject_caveat(2, 1))
     assert friedman(pd.DataFrame(SCORES, COHORTS)).caveat == ""
+    assert share_improved(pd.DataFrame(SCORES, COHORTS), "psd", "batch").caveat == ""
+
+
+def test_the_caveat_has_the_numbers_of_the_data():
+    assert ": 1,500 subjects from 10 cohorts are not independent, " in subject_caveat(1500, 10)
+    assert ": 6 subjects from 1 cohort are not independent, " in subject_caveat(6, 1)
+    assert ": 6 subjects are not independent, " in subject_caveat(6, 0)
+    two = pd.DataFrame(SCORES, PEOPLE).fillna(0.1)
+    assert "3 subjects from 2 cohorts" in share_improved(two, "psd", "batch").caveat
 
 
 def test_a_caption_says_why_a_number_is_missing():

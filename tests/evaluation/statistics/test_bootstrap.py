@@ -8,10 +8,11 @@ from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import (
     BEST_BASELINE,
-    COHORT_CAVEAT,
-    SUBJECT_CAVEAT,
     bootstrap_gains,
+    cohort_caveat,
+    subject_caveat,
 )
+from psdnorm.evaluation.statistics.bootstrap import HELD
 from psdnorm.evaluation.statistics.draws import drawn_means
 
 SIZES = {"a": 3, "b": 12, "c": 6}
@@ -99,7 +100,7 @@ def test_with_one_cohort_the_interval_is_that_of_its_mean_and_the_result_says_so
     assert found["low"] == row(result, "psd", MEAN_DATASET)["low"]
     assert result.resampled == ("subjects",)
     assert "only its subjects were drawn" in result.note
-    assert result.caveat == SUBJECT_CAVEAT
+    assert result.caveat == subject_caveat(400, 1)
     assert result.caption.startswith("400 subjects of 1 cohort. One cohort: only its subjects")
 
 
@@ -112,7 +113,7 @@ def test_the_spread_of_many_draws_is_that_of_cohorts_and_subjects_together():
     found = row(result, "psd", MEAN_DATASET)
     assert (found["high"] - found["low"]) / 2 == pytest.approx(np.sqrt(variance), rel=0.05)
     assert result.resampled == ("cohorts", "subjects")
-    assert result.caveat == COHORT_CAVEAT
+    assert result.caveat == cohort_caveat(12)
     assert "240 subjects of 12 cohorts" in result.caption
 
 
@@ -182,6 +183,42 @@ def test_a_gain_over_the_best_baseline_is_never_above_that_over_a_single_one():
         assert (best["low"] <= single["low"] + 1e-12).all()
 
 
+def test_each_baseline_is_compared_with_the_best_of_the_others():
+    values = table(norms=["batch", "layer", "tma", "psd"])
+    among = bootstrap_gains(values, BEST_BASELINE, among_baselines=True, n_draws=300)
+    assert among.gains["norm"].tolist() == ["batch", "layer", "tma", "psd"] * 2
+    alone = bootstrap_gains(values, BEST_BASELINE, n_draws=300)
+    for mean in (MEAN_DATASET, MEAN_SUBJECT):
+        assert row(among, "psd", mean).tolist() == row(alone, "psd", mean).tolist()
+        others = values[["batch", "layer", "tma"]]
+        own = bootstrap_gains(others, BEST_BASELINE, baselines=["batch", "tma"], n_draws=300)
+        found, expected = row(among, "layer", mean), row(own, "layer", mean)
+        assert found["reference"] == expected["reference"]
+        numbers = ["gain", "low", "high", "share_above_0"]
+        assert found[numbers].tolist() == pytest.approx(expected[numbers].tolist())
+
+
+def test_a_baseline_without_another_has_no_gain_over_it():
+    values = table(norms=["batch", "psd"])
+    result = bootstrap_gains(values, BEST_BASELINE, among_baselines=True, n_draws=5)
+    assert result.gains["norm"].tolist() == ["psd", "psd"]
+
+
+@pytest.mark.parametrize(
+    ("n_cohorts", "number"),
+    [(2, "two"), (3, "three"), (4, "five"), (6, "five"), (8, "ten"), (12, "ten"), (30, "40")],
+)
+def test_the_caveat_quotes_the_simulations_nearest_to_the_number_of_cohorts(n_cohorts, number):
+    share = HELD[{"two": 2, "three": 3, "five": 5, "ten": 10, "40": 40}[number]]
+    assert cohort_caveat(n_cohorts).endswith(
+        f"held {share:.0%} with {number}, in simulations.".replace("%", " %")
+    )
+
+
+def test_forty_cohorts_need_no_caveat():
+    assert cohort_caveat(40) == ""
+
+
 def by_seed(n_seeds=3, seed=0):
     generator = np.random.default_rng(seed)
     tables = {
@@ -242,6 +279,29 @@ def test_arguments_that_cannot_be_are_refused():
         bootstrap_gains(table().reset_index(drop=True), "batch")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_cohorts", "n_seeds", "lowest", "highest"), [(1, 1, 0.4, 0.65), (10, 3, 0.0, 0.04)]
+)
+def test_norms_that_are_alike_seem_to_differ_as_often_as_the_page_says(
+    n_cohorts, n_seeds, lowest, highest
+):
+    generator = np.random.default_rng(0)
+    names = [[f"c{k}" for k in range(n_cohorts)], range(30), range(n_seeds)]
+    index = pd.MultiIndex.from_product(names, names=["cohort", "subject", "seed"])
+    n_simulations, excluded = 300, 0
+    for seed in range(n_simulations):
+        trainings = 0.01 * generator.normal(size=(n_cohorts, 1, n_seeds, 2))
+        gains = 0.03 * generator.normal(size=(n_cohorts, 30, 1, 1)) * [0, 1]
+        values = pd.DataFrame((trainings + gains).reshape(-1, 2), index, ["batch", "psd"])
+        result = bootstrap_gains(
+            values, "batch", n_draws=500, resample_seeds=n_seeds > 1, seed=seed
+        )
+        found = row(result, "psd", MEAN_DATASET)
+        excluded += not found["low"] <= 0 <= found["high"]
+    assert lowest <= excluded / n_simulations <= highest
+
+
 # a tenth of the subjects of the paper's cohorts: one of them has half of all
 UNEQUAL = [4, 51, 68, 123, 16, 6, 210, 7, 573, 43]
 
@@ -250,9 +310,7 @@ UNEQUAL = [4, 51, 68, 123, 16, 6, 210, 7, 573, 43]
 @pytest.mark.parametrize(
     ("sizes", "between", "mean", "expected"),
     [
-        ([30] * 40, 1, MEAN_DATASET, 0.94),
-        ([30] * 10, 1, MEAN_DATASET, 0.91),
-        ([30] * 3, 1, MEAN_DATASET, 0.77),
+        *(([30] * n_cohorts, 1, MEAN_DATASET, held) for n_cohorts, held in HELD.items()),
         ([30] * 10, 0, MEAN_DATASET, 0.99),
         (UNEQUAL, 1, MEAN_DATASET, 0.91),
         (UNEQUAL, 1, MEAN_SUBJECT, 0.87),

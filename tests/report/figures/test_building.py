@@ -132,6 +132,16 @@ def test_partial_grids_are_drawn_and_say_what_they_cannot(tmp_path, norms, cohor
     assert built.missing
 
 
+def test_a_norm_that_is_in_no_figure_is_named_among_what_is_missing(tmp_path):
+    shared = Axes(norms=("psd",), hold_outs=("ABC", "CHAT"), seeds=(0,))
+    write_runs(tmp_path, [shared, Axes(norms=("tma",), hold_outs=("MASS",), seeds=(0,))])
+    sentence = (
+        "Figures (U-Sleep, all subjects): TMA is left out: it has none of the 2 cells (a cohort in "
+        "a seed) that PSDNorm has."
+    )
+    assert sentence in build_figures(read_results(tmp_path)).missing
+
+
 @pytest.mark.slow
 def test_no_label_covers_another_with_nine_norms_and_ten_cohorts(tmp_path):
     cohorts = {f"COHORT{i}": 4 for i in range(10)}

@@ -3,8 +3,16 @@
 import pytest
 from experiments import write_runs
 
+from psdnorm.report.contest import contests
+from psdnorm.report.figures.calibration import draw_calibration
 from psdnorm.report.figures.comparison import comparisons
+from psdnorm.report.figures.drawing import CannotDraw
+from psdnorm.report.figures.learning import draw_learning
+from psdnorm.report.figures.ranks import draw_ranks
+from psdnorm.report.figures.scatter import draw_scatter
+from psdnorm.report.figures.stages import draw_stages
 from psdnorm.report.results import read_results
+from psdnorm.training import Cell
 from psdnorm.training.grid import Axes
 
 ONE = {"hold_outs": ("ABC",), "seeds": (0,)}
@@ -61,3 +69,54 @@ def test_norms_are_in_the_order_of_the_paper(compared):
         "PSDNorm",
         "AdaBN(5)",
     ]
+
+
+@pytest.fixture
+def without_shared_tma(tmp_path):
+    """Results of three norms in two seeds, and of TMA in a third."""
+    shared = Axes(norms=("batch", "instance", "psd"), hold_outs=("ABC", "MASS"), seeds=(0, 1))
+    write_runs(tmp_path, [shared, Axes(norms=("tma",), hold_outs=("ABC", "MASS"), seeds=(2,))])
+    return read_results(tmp_path)
+
+
+def test_figures_stand_on_the_norms_and_scores_of_the_verdict(without_shared_tma):
+    (contest,) = contests(without_shared_tma)
+    (found,) = comparisons(without_shared_tma)
+    assert list(found.labels) == list(contest.arms) == ["batch", "instance", "psd"]
+    assert set(found.results.cells["arm"]) == set(contest.arms.values())
+    assert found.tables.subjects.equals(100 * contest.tables.subjects)
+    assert found.tables.by_seed.equals(100 * contest.tables.by_seed)
+    assert found.tables.datasets.equals(100 * contest.tables.datasets)
+
+
+def test_figures_are_drawn_without_a_norm_that_shares_no_cell_and_name_it(without_shared_tma):
+    (found,) = comparisons(without_shared_tma)
+    drawn = [draw_ranks(found, "subjects")]
+    drawn += [draw(found) for draw in (draw_scatter, draw_stages, draw_calibration, draw_learning)]
+    for drawing in drawn:
+        assert "TMA is left out: it has none of the 4 cells" in drawing.caption
+
+
+def test_where_one_norm_is_left_the_refusal_says_what_was_dropped(tmp_path):
+    write_runs(
+        tmp_path,
+        [
+            Axes(norms=(norm,), hold_outs=("ABC",), seeds=(n,))
+            for n, norm in enumerate(["batch", "psd"])
+        ],
+    )
+    (found,) = comparisons(read_results(tmp_path))
+    with pytest.raises(
+        CannotDraw, match=r"found only BatchNorm\. PSDNorm is left out: it has none"
+    ):
+        found.needs_two_norms("Ranks")
+
+
+def test_seeds_that_lack_a_cohort_are_in_no_row_that_counts(tmp_path):
+    gone = Cell("usleep", "psd", hold_out="MASS", seed=1).name
+    axes = Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0, 1))
+    write_runs(tmp_path, [axes], unfinished=[gone])
+    (found,) = comparisons(read_results(tmp_path))
+    assert set(found.runs["seed"]) == {0}
+    assert set(found.runs["cohort"]) == {"ABC", "MASS"}
+    assert len(found.runs) == 2 * (6 + 7)

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from experiments import COHORTS, write_runs
 
+from psdnorm.report.contest import contests
 from psdnorm.report.figures.comparison import comparisons
 from psdnorm.report.figures.drawing import CannotDraw
 from psdnorm.report.figures.gains import draw_gains
 from psdnorm.report.results import read_results
+from psdnorm.report.verdict import judge
 from psdnorm.training.grid import Axes
 
 
@@ -42,18 +44,31 @@ def test_points_are_differences_of_means(drawing, raw):
         assert f"CHAT {expected['CHAT']:+.2f}" in drawing.words
 
 
-def test_intervals_of_a_cohort_are_those_of_drawing_its_subjects(drawing, raw):
-    own, batch = raw.subject_means("psd"), raw.subject_means("batch")
-    gains = np.array([own[who] - batch[who] for who in own if who[0] == "CHAT"])
+def test_intervals_of_a_cohort_are_those_of_drawing_its_subjects_and_seeds(drawing, raw):
+    of_seeds = [
+        (raw.accuracies("psd", "CHAT", seed), raw.accuracies("batch", "CHAT", seed))
+        for seed in range(3)
+    ]
+    gains = np.array([[own[who] - batch[who] for who in own] for own, batch in of_seeds])
     rng = np.random.default_rng(1)
-    draws = rng.choice(gains, (20_000, len(gains))).mean(axis=1)
+    seeds, people = rng.integers(3, size=(20_000, 3, 1)), rng.integers(9, size=(20_000, 1, 9))
+    draws = gains[seeds, people].mean(axis=(1, 2))
     _, low, high = drawn(drawing.canvas.axes[-1])["CHAT"]
     expected = np.quantile(draws, [0.025, 0.975])
     assert [low, high] == pytest.approx(expected, abs=0.1 * np.ptp(expected))
 
 
+def test_intervals_of_the_means_are_those_of_the_verdict(drawing, results):
+    gains = judge(results, contests(results)[0]).duels["psd"].gains
+    found = drawn(drawing.canvas.axes[-1])
+    for mean in ("Mean(Dataset)", "Mean(Subject)"):
+        expected = [100 * x for x in (gains[mean].gain, gains[mean].low, gains[mean].high)]
+        assert found[mean] == pytest.approx(expected)
+
+
 def test_the_caption_says_what_was_drawn_and_how_rough_it_is(drawing):
-    assert "cohorts and subjects" in drawing.caption
+    assert "its subjects and seeds are drawn" in drawing.caption
+    assert "cohorts, subjects and seeds" in drawing.caption
     assert "few cohorts are rough" in drawing.caption
 
 

@@ -103,6 +103,17 @@ def test_psdnorm_is_shown_before_other_norms(kept):
     assert "PSDNorm" in draw(kept).title
 
 
+def test_another_norms_nights_are_not_shown_without_saying_what_psdnorms_need(kept):
+    assert not draw(kept).missing
+    for file in kept.glob("cells/usleep_psd*/predictions.parquet"):
+        file.unlink()
+    drawing = draw(kept)
+    assert "BatchNorm" in drawing.title
+    for words in (drawing.caption, *drawing.missing):
+        assert words.endswith("nights of PSDNorm need psdnorm lodo --keep predictions.")
+    assert len(drawing.missing) == 1
+
+
 def test_damaged_predictions_are_named_and_other_cohorts_shown(kept):
     broken = kept / "cells" / "usleep_psd_f5_d3_ABC_all_seed0" / "predictions.parquet"
     broken.write_bytes(b"no Parquet")

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from experiments import write_runs
 
+from psdnorm.report.contest import contests
 from psdnorm.report.figures.comparison import comparisons
 from psdnorm.report.figures.drawing import CannotDraw
 from psdnorm.report.figures.scatter import draw_scatter
 from psdnorm.report.results import read_results
+from psdnorm.report.verdict import judge
 from psdnorm.training import Cell
 from psdnorm.training.grid import Axes
 
@@ -40,13 +42,16 @@ def test_the_second_panel_is_against_the_best_baseline(comparison, raw):
     assert f"is {best}." in drawing.caption
 
 
-def test_the_pair_keeps_those_whom_another_norm_lacks(tmp_path):
+def test_points_are_the_subjects_that_the_verdict_counts(tmp_path):
     lacking = [Cell("usleep", "tma", hold_out="MASS", seed=0).name]
     axes = [Axes(norms=("batch", "tma", "psd"), hold_outs=("ABC", "MASS"), seeds=(0,))]
     write_runs(tmp_path, axes, unfinished=lacking)
-    drawing = draw_scatter(comparisons(read_results(tmp_path))[0])
-    assert "Of 13 subjects" in drawing.words  # 6 of ABC and 7 of MASS
-    assert "TMA lacks 7 of the 7 scores of MASS" in drawing.caption
+    results = read_results(tmp_path)
+    improved = judge(results, contests(results)[0]).duels["psd"].improved
+    drawing = draw_scatter(comparisons(results)[0])
+    assert improved.n_blocks == 6  # those of ABC
+    assert f"Of 6 subjects, {improved.improved} (" in drawing.words
+    assert "MASS is left out for all norms, as TMA has no score there." in drawing.caption
 
 
 def test_without_psdnorm_it_is_said(tmp_path):

@@ -6,6 +6,7 @@ from experiments import COHORTS, write_runs
 from sklearn.metrics import f1_score
 
 from psdnorm.report.figures.comparison import comparisons
+from psdnorm.report.figures.drawing import CannotDraw
 from psdnorm.report.figures.stages import draw_stages
 from psdnorm.report.results import read_results
 from psdnorm.training import Cell
@@ -58,6 +59,29 @@ def test_a_seed_that_lacks_a_cohort_is_not_averaged(tmp_path, raw_of):
         raw, "batch", 0, ("ABC", "MASS")
     )
     assert drawn(drawing.canvas.axes[0])["PSDNorm"][0] == pytest.approx(expected)
-    assert "a norm with one seed has no ±" in drawing.caption
+    assert "one seed has no ±" in drawing.caption
     assert "PSDNorm lacks 7 of the 14 scores of MASS." in drawing.caption
+    assert "Seed 1 is left out, " in drawing.caption
     assert "±" not in drawing.words
+
+
+def test_all_norms_are_drawn_over_the_cohorts_that_all_have(tmp_path, raw_of):
+    lacking = [Cell("usleep", "tma", hold_out="MASS", seed=0).name]
+    axes = [Axes(norms=("batch", "tma", "psd"), hold_outs=("ABC", "MASS"), seeds=(0,))]
+    write_runs(tmp_path, axes, unfinished=lacking)
+    drawing = draw_stages(comparisons(read_results(tmp_path))[0])
+    raw = raw_of(tmp_path)
+    for norm, label in {"tma": "TMA", "psd": "PSDNorm"}.items():
+        expected = f1_by_hand(raw, norm, 0, ("ABC",)) - f1_by_hand(raw, "batch", 0, ("ABC",))
+        assert drawn(drawing.canvas.axes[0])[label][0] == pytest.approx(expected)
+    assert "MASS is left out for all norms, as TMA has no score there." in drawing.caption
+
+
+def test_without_a_seed_that_has_every_cohort_it_is_said(tmp_path):
+    axes = [
+        Axes(norms=("batch", "psd"), hold_outs=(cohort,), seeds=(seed,))
+        for cohort, seed in (("ABC", 0), ("MASS", 1))
+    ]
+    write_runs(tmp_path, axes)
+    with pytest.raises(CannotDraw, match="no seed in which every norm has all cohorts"):
+        draw_stages(comparisons(read_results(tmp_path))[0])

@@ -192,6 +192,29 @@ def test_what_is_missing_is_named_with_what_follows_from_it(partial):
     assert any("classwise-tma" in sentence for sentence in missing)
 
 
+def test_nothing_is_in_bold_where_numbers_are_over_different_seeds(partial):
+    _, (tables, _) = partial
+    bold = {}
+    for entry in ours(tables[0]):
+        bold.setdefault(entry.facts["dataset"], []).append(entry.bold)
+    # LayerNorm has one seed of CHAT, and therefore its means are over that one
+    assert {name for name, found in bold.items() if any(found)} == {"ABC", "MASS"}
+    assert (
+        "U-Sleep, all subjects; CHAT, Mean(Dataset) and Mean(Subject): nothing is in bold, as the "
+        "numbers are over different seeds."
+    ) in tables[0].notes
+
+
+def test_seeds_are_compared_not_how_many_there_are(tmp_path):
+    gone = [
+        Cell("usleep", norm, hold_out="ABC", seed=seed).name
+        for norm, seed in (("batch", 0), ("psd", 1))
+    ]
+    write_runs(tmp_path, [axes(norms=("batch", "psd"))], COHORTS, 25, unfinished=gone)
+    table = build_tables(read_results(tmp_path)).tables[0]
+    assert {e.facts["dataset"] for e in ours(table) if e.bold} == {"CHAT"}
+
+
 def test_means_of_a_norm_that_lacks_a_seed_are_over_the_whole_ones(partial):
     path, (tables, _) = partial
     for mean in MEANS:
@@ -221,8 +244,8 @@ def test_a_table_without_any_result_is_named_and_not_built(tmp_path):
     for name in absent:
         assert name not in names
         assert f"({name}) is not there: it needs a result of " in told
-    for curve in ("filter size", "training size", "norm depth"):
-        assert f"against {curve} is not there" in told
+    for curve in ("filter size", "training subjects", "layers with the norm"):
+        assert f"{curve}: it needs results of " in told
 
 
 def test_a_metric_that_nobody_has_is_absent_with_its_reason(results):

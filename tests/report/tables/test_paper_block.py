@@ -53,6 +53,16 @@ def test_the_block_is_headed_with_the_papers_label_and_its_misprints_are_named(n
         assert (misprint.shows in notes) == (name in misprint.tables), misprint.name
 
 
+def test_only_wrong_numbers_are_called_misprints_and_claims_contradictions(tables):
+    heads = {"claim": "The paper contradicts itself (text)"}
+    heads |= dict.fromkeys(("mean", "bold", "rounding"), "Misprint in the paper (table)")
+    for misprint in misprints():
+        for name in {*misprint.tables} & {*tables}:
+            (note,) = (n for n in tables[name].notes if n.endswith(f"show: {misprint.shows}."))
+            assert note.startswith(heads.get(misprint.kind, "")), misprint.name
+            assert note.startswith("Misprint") == (misprint.kind in ("mean", "bold", "rounding"))
+
+
 def test_means_over_other_datasets_are_not_for_comparison(tables):
     notes = " ".join(tables["results"].notes)
     assert "its means are over 10 datasets, ours over 2 that are not the same" in notes

@@ -8,7 +8,7 @@ import pytest
 
 from psdnorm.errors import StoreError
 from psdnorm.report.tables import Entry, Table, csv_text, latex, markdown, write_tables
-from psdnorm.report.tables.table import with_best
+from psdnorm.report.tables.table import figure, with_best
 
 ODD = Table(
     "odd",
@@ -78,6 +78,14 @@ def check_latex(text, n_columns):
 def test_latex_has_matching_braces_and_as_many_columns_in_every_row(built):
     for table in (*built.tables, ODD):
         assert check_latex(latex(table), len(table.head)) == len(table.rows) + 1
+
+
+def test_a_minus_is_a_minus_in_every_format():
+    entry = Entry(figure(-2.071), -2.071, facts={"metric": "overhead_percent"})
+    table = Table("t", "Times", ["", "LayerNorm"], [[Entry("More"), entry]], [])
+    assert "| −2.07 |" in markdown(table)
+    assert "& $-$2.07 " in latex(table)
+    assert ",-2.071," in csv_text(table)
 
 
 def test_latex_has_the_rules_of_booktabs_and_bold(tables):

@@ -5,13 +5,13 @@ its tables, blocks by norms, higher is better. Every result carries what its cap
 :class:`Basis`. The page ``docs/statistics.md`` says what each number means and what it does not.
 """
 
-from psdnorm.evaluation.statistics.basis import SUBJECT_CAVEAT, Basis
+from psdnorm.evaluation.statistics.basis import Basis, subject_caveat
 from psdnorm.evaluation.statistics.blocks import BlockTables, block_tables
 from psdnorm.evaluation.statistics.bootstrap import (
     BEST_BASELINE,
-    COHORT_CAVEAT,
     BootstrapResult,
     bootstrap_gains,
+    cohort_caveat,
 )
 from psdnorm.evaluation.statistics.cliques import cliques
 from psdnorm.evaluation.statistics.gains import (
@@ -29,8 +29,6 @@ from psdnorm.evaluation.statistics.training_size import (
 
 __all__ = [
     "BEST_BASELINE",
-    "COHORT_CAVEAT",
-    "SUBJECT_CAVEAT",
     "Basis",
     "BlockTables",
     "BootstrapResult",
@@ -43,11 +41,13 @@ __all__ = [
     "block_tables",
     "bootstrap_gains",
     "cliques",
+    "cohort_caveat",
     "fewer_subjects_factor",
     "friedman",
     "gain_on_hardest",
     "holm",
     "nemenyi",
     "share_improved",
+    "subject_caveat",
     "wilcoxon_holm",
 ]

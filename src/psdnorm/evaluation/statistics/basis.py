@@ -9,11 +9,6 @@ import pandas as pd
 
 from psdnorm.errors import ArgumentError, DtypeError, MissingExtraError
 
-SUBJECT_CAVEAT = (
-    "Subjects of one cohort share its laboratory, devices and scorers, and are staged by the same "
-    "few networks: thousands of subjects from ten cohorts are not independent, so that p-values "
-    "and intervals over subjects are too small."
-)
 # means that differ by less differ by the order in which they were added up, and are ties
 DECIMALS = 12
 
@@ -30,6 +25,8 @@ class Basis:
         How many of them counted.
     left_out : tuple
         Labels of those that did not, because a norm lacks them.
+    n_cohorts : int
+        How many cohorts these blocks are of; 0 where the table did not say.
     note : str
         Why a number is NaN, or cannot say what it seems to; empty if there is nothing to say.
     """
@@ -37,12 +34,14 @@ class Basis:
     blocks: str
     n_blocks: int
     left_out: tuple[Hashable, ...]
+    n_cohorts: int = 0
     note: str = ""
 
     @property
     def caveat(self) -> str:
-        """:data:`SUBJECT_CAVEAT` where blocks are subjects, else empty."""
-        return SUBJECT_CAVEAT if self.blocks == "subjects" else ""
+        """:func:`subject_caveat` where blocks are two subjects or more, else empty."""
+        is_of_subjects = self.blocks == "subjects" and self.n_blocks > 1
+        return subject_caveat(self.n_blocks, self.n_cohorts) if is_of_subjects else ""
 
     @property
     def counted(self) -> str:
@@ -58,6 +57,26 @@ class Basis:
         note = self.note[:1].upper() + self.note[1:]
         sentences = (text.rstrip(".") + "." for text in (counted, note, self.caveat) if text)
         return " ".join(sentences)
+
+
+def subject_caveat(n_subjects: int, n_cohorts: int) -> str:
+    """Say why a statistic over subjects looks surer than it is.
+
+    Parameters
+    ----------
+    n_subjects : int
+        Two or more.
+    n_cohorts : int
+        0 where it is not known.
+    """
+    people = f"{n_subjects:,} subjects"
+    if n_cohorts:
+        people += f" from {n_cohorts} cohort{'s' * (n_cohorts != 1)}"
+    return (
+        "Subjects of one cohort share its laboratory, devices and scorers, and are staged by the "
+        f"same few networks: {people} are not independent, so that p-values and intervals over "
+        "subjects are too small."
+    )
 
 
 def complete_blocks(values: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -95,6 +114,7 @@ def complete_blocks(values: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]
         "blocks": _kind(values.index),
         "n_blocks": int(known.sum()),
         "left_out": tuple(numbers.index[~known]),
+        "n_cohorts": _n_cohorts(numbers.index[known]),
     }
     return numbers[known].round(DECIMALS), basis
 
@@ -119,3 +139,9 @@ def _kind(index: pd.Index) -> str:
     if "subject" in index.names:
         return "subjects"
     return "datasets" if list(index.names) == ["cohort"] else "blocks"
+
+
+def _n_cohorts(index: pd.Index) -> int:
+    if "cohort" not in index.names:
+        return 0
+    return int(index.get_level_values("cohort").nunique())

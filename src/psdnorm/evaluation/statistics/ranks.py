@@ -8,6 +8,8 @@ import pandas as pd
 from psdnorm.evaluation.statistics.basis import Basis, check_share, complete_blocks, scipy
 from psdnorm.evaluation.statistics.cliques import cliques
 
+_FEW = 10  # blocks below which the chi-square is a rough approximation
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FriedmanResult(Basis):
@@ -67,7 +69,8 @@ def friedman(values: pd.DataFrame) -> FriedmanResult:
     -------
     FriedmanResult
         NaN, with a note that says why, for fewer than three norms (Wilcoxon's test alone compares
-        two), for fewer than two blocks, and where all norms tie in every block.
+        two), for fewer than two blocks, and where all norms tie in every block. A note says, too,
+        where blocks are so few that p is rough.
 
     Examples
     --------
@@ -76,7 +79,7 @@ def friedman(values: pd.DataFrame) -> FriedmanResult:
     >>> result.mean_ranks.to_dict()
     {'batch': 2.0, 'layer': 3.0, 'psd': 1.0}
     >>> result.statistic, round(result.p, 4), result.caption
-    (6.0, 0.0498, '3 blocks.')
+    (6.0, 0.0498, '3 blocks. The chi-square is rough with fewer than ten blocks.')
     """
     kept, basis = complete_blocks(values)
     ranks = _ranks(kept)
@@ -91,6 +94,8 @@ def friedman(values: pd.DataFrame) -> FriedmanResult:
         else:
             spread = ((ranks.mean() - (n_norms + 1) / 2) ** 2).sum()
             statistic = float(12 * n_blocks * spread / (n_norms * (n_norms + 1)) / untied)
+            if n_blocks < _FEW:
+                note = "the chi-square is rough with fewer than ten blocks"
     return FriedmanResult(
         statistic=statistic,
         p=float(scipy().stats.chi2.sf(statistic, ranks.shape[1] - 1)),

@@ -74,6 +74,8 @@ def _drawn(results: Results, store: Store | None, missing: list[str]) -> Iterato
 def _all(results: Results, store: Store | None) -> Iterator[Draw]:
     compared = comparisons(results)
     for comparison in compared:
+        for reason in comparison.contest.reasons.values():
+            yield partial(_refused, f"Figures ({comparison.setting}): {reason}")
         yield partial(draw_ranks, comparison, "datasets")
         yield partial(draw_ranks, comparison, "subjects")
         yield partial(draw_scatter, comparison)

@@ -50,7 +50,7 @@ def draw_calibration(comparison: Comparison) -> Drawing:
         f"epochs together is {listed(said)}.",
         caption="Epochs of all held-out subjects and seeds together, so that large cohorts weigh "
         "most. Bars are the share of epochs in a bin; points below the diagonal are too "
-        f"sure. {' '.join([*(f'{each}.' for each in unlike), *comparison.left_out])}".strip(),
+        f"sure. {' '.join([*unlike, *comparison.left_out])}".strip(),
         canvas=canvas,
     )
 
@@ -66,7 +66,7 @@ def _unlike(comparison: Comparison) -> list[str]:
     """Name the norms that have fewer cells than another: other people are in their epochs."""
     cells = comparison.results.cells.groupby("norm").size()
     return [
-        f"{label} has {cells[norm]} of {cells.max()} cells"
+        f"{label} has {cells[norm]} of {cells.max()} cells."
         for norm, label in comparison.labels.items()
         if cells[norm] < cells.max()
     ]

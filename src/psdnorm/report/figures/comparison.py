@@ -5,45 +5,47 @@ from functools import cached_property
 
 import pandas as pd
 
-from psdnorm.evaluation.statistics import BlockTables, block_tables
+from psdnorm.evaluation.statistics import BlockTables
+from psdnorm.report.contest import METRIC, Contest, contests
 from psdnorm.report.figures.drawing import CannotDraw
-from psdnorm.report.naming import (
-    PROTOCOL_FILTER,
-    listed,
-    model_place,
-    norm_name,
-    norms_in_order,
-    setting_name,
-    standing_arm,
-)
+from psdnorm.report.naming import PROTOCOL_FILTER, listed, model_place, norm_name
 from psdnorm.report.results import Results
 from psdnorm.training.cell import PROTOCOL_DEPTH
 
 BATCH = "batch"
-SCORE = "balanced_accuracy"
+SCORE = METRIC
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Norms side by side.
+    """Norms of a contest side by side, as figures show them.
 
     Attributes
     ----------
     results : Results
-        Of the compared cells alone: every norm at one filter size and depth.
-    model : str
-    balanced : int or None
+        Of the compared arms alone: every norm at one filter size and depth.
+    contest : Contest
+        Which norms and scores count; the verdict stands on the same.
     labels : dict of str to str
         What a norm is called, in the order of the paper.
     left_out : list of str
-        A sentence for each setting of a norm that is not compared here.
+        A sentence for each norm, and setting of a norm, that is not compared here.
     """
 
     results: Results
-    model: str
-    balanced: int | None
+    contest: Contest
     labels: dict[str, str]
     left_out: list[str]
+
+    @property
+    def model(self) -> str:
+        """Name of the network."""
+        return self.contest.model
+
+    @property
+    def balanced(self) -> int | None:
+        """balanced@N; None for all subjects."""
+        return self.contest.balanced
 
     @property
     def key(self) -> str:
@@ -53,21 +55,32 @@ class Comparison:
     @property
     def setting(self) -> str:
         """Model and size in words."""
-        return setting_name(self.model, self.balanced)
+        return self.contest.name
 
     @cached_property
     def tables(self) -> BlockTables:
         """Balanced accuracies of the same people under every norm, in percent."""
+        shares = self.contest.tables
+        return replace(
+            shares,
+            by_seed=100 * shares.by_seed,
+            subjects=100 * shares.subjects,
+            datasets=100 * shares.datasets,
+        )
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """Rows of ``results.runs`` that count: those whose balanced accuracies the tables have."""
+        counted = self.tables.by_seed.dropna().index
         runs = self.results.runs
-        columns = ["norm", "cohort", "subject", "seed"]
-        scores = runs[columns].assign(value=100 * runs[SCORE])
-        return block_tables(scores, norms=list(self.labels))
+        return runs[pd.MultiIndex.from_frame(runs[list(counted.names)]).isin(counted)]
 
     def needs_two_norms(self, what: str) -> None:
         """Refuse to draw what compares norms where there is one, or nobody whom all have."""
         if len(self.labels) < 2:
             only = next(iter(self.labels.values()))
-            raise CannotDraw(f"{what} ({self.setting}): it compares norms, found only {only}.")
+            why = "".join(f" {sentence}" for sentence in self.contest.reasons.values())
+            raise CannotDraw(f"{what} ({self.setting}): it compares norms, found only {only}.{why}")
         if not self.tables.subjects.notna().any(axis=None):
             raise CannotDraw(
                 f"{what} ({self.setting}): there is no subject whom every norm has in the same "
@@ -77,37 +90,28 @@ class Comparison:
     @property
     def remarks(self) -> str:
         """What a caption must say about who and what was left out."""
-        lacking = [self._named(sentence) for sentence in self.tables.left_out]
-        return " ".join([*(f"{each}." for each in shortened(lacking)), *self.left_out])
-
-    def _named(self, sentence: str) -> str:
-        norm, rest = sentence.split(" ", 1)
-        return f"{self.labels[norm]} {rest}"
+        return " ".join([*shortened(self.contest.lacking), *self.left_out])
 
 
 def comparisons(results: Results) -> list[Comparison]:
-    """Return every model and training size that has a finished cell, the paper's order first.
-
-    A norm that was run with several filter sizes or depths is compared at the protocol's, or at
-    the one that has most cells.
+    """Return every contest of the verdict, in the order of the paper: models, then sizes.
 
     Parameters
     ----------
     results : Results
     """
-    found = []
-    for model in sorted(results.cells["model"].unique(), key=model_place):
-        sizes = results.of(model=model).cells["balanced"]
-        values = [None] * bool(sizes.isna().any()) + sorted(map(int, sizes.dropna().unique()))[::-1]
-        found += [_compared(results.of(model=model, balanced=n), model, n) for n in values]
-    return found
+    return [_compared(results, contest) for contest in sorted(contests(results), key=_place)]
+
+
+def _place(contest: Contest) -> tuple:
+    return model_place(contest.model), contest.balanced is not None, -(contest.balanced or 0)
 
 
 def shortened(sentences: list[str], most: int = 3) -> list[str]:
     """Return the first sentences and how many more there are."""
     if len(sentences) <= most + 1:
         return sentences
-    return [*sentences[:most], f"And {len(sentences) - most} more of the kind"]
+    return [*sentences[:most], f"And {len(sentences) - most} more of the kind."]
 
 
 def unusual(filter_size: object = None, norm_depth: object = None) -> str:
@@ -126,13 +130,12 @@ def unusual(filter_size: object = None, norm_depth: object = None) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _compared(results: Results, model: str, balanced: int | None) -> Comparison:
-    cells, labels, left_out, kept = results.cells, {}, [], []
-    for norm in norms_in_order(cells["norm"]):
+def _compared(results: Results, contest: Contest) -> Comparison:
+    cells = results.of(model=contest.model, balanced=contest.balanced).cells
+    labels, left_out = {}, [*contest.reasons.values()]
+    for norm, arm in contest.arms.items():
         own = cells[cells["norm"] == norm].sort_values(["filter_size", "norm_depth"])
         settings = own.drop_duplicates("arm").set_index("arm")[["filter_size", "norm_depth"]]
-        arm = standing_arm(own)
-        kept.append(arm)
         labels[norm] = norm_name(norm) + unusual(*settings.loc[arm])
         others = [
             unusual(*each).strip(" ()") for each in settings.drop(arm).itertuples(index=False)
@@ -141,10 +144,10 @@ def _compared(results: Results, model: str, balanced: int | None) -> Comparison:
             if len(others) > 4:
                 others = [*others[:3], f"{len(others) - 3} other settings"]
             left_out.append(f"{norm_name(norm)} with {listed(others)} is left out.")
-    chosen = cells[cells["arm"].isin(kept)]
+    chosen = cells[cells["arm"].isin(contest.arms.values())]
     subjects = results.subjects[results.subjects["cell"].isin(chosen["cell"])]
     compared = replace(results, cells=chosen, subjects=subjects)
-    return Comparison(compared, model, balanced, labels, left_out)
+    return Comparison(compared, contest, labels, left_out)
 
 
 def _known(value: object) -> object:

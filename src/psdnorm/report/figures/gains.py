@@ -7,6 +7,7 @@ import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import bootstrap_gains
+from psdnorm.report.duels import has_seeds
 from psdnorm.report.figures.comparison import BATCH, Comparison
 from psdnorm.report.figures.drawing import CannotDraw, Drawing, panels
 from psdnorm.report.figures.looks import look_of
@@ -34,8 +35,9 @@ def draw_gains(comparison: Comparison) -> Drawing:
     if BATCH not in comparison.labels:
         raise CannotDraw(f"{_TITLE} ({comparison.setting}): BatchNorm has no result.")
     comparison.needs_two_norms(_TITLE)
-    values = comparison.tables.subjects
-    overall = bootstrap_gains(values, BATCH)
+    values = comparison.tables.by_seed.dropna()
+    is_seeded = has_seeds(values)
+    overall = bootstrap_gains(values, BATCH, resample_seeds=is_seeded)
     gains = pd.concat([_of_cohorts(values), overall.gains.assign(row=overall.gains["mean"])])
     norms = [norm for norm in comparison.labels if norm != BATCH]
     rows = list(dict.fromkeys(gains["row"]))
@@ -51,8 +53,9 @@ def draw_gains(comparison: Comparison) -> Drawing:
     axes[0].invert_yaxis()
     canvas.supxlabel("gain in balanced accuracy (points)", fontsize=9)
     caption = (
-        f"Points and {overall.confidence:.0%} bootstrap intervals. Of a cohort, its subjects are "
-        f"drawn; of the means, {' and '.join(overall.resampled)}. {overall.caption} "
+        f"Points and {overall.confidence:.0%} bootstrap intervals. Of a cohort, its subjects"
+        f"{' and seeds' * is_seeded} are drawn; of the means, {listed(overall.resampled)}. "
+        f"{overall.caption} "
     )
     return Drawing(
         name=f"gains-{comparison.key}",
@@ -66,9 +69,10 @@ def draw_gains(comparison: Comparison) -> Drawing:
 def _of_cohorts(values: pd.DataFrame) -> pd.DataFrame:
     tables = []
     for cohort, own in values.groupby(level="cohort", observed=True):
-        if own.notna().any(axis=None):
-            table = bootstrap_gains(own, BATCH, n_draws=_DRAWS_OF_A_COHORT).gains
-            tables.append(table[table["mean"] == MEAN_DATASET].assign(row=cohort))
+        table = bootstrap_gains(
+            own, BATCH, n_draws=_DRAWS_OF_A_COHORT, resample_seeds=has_seeds(own)
+        ).gains
+        tables.append(table[table["mean"] == MEAN_DATASET].assign(row=cohort))
     return pd.concat(tables)
 
 

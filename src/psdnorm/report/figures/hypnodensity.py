@@ -17,6 +17,7 @@ from psdnorm.models.card import STAGES
 from psdnorm.report.figures.comparison import SCORE, Comparison
 from psdnorm.report.figures.drawing import CannotDraw, Drawing, new_canvas
 from psdnorm.report.figures.looks import STAGE_COLOURS
+from psdnorm.report.naming import listed
 from psdnorm.report.results import Results
 from psdnorm.training.records import PREDICTIONS
 
@@ -75,6 +76,7 @@ def draw_hypnodensity(compared: Iterable[Comparison]) -> Drawing:
         )
     comparison, norm, results = chosen
     nights, missing = _nights(results)
+    others = _others_nights(comparison, norm)
     if not nights:
         raise CannotDraw(f"{_TITLE}: no predictions can be read: {' '.join(missing)}")
     canvas = new_canvas(8.5, 2.15 * len(nights) + 0.7)
@@ -96,9 +98,20 @@ def draw_hypnodensity(compared: Iterable[Comparison]) -> Drawing:
         caption="Above: stages as scored; below: probabilities, stacked. Subjects are ranked by "
         f"balanced accuracy among all {len(results.subjects):,} held-out subjects of seed {seed} "
         "whose predictions were kept; of a subject with several nights, the best, the middle and "
-        "the worst is shown. Numbers are of the night's central epochs.",
+        f"the worst is shown. Numbers are of the night's central epochs. {others}".rstrip(),
         canvas=canvas,
-        missing=missing,
+        missing=[*missing, *([f"{_TITLE}: {others}"] if others else [])],
+    )
+
+
+def _others_nights(comparison: Comparison, shown: str) -> str:
+    """Say what PSDNorm's nights need, where another norm's are shown for lack of them."""
+    lacking = [comparison.labels[norm] for norm in _PREFERRED if norm in comparison.labels]
+    if shown in _PREFERRED or not lacking:
+        return ""
+    return (
+        f"{comparison.labels[shown]} is shown, whatever norm is best: nights of {listed(lacking)} "
+        "need psdnorm lodo --keep predictions."
     )
 
 

@@ -10,8 +10,8 @@ from psdnorm.report.figures.looks import VERMILION
 from psdnorm.report.figures.spectra import NIGHTS, Spectrum, chosen_nights, spectra_of
 from psdnorm.report.naming import listed
 from psdnorm.store import Store
-from psdnorm.training.cell import read_json
-from psdnorm.training.records import CONFIG, WEIGHTS
+from psdnorm.training.grid import Runs
+from psdnorm.training.records import WEIGHTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,9 @@ def draw_spectra(comparison: Comparison, store: Store | None) -> Drawing:
     if store is None:
         raise CannotDraw(f"{what}: no store was given, of which nights could be taken.")
     hold_out = str(cells["hold_out"].iloc[0])
-    _check_store(store, Path(cells["folder"].iloc[0]), hold_out, what)
+    differs = Runs(comparison.results.path).other_nights(store)
+    if differs is not None:
+        raise CannotDraw(f"{what}: the runs were begun with {differs} in {store.path}.")
     nights = chosen_nights(store)
     found: dict[str, list[Spectrum]] = {}
     missing: list[str] = []
@@ -83,16 +85,6 @@ def _cells(comparison: Comparison) -> "pd.DataFrame | None":
         return None
     groups = [group for _, group in kept.groupby(["seed", "hold_out"], sort=True)]
     return max(groups, key=len)
-
-
-def _check_store(store: Store, folder: Path, hold_out: str, what: str) -> None:
-    if read_json(folder / CONFIG).get("recipe_sha256") != store.hash:
-        raise CannotDraw(f"{what}: {store.path} has another recipe than the nights of the cells.")
-    cohorts = sorted(store.index["cohort"].unique())
-    if hold_out not in cohorts or len(cohorts) < 2:
-        raise CannotDraw(
-            f"{what}: {store.path} has {listed(cohorts)}, expected {hold_out} and other cohorts."
-        )
 
 
 def _draw(found: dict[str, list[Spectrum]], hold_out: str, labels: dict[str, str]) -> "Canvas":

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from psdnorm.evaluation.statistics import ImprovedResult, block_tables, share_improved
+from psdnorm.evaluation.statistics import ImprovedResult, share_improved
 from psdnorm.evaluation.statistics.basis import DECIMALS
 from psdnorm.report.figures.comparison import BATCH, Comparison
 from psdnorm.report.figures.drawing import CannotDraw, Drawing, panels
@@ -32,17 +32,11 @@ def draw_scatter(comparison: Comparison) -> Drawing:
         raise CannotDraw(f"{_TITLE} ({comparison.setting}): there is no PSDNorm.")
     comparison.needs_two_norms(_TITLE)
     references = _references(comparison)
-    found = {}
-    for name in references:
-        values = _pair(comparison, norm, name)
-        if values.notna().any(axis=None):
-            found[name] = (values, share_improved(values, norm, name))
-    if not found:
-        raise CannotDraw(f"{_TITLE} ({comparison.setting}): no subject has two norms.")
-    canvas, axes = panels(len(found), columns=2, width=4.2 * len(found) + 0.4, height=4.4)
-    for panel, (values, improved) in zip(axes, found.values(), strict=True):
-        _draw(panel, values, improved, comparison.labels)
-    results = [improved for _, improved in found.values()]
+    subjects = comparison.tables.subjects
+    results = [share_improved(subjects, norm, name) for name in references]
+    canvas, axes = panels(len(results), columns=2, width=4.2 * len(results) + 0.4, height=4.4)
+    for panel, improved in zip(axes, results, strict=True):
+        _draw(panel, subjects[[improved.reference, norm]], improved, comparison.labels)
     best = comparison.labels[references[-1]]
     return Drawing(
         name=f"subjects-{comparison.key}",
@@ -62,14 +56,6 @@ def _references(comparison: Comparison) -> list[str]:
         raise CannotDraw(f"{_TITLE} ({comparison.setting}): there is no baseline.")
     best = str(comparison.tables.datasets[baselines].mean().idxmax())
     return [BATCH, best] if BATCH in baselines and best != BATCH else [best]
-
-
-def _pair(comparison: Comparison, norm: str, reference: str) -> "pd.DataFrame":
-    """Return the scores of those whom the two have, whatever other norms lack."""
-    runs = comparison.results.runs
-    scores = runs[["norm", "cohort", "subject", "seed"]]
-    scores = scores.assign(value=100 * runs["balanced_accuracy"])
-    return block_tables(scores, norms=[reference, norm]).subjects
 
 
 def _draw(

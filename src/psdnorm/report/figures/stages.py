@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from psdnorm.evaluation import MEAN_DATASET
 from psdnorm.models.card import STAGES
 from psdnorm.report.figures.comparison import BATCH, Comparison
 from psdnorm.report.figures.drawing import CannotDraw, Drawing, new_canvas
@@ -32,28 +33,23 @@ def draw_stages(comparison: Comparison) -> Drawing:
     if BATCH not in comparison.labels:
         raise CannotDraw(f"{_TITLE} ({comparison.setting}): BatchNorm has no result.")
     comparison.needs_two_norms(_TITLE)
-    by_seed = {norm: _differences(comparison, norm) for norm in comparison.labels if norm != BATCH}
-    known = {norm: table for norm, table in by_seed.items() if len(table)}
-    if not known:
-        raise CannotDraw(f"{_TITLE} ({comparison.setting}): no norm shares a seed with BatchNorm.")
-    seeds = {len(table) for table in known.values()}
-    spread_said = "bars are ± the standard deviation over seeds (ddof = 1)"
-    if 1 in seeds:
-        one = "a norm with one seed has no ±"
-        spread_said = one if seeds == {1} else f"{spread_said}, {one}"
-    missing = [
-        f"{_TITLE} ({comparison.setting}): {comparison.labels[norm]} shares no seed with BatchNorm."
-        for norm in by_seed
-        if norm not in known
-    ]
+    seeds = comparison.contest.seeds[MEAN_DATASET].index
+    if seeds.empty:
+        raise CannotDraw(
+            f"{_TITLE} ({comparison.setting}): there is no seed in which every norm has all "
+            "cohorts."
+        )
+    found = _differences(comparison)
+    spread_said = "one seed has no ±"
+    if len(seeds) > 1:
+        spread_said = "bars are ± the standard deviation over seeds (ddof = 1)"
     return Drawing(
         name=f"stages-{comparison.key}",
         title=f"{_TITLE}: {comparison.setting}",
-        words=_words(known, comparison.labels),
-        caption=f"Mean(Dataset) of subjects' F1 minus BatchNorm's in the same seed, over the "
-        f"cohorts that both have in it; {spread_said}. {comparison.remarks}".strip(),
-        canvas=_draw(known, comparison.labels),
-        missing=missing,
+        words=_words(found, comparison.labels),
+        caption="Mean(Dataset) of subjects' F1 minus BatchNorm's in the same seed; "
+        f"{spread_said}. {comparison.remarks}".strip(),
+        canvas=_draw(found, comparison.labels),
     )
 
 
@@ -86,21 +82,17 @@ def _draw(known: dict[str, pd.DataFrame], labels: dict[str, str]) -> "Canvas":
     return canvas
 
 
-def _differences(comparison: Comparison, norm: str) -> pd.DataFrame:
-    """Return the differences of Mean(Dataset) in points, seeds by stages.
-
-    Of the cohorts that both have; a seed that lacks one of these has no mean.
-    """
-    runs = comparison.results.runs
+def _differences(comparison: Comparison) -> dict[str, pd.DataFrame]:
+    """Return the differences of Mean(Dataset) in points, by norm: seeds by stages."""
     columns = [f"f1_{stage}" for stage in STAGES]
-    pair = runs[runs["norm"].isin([norm, BATCH])]
-    means = pair.groupby(["norm", "cohort", "seed"])[columns].mean()  # NaN aside
-    if norm not in means.index.get_level_values("norm"):
-        return pd.DataFrame(columns=list(STAGES))
-    differences = (100 * (means.loc[norm] - means.loc[BATCH])).dropna(how="all")
-    cohorts = differences.index.get_level_values("cohort").nunique()
-    complete = differences.groupby(level="seed").filter(lambda own: len(own) == cohorts)
-    return complete.groupby(level="seed").mean().set_axis(list(STAGES), axis="columns")
+    means = comparison.runs.groupby(["norm", "seed", "cohort"])[columns].mean()  # NaN aside
+    means = 100 * means.set_axis(list(STAGES), axis="columns")
+    return {
+        # cohort by cohort: one without a stage under either norm counts for neither
+        norm: (means.loc[norm] - means.loc[BATCH]).groupby(level="seed").mean()
+        for norm in comparison.labels
+        if norm != BATCH
+    }
 
 
 def _words(known: dict[str, pd.DataFrame], labels: dict[str, str]) -> str:

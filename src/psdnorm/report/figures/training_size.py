@@ -42,21 +42,14 @@ def draw_training_size(results: Results, model: str) -> Drawing:
     Drawing
     """
     title = f"{_TITLE}: {model_name(model)}"
-    cells = results.of(model=model).cells
-    sized = _sized(cells)
-    if not sized:
-        raise CannotDraw(f"{title}: no norm was run with two training sizes.")
-    means = means_of(results, sized, title)
-    curves, repeated = _placed(sized, _training_subjects(cells, means.cohorts))
-    if not curves:
-        raise CannotDraw(f"{title}: all sizes have as many training subjects. {' '.join(repeated)}")
+    curves, means, repeated = _curves(results, model, title)
     canvas = draw_curves(
         curves, means, x_label="training subjects (mean over held-out cohorts)", is_log=True
     )
     factors = _factors(curves, means)
     _mark(canvas.axes[0], curves, factors)
     said = " ".join(
-        _factor_words(curve, *factors[curve.label]) for curve in curves if curve.label in factors
+        factor_words(label, result, by_seed) for label, (result, by_seed) in factors.items()
     )
     return Drawing(
         name=f"training-size-{model}",
@@ -69,6 +62,67 @@ def draw_training_size(results: Results, model: str) -> Drawing:
         canvas=canvas,
         missing=incomplete(curves, means, title),
     )
+
+
+def size_factors(
+    results: Results, model: str
+) -> dict[str, tuple[FewerSubjectsResult, list[float]]]:
+    """Read off the curves how many times fewer subjects each PSDNorm needs than BatchNorm.
+
+    Parameters
+    ----------
+    results : Results
+    model : str
+
+    Returns
+    -------
+    dict of str to tuple
+        By label: the result, with scores in percent, and the factors of single seeds where there
+        are several. Empty where BatchNorm or PSDNorm has no curve.
+    """
+    try:
+        curves, means, _ = _curves(results, model, _TITLE)
+    except CannotDraw:
+        return {}
+    return _factors(curves, means)
+
+
+def factor_words(label: str, result: FewerSubjectsResult, by_seed: list[float]) -> str:
+    """Say how many times fewer subjects are enough, or why that cannot be said.
+
+    Parameters
+    ----------
+    label : str
+        Of the curve.
+    result : FewerSubjectsResult
+    by_seed : list of float
+        Factors of single seeds.
+    """
+    if np.isfinite(result.at_least):
+        return (
+            f"{label} is as good as BatchNorm with {result.reference_size:,.0f} subjects from its "
+            f"smallest size on: at least ×{result.at_least:.2g} fewer."
+        )
+    if not np.isfinite(result.factor):
+        return f"{label}: {result.note}."
+    seeds = f", {min(by_seed):.2g} to {max(by_seed):.2g} in single seeds" if by_seed else ""
+    return (
+        f"{label} is as good as BatchNorm with {result.reference_size:,.0f} subjects from "
+        f"{result.norm_size:,.0f} on: ×{result.factor:.2g} fewer{seeds}."
+    )
+
+
+def _curves(results: Results, model: str, title: str) -> tuple[list[Curve], Means, list[str]]:
+    """Return curves over training subjects, their means, and which sizes came to as many."""
+    cells = results.of(model=model).cells
+    sized = _sized(cells)
+    if not sized:
+        raise CannotDraw(f"{title}: no norm was run with two training sizes.")
+    means = means_of(results, sized, title)
+    curves, repeated = _placed(sized, _training_subjects(cells, means.cohorts))
+    if not curves:
+        raise CannotDraw(f"{title}: all sizes have as many training subjects. {' '.join(repeated)}")
+    return curves, means, repeated
 
 
 def _sentences(*each: str) -> str:
@@ -170,13 +224,3 @@ def _mark(
             lines.append(f"{curve.label}: at least ×{result.at_least:.2g} fewer subjects")
     if lines:
         axes.text(0.98, 0.03, "\n".join(lines), transform=axes.transAxes, ha="right", fontsize=8)
-
-
-def _factor_words(curve: Curve, result: FewerSubjectsResult, by_seed: list[float]) -> str:
-    if not np.isfinite(result.factor):
-        return f"{curve.label}: {result.note}."
-    seeds = f", {min(by_seed):.2g} to {max(by_seed):.2g} in single seeds" if by_seed else ""
-    return (
-        f"{curve.label} is as good as BatchNorm with {result.reference_size:,.0f} subjects from "
-        f"{result.norm_size:,.0f} on: ×{result.factor:.2g} fewer{seeds}."
-    )

@@ -27,17 +27,20 @@ def curve_layouts(scores: Scores) -> tuple[list[Layout], list[str]]:
     """
     kinds: list[tuple[str, str, Iterator[Layout]]] = [
         ("filter size", "another filter size than 5", _filter_sizes(scores)),
-        ("training size", "one norm with two sizes", _training_sizes(scores)),
-        ("norm depth", "another number of blocks with the norm than 3", _depths(scores)),
+        ("number of training subjects", "one norm with two sizes", _training_sizes(scores)),
+        (
+            "number of layers with the norm",
+            "another number of blocks with the norm than 3",
+            _depths(scores),
+        ),
     ]
     layouts, missing = [], []
     for name, needs, found in kinds:
         laid = [*found]
         layouts += laid
         if not laid:
-            missing.append(
-                f"Balanced accuracy against {name} is not there: it needs results of {needs}."
-            )
+            # named as its figure, which lacks for the same reason
+            missing.append(f"Balanced accuracy by {name}: it needs results of {needs}.")
     return [*layouts, _other_metrics(scores)], missing
 
 

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from psdnorm.report.naming import setting_name
+from psdnorm.report.naming import listed, setting_name
 from psdnorm.report.results import ARM, Results
-from psdnorm.report.tables.notes import BOLD, SPREAD, block_notes, general_notes
+from psdnorm.report.tables.notes import BOLD, NO_BOLD, SPREAD, block_notes, general_notes
 from psdnorm.report.tables.paper_block import paper_notes, paper_rows
 from psdnorm.report.tables.scores import MEANS, Arm, Scores, Setting, arm_name
 from psdnorm.report.tables.table import OURS, Entry, Table, figure, with_best
@@ -98,10 +98,14 @@ def fill(layout: Layout, scores: Scores) -> Table:
     metrics = _metrics(layout)
     for block in layout.blocks:
         rows.append([Entry(block.heading)])
-        rows += [_row(layout, block, named, scores) for named in block.rows]
+        filled = [_row(layout, block, named, scores) for named in block.rows]
+        rows += [row for row, _ in filled]
         arms = arms_of(layout, block)
         setting = block.setting or block.heading
         notes += block_notes(setting, arms, block.datasets, metrics, scores)
+        unlike = [row[0].text for row, alike in filled if not alike]
+        if layout.bold and unlike:
+            notes.append(f"{setting}; {listed(unlike)}: {NO_BOLD}")
         shown |= {*block.datasets}
     reading = [SPREAD, BOLD] if layout.bold else [SPREAD]
     notes = [*layout.notes, *reading, *dict.fromkeys(notes), *general_notes(scores, shown, metrics)]
@@ -135,13 +139,27 @@ def our_facts(results: Results) -> dict[str, Any]:
     return {"block": OURS, "recipe": results.recipe, "simulated": simulated}
 
 
-def _row(layout: Layout, block: Block, named: Named, scores: Scores) -> list[Entry]:
+def _row(layout: Layout, block: Block, named: Named, scores: Scores) -> tuple[list[Entry], bool]:
+    """Return a row, and whether all its numbers are over the same seeds."""
     name, row = named
     facts = [block.facts | row | column for _, column in layout.columns]
     entries = [_entry(one, block.datasets, scores) for one in facts]
-    if layout.bold:
+    seeds = {
+        (_seeds(one, block.datasets, scores), entry.facts["seeds"])
+        for one, entry in zip(facts, entries, strict=True)
+        if entry.value is not None
+    }
+    alike = len(seeds) < 2
+    if layout.bold and alike:
         entries = with_best(entries, lowest=facts[0]["metric"] in LOWER_IS_BETTER)
-    return [Entry(name), *entries]
+    return [Entry(name), *entries], alike
+
+
+def _seeds(facts: dict[str, Any], datasets: Sequence[str], scores: Scores) -> frozenset[int]:
+    """Return the seeds that a number is over: of a mean, those that have every dataset."""
+    over = datasets if facts["dataset"] in MEANS else [facts["dataset"]]
+    found = (scores.seeds(_arm(facts), dataset) for dataset in over)
+    return frozenset.intersection(*map(frozenset, found))
 
 
 def _entry(facts: dict[str, Any], datasets: Sequence[str], scores: Scores) -> Entry:

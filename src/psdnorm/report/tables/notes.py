@@ -13,6 +13,7 @@ PROTOCOL = (
 )
 SPREAD = "± is the standard deviation over seeds (ddof = 1)."
 BOLD = "The best of a row is in bold; numbers that are printed alike are equally good."
+NO_BOLD = "nothing is in bold, as the numbers are over different seeds."
 METRIC_NAMES = {
     "balanced_accuracy": "Balanced accuracy",
     "accuracy": "Accuracy",

@@ -11,6 +11,15 @@ from psdnorm.report.tables.scores import MEANS
 from psdnorm.report.tables.table import PAPER, Entry, figure
 
 _KEY = ["model", "balanced", "metric", "norm", "filter_size", "dataset"]
+_WRONG = "Misprint in the paper"
+_HEADS = {
+    "claim": "The paper contradicts itself",
+    "wording": "Wording of the paper",
+    "spread": "± in the paper",
+    "mean": _WRONG,
+    "bold": _WRONG,
+    "rounding": _WRONG,
+}
 
 
 def paper_rows(
@@ -67,7 +76,7 @@ def paper_notes(name: str, datasets: Collection[str] | None = None) -> list[str]
             f"{len(datasets)} that are not the same: they cannot be compared."
         )
     return notes + [
-        f"Misprint in the paper ({misprint.place}): it says: {misprint.says}; "
+        f"{_HEADS[misprint.kind]} ({misprint.place}): it says: {misprint.says}; "
         f"its tables show: {misprint.shows}."
         for misprint in misprints()
         if name in misprint.tables

@@ -96,13 +96,13 @@ def figure(mean: float | None, std: float | None = None, digits: int = 2) -> str
 
     Examples
     --------
-    >>> figure(78.384, 0.5), figure(78.384, float("nan")), figure(None)
-    ('78.38 ± 0.50', '78.38', '–')
+    >>> figure(78.384, 0.5), figure(-2.071, float("nan")), figure(-0.001), figure(None)
+    ('78.38 ± 0.50', '−2.07', '0.00', '–')
     """
     if mean is None or math.isnan(mean):
         return ABSENT
     spread = "" if std is None or math.isnan(std) else f" ± {std:.{digits}f}"
-    return f"{mean:.{digits}f}{spread}"
+    return f"{mean:z.{digits}f}{spread}".replace("-", "−")
 
 
 def with_best(entries: list[Entry], *, lowest: bool = False, digits: int = 2) -> list[Entry]:

@@ -48,6 +48,7 @@ _LATEX = {
     "[": "{[}",  # at the beginning of a row they would belong to the end of the one before
     "*": "{*}",
     "±": r"$\pm$",
+    "−": "$-$",
     "×": r"$\times$",
     "κ": r"$\kappa$",
     "–": "--",
