@@ -89,7 +89,7 @@ def _times(loader: Loader, shape: tuple[int, ...], device: str) -> tuple[float, 
     which slows them, and be measured without what it read meanwhile. The copies read from memory as
     large as the store, since 54 MB read again and again would come from the processor's cache.
     """
-    n_parts = N_NIGHTS * N_EPOCHS // math.prod(shape[:2])
+    n_parts = max(1, N_NIGHTS * N_EPOCHS // math.prod(shape[:2]))
     sources = itertools.cycle(torch.randn(n_parts, *shape))
     target = torch.empty(shape)
     copies: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(next(sources))}
