@@ -160,7 +160,8 @@ class Demo:
 NEXT = """\
 psdnorm prepare folder YOUR_EDFS STORE     # or a cohort: psdnorm prepare SHHS DOWNLOAD STORE
 psdnorm inspect STORE
-psdnorm lodo STORE --norms batch,instance,psd --out RUNS"""
+psdnorm lodo STORE --norms batch,instance,psd --out RUNS
+psdnorm report RUNS -o report"""
 
 
 def verdict(means: "pd.DataFrame") -> str:
