@@ -6,9 +6,9 @@ from typing import Any
 import pandas as pd
 
 from psdnorm.errors import ArgumentError
-from psdnorm.report.naming import PROTOCOL_FILTER, listed, norm_name, setting_name
+from psdnorm.report.naming import listed, norm_name, setting_name, unusual
 from psdnorm.report.results import Results
-from psdnorm.training.cell import PROTOCOL_DEPTH, read_json
+from psdnorm.training.cell import read_json
 from psdnorm.training.records import CONFIG
 
 A, B = "A", "B"
@@ -28,12 +28,7 @@ def arm_name(results: Results, arm: str) -> str:
         As ``usleep psd f17 d3 @all``, which is "PSDNorm (f = 17) in U-Sleep, all subjects".
     """
     cell = results.cells[results.cells["arm"] == arm].iloc[0]
-    other = []
-    if not pd.isna(cell["filter_size"]) and cell["filter_size"] != PROTOCOL_FILTER:
-        other.append(f"f = {cell['filter_size']}")
-    if not pd.isna(cell["norm_depth"]) and cell["norm_depth"] != PROTOCOL_DEPTH:
-        other.append(f"{cell['norm_depth']} blocks")
-    norm = " ".join([norm_name(cell["norm"]), *([f"({', '.join(other)})"] if other else [])])
+    norm = norm_name(cell["norm"]) + unusual(cell["filter_size"], cell["norm_depth"])
     size = None if pd.isna(cell["balanced"]) else int(cell["balanced"])
     return f"{norm} in {setting_name(cell['model'], size)}"
 

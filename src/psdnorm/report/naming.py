@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -54,6 +55,23 @@ def setting_name(model: str, balanced: int | str | None) -> str:
     """
     size = "all subjects" if balanced in (None, ALL) else f"balanced@{balanced}"
     return f"{model_name(model)}, {size}"
+
+
+def unusual(filter_size: Any = None, norm_depth: Any = None) -> str:
+    """Say in what a norm's setting is not the protocol's.
+
+    Examples
+    --------
+    >>> unusual(17, 1), unusual(5, 3)
+    (' (f = 17, 1 block)', '')
+    """
+    filter_size, norm_depth = (None if pd.isna(n) else n for n in (filter_size, norm_depth))
+    parts = []
+    if filter_size not in (None, PROTOCOL_FILTER):
+        parts.append(f"f = {filter_size}")
+    if norm_depth not in (None, PROTOCOL_DEPTH):
+        parts.append(f"{norm_depth} block{'s' * bool(norm_depth != 1)}")
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def norm_place(norm: str) -> tuple:

@@ -8,9 +8,8 @@ import pandas as pd
 from psdnorm.evaluation.statistics import BlockTables
 from psdnorm.report.contest import METRIC, Contest, contests
 from psdnorm.report.figures.drawing import CannotDraw
-from psdnorm.report.naming import PROTOCOL_FILTER, listed, model_place, norm_name
+from psdnorm.report.naming import listed, model_place, norm_name, unusual
 from psdnorm.report.results import Results
-from psdnorm.training.cell import PROTOCOL_DEPTH
 
 BATCH = "batch"
 SCORE = METRIC
@@ -114,22 +113,6 @@ def shortened(sentences: list[str], most: int = 3) -> list[str]:
     return [*sentences[:most], f"And {len(sentences) - most} more of the kind."]
 
 
-def unusual(filter_size: object = None, norm_depth: object = None) -> str:
-    """Say in what a norm's setting is not the protocol's.
-
-    Examples
-    --------
-    >>> unusual(17, 1), unusual(5, 3)
-    (' (f = 17, 1 block)', '')
-    """
-    parts = []
-    if _known(filter_size) not in (None, PROTOCOL_FILTER):
-        parts.append(f"f = {filter_size}")
-    if _known(norm_depth) not in (None, PROTOCOL_DEPTH):
-        parts.append(f"{norm_depth} block{'s' * bool(norm_depth != 1)}")
-    return f" ({', '.join(parts)})" if parts else ""
-
-
 def _compared(results: Results, contest: Contest) -> Comparison:
     cells = results.of(model=contest.model, balanced=contest.balanced).cells
     labels, left_out = {}, [*contest.reasons.values()]
@@ -148,10 +131,6 @@ def _compared(results: Results, contest: Contest) -> Comparison:
     subjects = results.subjects[results.subjects["cell"].isin(chosen["cell"])]
     compared = replace(results, cells=chosen, subjects=subjects)
     return Comparison(compared, contest, labels, left_out)
-
-
-def _known(value: object) -> object:
-    return None if pd.isna(value) else value
 
 
 def _size_key(balanced: int | None) -> str:

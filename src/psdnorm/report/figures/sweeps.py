@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from psdnorm.report.figures.comparison import Comparison, unusual
+from psdnorm.report.figures.comparison import Comparison
 from psdnorm.report.figures.curves import Curve, draw_curves, incomplete, means_of, words_of
 from psdnorm.report.figures.drawing import Drawing
-from psdnorm.report.naming import norm_name, norms_in_order
+from psdnorm.report.naming import norm_name, norms_in_order, unusual
 from psdnorm.report.results import Results
 
 

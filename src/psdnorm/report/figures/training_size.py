@@ -7,7 +7,7 @@ import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET
 from psdnorm.evaluation.statistics import FewerSubjectsResult, fewer_subjects_factor
-from psdnorm.report.figures.comparison import BATCH, unusual
+from psdnorm.report.figures.comparison import BATCH
 from psdnorm.report.figures.curves import (
     Curve,
     Means,
@@ -18,7 +18,7 @@ from psdnorm.report.figures.curves import (
 )
 from psdnorm.report.figures.drawing import CannotDraw, Drawing
 from psdnorm.report.figures.looks import look_of
-from psdnorm.report.naming import model_name, norm_name, norms_in_order
+from psdnorm.report.naming import model_name, norm_name, norms_in_order, unusual
 from psdnorm.report.results import Results
 from psdnorm.training.cell import read_json
 from psdnorm.training.records import CONFIG
