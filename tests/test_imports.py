@@ -108,6 +108,7 @@ def test_the_public_names_are_exactly_these():
         "calibrate",
         "convert_norm",
         "functional",
+        "stage",
     ]
     for name in psdnorm.__all__:
         assert getattr(psdnorm, name) is not None

@@ -1,12 +1,18 @@
 """``psdnorm compare`` prints B's gain over A, and writes it as a page if it is asked to."""
 
 import json
+import shutil
 import sys
 
+import numpy as np
 import pytest
+import torch
+from cells import LAYOUT, learnable, small_store
 from experiments import write_runs
 
 from psdnorm.cli import main
+from psdnorm.models import USleep
+from psdnorm.store.index import night_path
 from psdnorm.training.grid import Axes
 
 AXES = Axes(norms=("psd",), hold_outs=("ABC", "CHAT"), seeds=(0,))
@@ -65,6 +71,56 @@ def test_it_writes_a_page_if_it_is_asked_to(compare, folders, tmp_path):
     page = (out / "index.html").read_text()
     assert "psdnorm compare a b --out out" in page
     assert str(tmp_path) not in page
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """A store, and two untrained networks that fit it."""
+    root = tmp_path_factory.mktemp("checkpoints")
+    store = small_store(root / "store", [learnable("abc-0"), learnable("abc-1")])
+    for seed, name in enumerate("ab"):
+        torch.manual_seed(seed)
+        model = USleep(n_times=LAYOUT.n_times, sfreq=LAYOUT.sfreq, depth=3, n_time_filters=4)
+        known = {"cohorts": ["xyz"], "nights": 1, "simulated": True}
+        model.save_pretrained(root / name, recipe=store.recipe, training_data=known)
+    return root
+
+
+def test_two_checkpoints_are_evaluated_on_the_nights_of_a_store(compare, checkpoints, tmp_path):
+    a, b, store = (checkpoints / name for name in ("a", "b", "store"))
+    out = tmp_path / "out"
+    code, said, err = compare(a, b, "--store", store, "--cohort", "abc", "-o", out, "--no-figures")
+    assert code == 0, err
+    assert "BatchNorm in U-Sleep: balanced accuracy, SIMULATED nights" in " ".join(said.split())
+    assert "evaluating" in err
+    command = "psdnorm compare a b --out out --store store --cohort abc --no-figures"
+    assert command in (out / "index.html").read_text()
+
+
+def test_a_night_that_fails_is_named_and_exit_code_1(compare, checkpoints, tmp_path):
+    shutil.copytree(checkpoints / "store", tmp_path / "store")
+    path = night_path(tmp_path / "store", "abc-1")
+    content = bytearray(path.read_bytes())
+    content[-2:] = np.array([np.nan], np.float16).tobytes()  # its last sample
+    path.write_bytes(content)
+    code, said, err = compare(checkpoints / "a", checkpoints / "b", "--store", tmp_path / "store")
+    assert code == 1
+    assert "BatchNorm in U-Sleep" in said
+    assert "failed: abc-1 is left out: the predictions of A are not finite; " in err
+    assert f"{path.relative_to(tmp_path)} has samples that are not finite, from epoch 39" in err
+
+
+def test_checkpoints_without_a_store_and_cohorts_without_one_are_refused(compare, checkpoints):
+    a, b = checkpoints / "a", checkpoints / "b"
+    code, said, err = compare(a, b)
+    assert (code, said) == (2, "")
+    assert err == (
+        f"psdnorm: {a} is a checkpoint, which has no scores: give the prepared nights to evaluate "
+        "both on (--store STORE)\n"
+    )
+    code, _, err = compare(a, b, "--cohort", "abc")
+    assert code == 2
+    assert "--cohort is abc without --store" in err
 
 
 def test_what_cannot_be_compared_is_one_sentence_and_exit_code_2(compare, folders, tmp_path):

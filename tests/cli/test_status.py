@@ -91,6 +91,17 @@ def test_a_folder_without_a_grid_is_one_sentence_and_exit_code_2(status, tmp_pat
     assert err == f"psdnorm: {tmp_path} has no grid.json, expected the folder of psdnorm lodo\n"
 
 
+def test_what_is_no_folder_of_runs_is_called_what_it_is(runs, status, tmp_path):
+    expected = {
+        tmp_path / "nowhere": "does not exist, expected the folder of psdnorm lodo",
+        tmp_path / "store": "is a store of prepared nights, expected the folder of psdnorm lodo",
+        runs.path / "cells": f"holds the cells of {runs.path}: give that folder",
+    }
+    for path, words in expected.items():
+        code, out, err = status(path)
+        assert (code, out, err) == (2, "", f"psdnorm: {path} {words}\n")
+
+
 def test_one_is_not_many(status, tmp_path):
     runs = Runs(tmp_path / "runs")
     runs.extend(small_store(tmp_path / "store"), PROTOCOL, [Entry(CELLS[0], 10)])

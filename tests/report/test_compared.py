@@ -15,10 +15,15 @@ from psdnorm.errors import ArgumentError
 from psdnorm.evaluation.statistics import bootstrap_gains
 from psdnorm.report.compared import compare
 from psdnorm.report.compared_page import comparison_page, sentences, write_comparison
+from psdnorm.report.contest import contests
+from psdnorm.report.figures import Figures
+from psdnorm.report.results import read_results
+from psdnorm.report.verdict import judge
 from psdnorm.training import Cell
 from psdnorm.training.grid import Axes
 
 AXES = Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT"), seeds=(0, 1))
+NO_FIGURES = Figures([], [])
 BETTER = {norm: merit + 0.1 for norm, merit in MERIT.items()}
 
 
@@ -60,7 +65,7 @@ def test_people_read_names_as_the_paper_writes_them(tmp_path):
         "PSDNorm (2 blocks) in U-Sleep, balanced@40",
         "PSDNorm (f = 17, 2 blocks) in U-Sleep, balanced@40",
     ]
-    page = comparison_page(found, "command").html()
+    page = comparison_page(found, "command", NO_FIGURES).html()
     assert "usleep" not in page
     assert "PSDNorm (2 blocks) in U-Sleep, balanced@40: B is not distinguishable from A" in page
 
@@ -169,10 +174,10 @@ def test_a_cell_against_a_folder_is_refused(folders):
     assert refused(folders / "a", cell).endswith("a single cell, expected two of a kind")
 
 
-def test_a_checkpoint_alone_is_refused(folders, tmp_path):
+def test_a_folder_of_something_else_is_refused(folders, tmp_path):
     assert refused(tmp_path, folders / "a") == (
-        f"{tmp_path} has neither grid.json nor scores.parquet, expected the folder of psdnorm lodo "
-        "or of one of its cells; a checkpoint alone has no scores"
+        f"{tmp_path} has neither grid.json nor scores.parquet, expected the folder of psdnorm "
+        "lodo, of one of its cells, or a checkpoint"
     )
 
 
@@ -215,7 +220,7 @@ def test_other_nights_are_said_first_on_the_page_and_among_the_remarks(folders, 
         "people."
     )
     assert found.nights == found.remarks[:1] == [sentence]
-    page = comparison_page(found, "command").html()
+    page = comparison_page(found, "command", NO_FIGURES).html()
     assert page.count(sentence) == 1
     assert page.index(sentence) < page.index('class="verdict"')
 
@@ -259,7 +264,16 @@ def test_one_seed_and_one_training_are_limits_as_in_a_report(folders):
     limits = " ".join(compare(cell, cell).limits)
     assert "One seed: how much of this is the luck of one training is not known" in limits
     assert "as far as" not in limits
-    assert "do not allow for other trainings" in limits
+    assert "Intervals allow for other people, not for other trainings" in limits
+
+
+def test_limits_are_in_the_words_of_a_report(folders):
+    found = compare(folders / "a", folders / "b")
+    results = read_results(folders / "a")
+    (contest,) = contests(results)
+    theirs = {*judge(results, contest).limits}
+    shared = [limit for limit in found.limits if limit in theirs]
+    assert shared == found.limits
 
 
 def test_one_seed_in_one_cohort_is_said(folders, tmp_path):
@@ -285,6 +299,10 @@ def test_the_page_shows_all_of_it_and_the_files_are_beside(folders, tmp_path):
     write_comparison(found, tmp_path / "out", "psdnorm compare a b")
     page = (tmp_path / "out" / "index.html").read_text()
     assert "These nights are simulated" in page
+    assert page.count("<img") == 6
+    drawn = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
+    assert {f"gains-usleep-batch-all.{kind}" for kind in ("png", "svg")} < drawn
+    assert len(drawn) == 12
     assert page.count('class="sortable"') >= 2
     data = re.findall(r'<script type="application/json" id="\w+">(.*?)</script>', page)
     assert [len(json.loads(text)["rows"]) for text in data] == [
@@ -294,6 +312,15 @@ def test_the_page_shows_all_of_it_and_the_files_are_beside(folders, tmp_path):
     assert np.allclose(table["B"] - table["A"], table["gain"], atol=1e-5)
     assert len(table) == 2 * (COHORTS["ABC"] + COHORTS["CHAT"])
     assert {*table["arm"]} == {"usleep batch @all", "usleep psd f5 d3 @all"}
+
+
+def test_figures_are_left_out_if_they_are_not_asked_for(folders, tmp_path):
+    found = compare(folders / "a", folders / "b")
+    write_comparison(found, tmp_path / "out", "psdnorm compare a b", figures=False)
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "<img" not in page
+    assert "Figures were not asked for." in page
+    assert not (tmp_path / "out" / "figures").exists()
 
 
 def test_the_page_and_the_record_say_how_it_was_made(folders, tmp_path):
@@ -320,6 +347,6 @@ def test_no_path_from_the_root_is_shown(folders, tmp_path):
 
 
 def test_a_page_of_a_comparison_names_both_sides(folders):
-    page = comparison_page(compare(folders / "a", folders / "b"), "command").html()
+    page = comparison_page(compare(folders / "a", folders / "b"), "command", NO_FIGURES).html()
     assert "A is a, recipe paper." in page
     assert "<h1>b against a</h1>" in page

@@ -4,29 +4,16 @@ import os
 from pathlib import Path
 
 import pytest
+from browsers import MARKS, chromium, watched
 from experiments import write_runs
 
 from psdnorm.report.building import build_report
 from psdnorm.training.grid import Axes
 
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 NAME = "<script>alert(1)</script>{:04}"
 COHORTS = {"ABC": 6, "CHAT": 260}
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"{CHROMIUM} is not there"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
@@ -40,37 +27,14 @@ def address(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
 def opened(browser, address):
-    """Open the page; all that it asks for and complains of is looked at in the end."""
-    contexts, requests, complaints = [], [], []
-
-    def open_page(width=1280, scheme="light", scripts=True):
-        context = browser.new_context(
-            viewport={"width": width, "height": 844},
-            color_scheme=scheme,
-            java_script_enabled=scripts,
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(address)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert {url for url in requests if not url.startswith("data:")} == {address}
+    with watched(browser, address) as open_page:
+        yield open_page
 
 
 def column(table, number):

@@ -26,6 +26,24 @@ def test_simulated_nights_are_named_on_top(simulated):
     assert ("These nights are simulated" in first) is simulated
 
 
+def test_a_notice_is_a_band_of_its_own():
+    page = Page("Night", simulated=True, notice="not for <diagnosis>").html()
+    bands = re.findall(r'<p class="band" role="note">(.*?)</p>', page)
+    assert len(bands) == 2
+    assert bands[1] == "not for &lt;diagnosis&gt;"
+
+
+def test_a_column_of_words_is_no_column_of_numbers():
+    page = Page("Night").table("Sleep", ["name", "is"], [["TST", "all of it"]], words={1}).html()
+    assert '<th scope="col" class="words">is</th>' in page
+    assert '<td class="words">all of it</td>' in page
+
+
+def test_a_picture_that_scrolls_is_reached_by_the_keyboard():
+    page = Page("Night").picture(b"png", "a night", scrolls=True).html()
+    assert re.search(r'<div class="scroll wide" tabindex="0" role="region"[^>]*><img alt=', page)
+
+
 def test_nothing_is_asked_of_a_network():
     page = Page("Norms").picture(b"png", "a picture").html()
     assert re.findall(r"(?:https?:)?//[^\s\"']+", page.replace("data:image/png;base64,", "")) == []

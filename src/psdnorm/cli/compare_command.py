@@ -1,4 +1,4 @@
-"""``psdnorm compare``: two experiments, or two cells, against each other."""
+"""``psdnorm compare``: two experiments, two cells or two checkpoints against each other."""
 
 import shlex
 from pathlib import Path
@@ -9,8 +9,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from psdnorm.cli.app import command
-from psdnorm.cli.console import errors, output, say
+from psdnorm.cli.app import SOME_FAILED, command
+from psdnorm.cli.console import errors, output, say, track
+from psdnorm.errors import ArgumentError
 
 if TYPE_CHECKING:
     from psdnorm.report.compared import ArmComparison, Comparison
@@ -29,26 +30,45 @@ _SHOWN = {
 
 @command
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A folder of runs, or of one cell.")],
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="A folder of runs, of one cell, or a checkpoint.")
+    ],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another one of the same kind.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Folder for a page: new, empty, or an earlier report."),
     ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            help="Prepared nights to evaluate two checkpoints on, or the weights of two cells."
+        ),
+    ] = None,
+    cohort: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --store: a cohort to evaluate on; may be given again.  [default: "
+            "all that neither learned from]"
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="With --store: auto, cpu, cuda or cuda:N.")] = "auto",
+    figures: Annotated[bool, typer.Option(help="Draw figures into the page.")] = True,
 ) -> None:
     """Show how much B gains over A: per arm, cohort and subject, and how sure that is.
 
-    Folders of psdnorm lodo are compared arm by arm, cells (RUNS/cells/NAME) subject by subject.
+    Folders of psdnorm lodo are compared arm by arm, cells (RUNS/cells/NAME) subject by subject. Two
+    checkpoints need --store: both are evaluated on its nights, those of their trainings aside.
     """
-    from psdnorm.report.compared import compare as compared
     from psdnorm.report.compared_page import sentences, write_comparison
+    from psdnorm.report.figures.drawing import matplotlib
     from psdnorm.report.folder import PAGE, check_place
-    from psdnorm.report.naming import shown_path
 
     if out is not None:
         check_place(out)
+        if figures:
+            matplotlib()  # said before nights are evaluated, if it is missing
+    found = _compared(a, b, store, cohort or [], device)
     with errors.status("Comparing"):
-        found = compared(a, b)
         tables = [_table(arm, found) for arm in found.arms]
     for remark in found.nights:
         say(errors, remark)
@@ -61,10 +81,45 @@ def compare(
     for remark in found.others:
         say(errors, remark)
     if out is not None:
-        typed = ["psdnorm", "compare", *map(shown_path, (a, b)), "--out", shown_path(out)]
         with errors.status("Writing"):
-            write_comparison(found, out, shlex.join(typed))
+            typed = _typed(a, b, out, store, cohort or [], figures)
+            write_comparison(found, out, typed, figures=figures)
         say(output, f"Look at {out / PAGE}")
+    for sentence in found.failed:
+        say(errors, f"failed: {sentence}")
+    if found.failed:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _compared(
+    a: Path, b: Path, store: Path | None, cohorts: list[str], device: str
+) -> "Comparison":
+    if store is None:
+        from psdnorm.report.compared import compare as compare_scores
+
+        if cohorts:
+            raise ArgumentError(
+                f"--cohort is {', '.join(cohorts)} without --store: cohorts are chosen where "
+                "checkpoints are evaluated"
+            )
+        with errors.status("Comparing"):
+            return compare_scores(a, b)
+    from psdnorm.cli.opening import open_nights
+    from psdnorm.report.checkpoints import compare_checkpoints
+
+    return compare_checkpoints(a, b, open_nights(store), cohorts, device=device, watch=track)
+
+
+def _typed(
+    a: Path, b: Path, out: Path, store: Path | None, cohorts: list[str], figures: bool
+) -> str:
+    """Return the command as a page shows it."""
+    from psdnorm.report.naming import shown_path
+
+    parts = ["psdnorm", "compare", *map(shown_path, (a, b)), "--out", shown_path(out)]
+    parts += [] if store is None else ["--store", shown_path(store)]
+    parts += [word for cohort in cohorts for word in ("--cohort", cohort)]
+    return shlex.join([*parts, *([] if figures else ["--no-figures"])])
 
 
 def _table(arm: "ArmComparison", found: "Comparison") -> Table:

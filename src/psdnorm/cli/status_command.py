@@ -1,6 +1,7 @@
 """``psdnorm status``: how far an experiment has come."""
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +10,7 @@ import typer
 
 from psdnorm.cli.app import command
 from psdnorm.cli.console import output, say
+from psdnorm.errors import ArgumentError
 
 if TYPE_CHECKING:
     from psdnorm.training.standing import Standing
@@ -23,9 +25,13 @@ def status(
 
     It reads files alone: while cells run, here or elsewhere, and after a crash.
     """
-    from psdnorm.training.grid import Runs
+    from psdnorm.training.grid import GRID, Runs
     from psdnorm.training.standing import standing
 
+    if not os.path.exists(runs / GRID):
+        from psdnorm.report.results import instead_of_runs
+
+        raise ArgumentError(instead_of_runs(runs))
     found = standing(Runs(runs))
     if as_json:
         typer.echo(json.dumps(_document(found), indent=2, ensure_ascii=False))

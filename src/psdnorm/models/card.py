@@ -21,9 +21,11 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "recipe": (dict, type(None)),
     "training_data": (str, dict, list, type(None)),
     "licence": (str, type(None)),
+    "training_spread": (dict, type(None)),
     "versions": (dict,),
     "weights": (dict,),
 }
+_SINCE_THEN = ("training_spread",)  # what files of this format may lack, as the first ones do
 _KINDS = {str: "text", dict: "a dict", list: "a list", type(None): "None"}
 # a stranger's file decides nothing beyond these: bytes of JSON, items of a list, a number
 _MOST_BYTES, _MOST_ITEMS, _MOST = 2**24, 2**12, 2**20
@@ -87,6 +89,7 @@ def read_card(path: Path) -> dict[str, Any]:
             f"{path} has format_version {version}, newer than {FORMAT_VERSION}, which psdnorm "
             f"{psdnorm.__version__} reads: upgrade psdnorm"
         )
+    card = dict.fromkeys(_SINCE_THEN) | card
     for name in _FIELDS:
         if name not in card:
             raise CheckpointError(f"{path} lacks {name!r}, expected {_kinds(name)}")

@@ -56,7 +56,8 @@ class Pretrained(nn.Module):
     config : dict
     card : dict or None
         What ``config.json`` said, if the model was loaded: ``architecture``, ``arguments``,
-        ``stages``, ``recipe``, ``training_data``, ``licence``, ``versions`` and more.
+        ``stages``, ``recipe``, ``training_data``, ``licence``, ``training_spread``, ``versions``
+        and more.
     """
 
     config: dict[str, Any]
@@ -74,6 +75,7 @@ class Pretrained(nn.Module):
         recipe: Mapping[str, Any] | None = None,
         training_data: Any = None,
         licence: str | None = None,
+        training_spread: Mapping[str, Any] | None = None,
     ) -> None:
         """Write ``model.safetensors`` and ``config.json`` into a folder, both or neither.
 
@@ -92,6 +94,10 @@ class Pretrained(nn.Module):
             What the model learned from.
         licence : str, optional
             Under which the weights may be used.
+        training_spread : dict, optional
+            How the nights that it learned from differ, see
+            :func:`psdnorm.training.spread.measure_spread`. Unlike the rest it belongs to these
+            very weights: give it anew for a model that was trained further.
         """
         card = self.card or {}
         document = {
@@ -102,10 +108,11 @@ class Pretrained(nn.Module):
             "recipe": recipe,
             "training_data": training_data,
             "licence": licence,
+            "training_spread": training_spread,
             "versions": {"psdnorm": psdnorm.__version__, "torch": str(torch.__version__)},
         }
         document["stages"] = plain_stages(document["stages"], self.config["n_outputs"])
-        for name in ("recipe", "training_data", "licence"):
+        for name in ("recipe", "training_data", "licence", "training_spread"):
             value = card.get(name) if document[name] is None else document[name]
             document[name] = plain_field(name, value)
         tensors = _tensors(self)

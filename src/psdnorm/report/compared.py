@@ -1,7 +1,7 @@
 """Two experiments, or two cells, against each other: B's gain over A, subject by subject."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,24 +11,28 @@ import pandas as pd
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, read_scores, subject_metrics
 from psdnorm.evaluation.statistics import BlockTables, block_tables
+from psdnorm.models.card import STAGES
 from psdnorm.report.compared_remarks import (
     A,
     B,
     Pair,
-    arm_name,
     differences,
+    full_name,
     only_one_has,
     whose_nights,
 )
 from psdnorm.report.contest import METRIC
 from psdnorm.report.duels import DUEL_HEAD, Duel, duel_cells, duels, percent
+from psdnorm.report.limits import SIMULATED, of_draws, of_duels, of_one_seed
 from psdnorm.report.results import Results, instead_of_runs, read_results
+from psdnorm.report.trained import is_checkpoint
 from psdnorm.training.cell import read_json
 from psdnorm.training.experiment import label
 from psdnorm.training.grid import GRID, make_cell
 from psdnorm.training.records import CONFIG, SCORES, WEIGHTS
 
 HEAD = ["cohort", "subjects", "A, %", "B, %", *DUEL_HEAD]
+_SCORED = ["cell", "cohort", "subject", METRIC, *(f"f1_{stage}" for stage in STAGES)]
 _FIELDS = ("model", "norm", "filter_size", "norm_depth", "hold_out", "balanced", "seed")
 
 
@@ -44,11 +48,15 @@ class ArmComparison:
         The same for programs, as ``usleep psd f5 d3 @all``.
     tables : BlockTables
         Balanced accuracies with the columns "A" and "B", of the scores that both have.
+    runs : DataFrame
+        The same scores as rows, with the F1 of every stage: ``norm`` ("A" or "B"), ``seed``,
+        ``cohort``, ``subject``.
     """
 
     name: str
     arm: str
     tables: BlockTables
+    runs: pd.DataFrame
 
     @cached_property
     def subjects(self) -> pd.DataFrame:
@@ -102,6 +110,8 @@ class Comparison:
         What makes it doubtful that A and B are of the same people.
     others : list of str
         In what else A and B differ, and what was not compared.
+    failed : list of str
+        A sentence for each night that could not be evaluated.
     """
 
     a: Results
@@ -109,31 +119,25 @@ class Comparison:
     arms: list[ArmComparison]
     nights: list[str]
     others: list[str]
+    failed: list[str] = field(default_factory=list)
 
     @property
     def remarks(self) -> list[str]:
         """All that is to be remarked, the gravest first."""
-        return [*self.nights, *self.others]
+        return [*self.nights, *self.failed, *self.others]
 
     @cached_property
     def limits(self) -> list[str]:
         """What cannot be said, whatever A and B have in common."""
-        told = ["Nights are simulated: nothing here is about patients."] if self.simulated else []
-        fewest = min(arm.n_seeds[0] for arm in self.arms)
-        most = max(arm.n_seeds[1] for arm in self.arms)
-        if fewest == 1:
-            where = " in some cohorts" if most > 1 else ""
-            told.append(
-                f"One seed{where}: how much of this is the luck of one training is not known, and "
-                "intervals do not allow for other trainings."
-            )
-        if most > 1:
-            told.append(
-                f"Intervals allow for other trainings as far as {most} seeds show them, which is "
-                "little: they are still too narrow for that."
-            )
-        told.append("Intervals of shares that do better take subjects for independent.")
-        return [*told, *{arm.duel.caption: None for arm in self.arms}]
+        fewest, most = zip(*(arm.n_seeds for arm in self.arms), strict=True)
+        n_seeds = min(fewest), max(most)
+        n_cohorts = max(arm.subjects.index.unique("cohort").size for arm in self.arms)
+        return [
+            *([SIMULATED] if self.simulated else []),
+            *of_one_seed(n_seeds),
+            of_draws(n_seeds, n_cohorts),
+            *of_duels(arm.duel for arm in self.arms),
+        ]
 
     @property
     def simulated(self) -> bool:
@@ -175,12 +179,13 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
         remarks.append("The cells have different seeds: other subjects trained and validated.")
     arms = []
     for name, arm_a, arm_b in pairs:
-        tables = _tables(first.of(arm=arm_a), second.of(arm=arm_b), by_seed=first_is_grid)
+        sides = first.of(arm=arm_a), second.of(arm=arm_b)
+        tables, runs = arranged(*sides, by_seed=first_is_grid)
         if tables is None:
             remarks.append(f"{name}: A and B share no subject in the same seed.")
             continue
         arm = arm_a if arm_a == arm_b else f"{arm_b} (B) against {arm_a} (A)"
-        arms.append(ArmComparison(name, arm, tables))
+        arms.append(ArmComparison(name, arm, tables, runs))
         remarks += [f"{name}: {words}." for words in tables.left_out]
     if not arms:
         raise ArgumentError(f"{first.path} and {second.path} share no subject in the same seed")
@@ -200,9 +205,14 @@ def _open(path: str | os.PathLike[str]) -> tuple[Results, bool]:
         return read_results(folder), True
     if (folder / CONFIG).exists() and (folder / SCORES).exists():
         return _cell_results(folder), False
+    if is_checkpoint(folder):
+        raise ArgumentError(
+            f"{path} is a checkpoint, which has no scores: give the prepared nights to evaluate "
+            "both on (--store STORE)"
+        )
     raise ArgumentError(
-        f"{path} has neither {GRID} nor {SCORES}, expected the folder of psdnorm lodo or of one of "
-        "its cells; a checkpoint alone has no scores"
+        f"{path} has neither {GRID} nor {SCORES}, expected the folder of psdnorm lodo, of one of "
+        "its cells, or a checkpoint"
     )
 
 
@@ -235,8 +245,8 @@ def _pairs(a: Results, b: Results) -> list[Pair]:
     ours, theirs = (list(dict.fromkeys(each.cells["arm"])) for each in (a, b))
     shared = [arm for arm in ours if arm in theirs]
     if shared:
-        return [(arm_name(a, arm), arm, arm) for arm in shared]
-    names_a, names_b = ([arm_name(a, arm) for arm in ours], [arm_name(b, arm) for arm in theirs])
+        return [(full_name(a, arm), arm, arm) for arm in shared]
+    names_a, names_b = ([full_name(a, arm) for arm in ours], [full_name(b, arm) for arm in theirs])
     if len(ours) == len(theirs) == 1:
         return [(f"{names_b[0]} (B) against {names_a[0]} (A)", ours[0], theirs[0])]
     raise ArgumentError(
@@ -245,16 +255,34 @@ def _pairs(a: Results, b: Results) -> list[Pair]:
     )
 
 
-def _tables(a: Results, b: Results, *, by_seed: bool) -> BlockTables | None:
-    """Arrange the scores of two arms; None where they share none."""
+def arranged(a: Results, b: Results, *, by_seed: bool) -> tuple[BlockTables | None, pd.DataFrame]:
+    """Arrange the scores of two arms.
+
+    Parameters
+    ----------
+    a, b : Results
+        Of one arm each.
+    by_seed : bool
+        Whether the same seeds are compared; else whichever there are.
+
+    Returns
+    -------
+    tables : BlockTables or None
+        Balanced accuracies with the columns "A" and "B"; None where they share none.
+    runs : DataFrame
+        The scores that both have, as rows; see :class:`ArmComparison`.
+    """
     parts = []
     for side, results in ((A, a), (B, b)):
         seeds = results.cells[["cell", "seed"]]
-        scores = results.subjects[["cell", "cohort", "subject", METRIC]].merge(seeds, on="cell")
+        scores = results.subjects[_SCORED].merge(seeds, on="cell")
         parts.append(scores.assign(norm=side, seed=scores["seed"] if by_seed else 0))
     scores = pd.concat(parts, ignore_index=True)
     both = {*a.subjects["cohort"]} & {*b.subjects["cohort"]}
-    if not both:
-        return None
-    tables = block_tables(scores[scores["cohort"].isin(both)], METRIC, norms=[A, B])
-    return None if tables.subjects.dropna().empty else tables
+    scores = scores[scores["cohort"].isin(both)]
+    if scores.empty:
+        return None, scores
+    tables = block_tables(scores, METRIC, norms=[A, B])
+    counted = tables.by_seed.dropna().index
+    kept = pd.MultiIndex.from_frame(scores[list(counted.names)]).isin(counted)
+    return (None if tables.subjects.dropna().empty else tables), scores[kept]

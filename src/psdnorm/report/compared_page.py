@@ -1,4 +1,4 @@
-"""The page of a comparison of two experiments, or two cells."""
+"""The page of a comparison of two experiments, two cells or two checkpoints."""
 
 import json
 import os
@@ -10,22 +10,28 @@ import pandas as pd
 
 import psdnorm
 from psdnorm.report.compared import HEAD, A, ArmComparison, B, Comparison
+from psdnorm.report.compared_figures import comparison_figures
 from psdnorm.report.drilldown import MOST_SUBJECTS, SUBJECTS_CSV, lowest_first, whole_rows
 from psdnorm.report.duels import gain_words, people_words
-from psdnorm.report.folder import PAGE, TABLES, new_folder
-from psdnorm.report.page import Page, Part
+from psdnorm.report.figures import Figures
+from psdnorm.report.folder import FIGURES, PAGE, TABLES, new_folder
+from psdnorm.report.page import FRAME_BYTES, Page, Part
+from psdnorm.report.pieces import MOST_BYTES, add_figures, write_figures
 from psdnorm.report.results import Results
 from psdnorm.store.atomic import written
 from psdnorm.training.cell import read_json
 from psdnorm.training.records import CONFIG
 
 COMPARED_CSV = "compared.csv"
+_NOT_ASKED = "Figures were not asked for."
 _CAPTION = "Balanced accuracy, %, mean over the seeds that both have"
 _COLUMNS = [("subject", "text"), ("B − A", "gain"), ("A", "percent"), ("B", "percent")]
 
 
-def write_comparison(comparison: Comparison, out: str | os.PathLike[str], command: str) -> None:
-    """Write the page of a comparison, and its tables beside it.
+def write_comparison(
+    comparison: Comparison, out: str | os.PathLike[str], command: str, *, figures: bool = True
+) -> None:
+    """Write the page of a comparison, its tables and figures beside it.
 
     Parameters
     ----------
@@ -34,7 +40,10 @@ def write_comparison(comparison: Comparison, out: str | os.PathLike[str], comman
         Folder: new, empty, or an earlier report, whose place it takes.
     command : str
         That made it.
+    figures : bool
+        Whether to draw them.
     """
+    drawn = comparison_figures(comparison) if figures else Figures([], [_NOT_ASKED])
     record = {
         "psdnorm": psdnorm.__version__,
         "a": _origin(comparison.a),
@@ -48,7 +57,8 @@ def write_comparison(comparison: Comparison, out: str | os.PathLike[str], comman
         (folder / TABLES).mkdir()
         _write_csv(folder / TABLES / COMPARED_CSV, _all_rows(comparison))
         _write_csv(folder / TABLES / SUBJECTS_CSV, _all_subjects(comparison))
-        comparison_page(comparison, command).write(folder / PAGE)
+        write_figures(drawn, folder / FIGURES)
+        comparison_page(comparison, command, drawn).write(folder / PAGE)
 
 
 def sentences(arm: ArmComparison) -> list[str]:
@@ -62,7 +72,7 @@ def sentences(arm: ArmComparison) -> list[str]:
     return [gain_words(B, A, duel.gains, duel.reservation), *people_words(B, A, duel)]
 
 
-def comparison_page(comparison: Comparison, command: str) -> Page:
+def comparison_page(comparison: Comparison, command: str, figures: Figures) -> Page:
     """Return the page of a comparison.
 
     Parameters
@@ -70,6 +80,7 @@ def comparison_page(comparison: Comparison, command: str) -> Page:
     comparison : Comparison
     command : str
         That made it.
+    figures : Figures
     """
     a, b = _name(comparison.a), _name(comparison.b)
     page = Page(f"{b} against {a}", simulated=comparison.simulated, contents=True)
@@ -81,7 +92,7 @@ def comparison_page(comparison: Comparison, command: str) -> Page:
         first, *others = sentences(arm)
         page.verdict(page.part().text(f"{arm.name}: {first}").items(others))
     page.heading("What this cannot say", 3)
-    page.items([*comparison.others, *comparison.limits])
+    page.items([*comparison.failed, *comparison.others, *comparison.limits, *figures.missing])
     page.heading("Tables")
     nights = " of simulated nights" if comparison.simulated else ""
     for arm in comparison.arms:
@@ -89,14 +100,17 @@ def comparison_page(comparison: Comparison, command: str) -> Page:
         page.table(title, HEAD, arm.rows(), sortable=True)
     beside = [(f"{TABLES}/{name}", name) for name in (COMPARED_CSV, SUBJECTS_CSV)]
     page.links("As", beside)
-    page.heading("Subjects")
+    after = page.part().heading("Subjects")
     for arm in comparison.arms:
-        page.fold(arm.name, _subjects(page, arm, MOST_SUBJECTS // len(comparison.arms)))
-    _add_origins(page, comparison, command)
+        after.fold(arm.name, _subjects(after, arm, MOST_SUBJECTS // len(comparison.arms)))
+    _add_origins(after, comparison, command)
+    if figures:
+        add_figures(page, figures, MOST_BYTES - page.n_bytes - after.n_bytes - FRAME_BYTES)
+    page.add(after)
     return page
 
 
-def _add_origins(page: Page, comparison: Comparison, command: str) -> None:
+def _add_origins(page: Part, comparison: Comparison, command: str) -> None:
     page.heading("How it was made").command(command)
     ours, theirs = _origin(comparison.a), _origin(comparison.b)
     here = f"this comparison: psdnorm {psdnorm.__version__}, python {platform.python_version()}"
@@ -126,8 +140,12 @@ def _origin(results: Results) -> dict[str, Any]:
         "name": _name(results),
         "recipe": {**results.config["recipe"], "sha256": results.config["recipe_sha256"]},
         "protocol": results.config["protocol"],
-        "versions": [f"{words} ({n} cell{'s' * (n != 1)})" for words, n in versions.items()],
+        "versions": [f"{words}{_cells(n, results)}" for words, n in versions.items()],
     }
+
+
+def _cells(n: int, results: Results) -> str:
+    return f" ({n} cell{'s' * (n != 1)})" if len(results.cells) > 1 else ""
 
 
 def _name(results: Results) -> str:
@@ -135,7 +153,7 @@ def _name(results: Results) -> str:
     return results.path.resolve().name
 
 
-def _subjects(page: Page, arm: ArmComparison, most: int) -> Part:
+def _subjects(page: Part, arm: ArmComparison, most: int) -> Part:
     values = arm.subjects
     scores = pd.DataFrame({"gain": values[B] - values[A], "a": values[A], "b": values[B]})
     scores.index = [f"{cohort} {subject}" for cohort, subject in values.index]

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from psdnorm.errors import ArgumentError
-from psdnorm.report.naming import listed, norm_name, setting_name, unusual
+from psdnorm.report.naming import listed, setting_name
 from psdnorm.report.results import Results
 from psdnorm.training.cell import read_json
 from psdnorm.training.records import CONFIG
@@ -15,10 +15,8 @@ A, B = "A", "B"
 Pair = tuple[str, str, str]  # what is compared, the arm of A and the arm of B
 
 
-def arm_name(results: Results, arm: str) -> str:
-    """Return what people call an arm: its norm as the paper writes it, and its setting.
-
-    A filter size or depth is named where it is not the protocol's.
+def full_name(results: Results, arm: str) -> str:
+    """Return what people call an arm, and what it learned with.
 
     Parameters
     ----------
@@ -28,9 +26,8 @@ def arm_name(results: Results, arm: str) -> str:
         As ``usleep psd f17 d3 @all``, which is "PSDNorm (f = 17) in U-Sleep, all subjects".
     """
     cell = results.cells[results.cells["arm"] == arm].iloc[0]
-    norm = norm_name(cell["norm"]) + unusual(cell["filter_size"], cell["norm_depth"])
     size = None if pd.isna(cell["balanced"]) else int(cell["balanced"])
-    return f"{norm} in {setting_name(cell['model'], size)}"
+    return f"{results.named(arm)} in {setting_name(cell['model'], size)}"
 
 
 def whose_nights(a: Results, b: Results, pairs: list[Pair], *, by_seed: bool) -> list[str]:
@@ -135,7 +132,7 @@ def only_one_has(a: Results, b: Results) -> list[str]:
     ours, theirs = {*a.cells["arm"]}, {*b.cells["arm"]}
     alone = ((A, a, sorted(ours - theirs)), (B, b, sorted(theirs - ours)))
     return [
-        f"Only {side} has {'; '.join(arm_name(results, arm) for arm in arms)}."
+        f"Only {side} has {'; '.join(full_name(results, arm) for arm in arms)}."
         for side, results, arms in alone
         if arms
     ]

@@ -1,7 +1,7 @@
 """What norms, models and settings are called in a report, and in which order they stand."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ NORM_NAMES = {
 }
 MODEL_NAMES = {"usleep": "U-Sleep", "cnn-transformer": "CNNTransformer"}
 PROTOCOL_FILTER = Cell().filter_size
+SIZES = ("filter_size", "norm_depth")
 ALL = "all"
 
 
@@ -57,19 +58,39 @@ def setting_name(model: str, balanced: int | str | None) -> str:
     return f"{model_name(model)}, {size}"
 
 
-def unusual(filter_size: Any = None, norm_depth: Any = None) -> str:
-    """Say in what a norm's setting is not the protocol's.
+def arm_name(
+    norm: str, filter_size: Any = None, norm_depth: Any = None, said: Collection[str] = ()
+) -> str:
+    """Return what people call a norm at a setting, see :func:`unusual`.
 
     Examples
     --------
-    >>> unusual(17, 1), unusual(5, 3)
-    (' (f = 17, 1 block)', '')
+    >>> arm_name("psd", 17, 3), arm_name("psd", 5, 3), arm_name("psd", 5, 3, SIZES)
+    ('PSDNorm (f = 17)', 'PSDNorm', 'PSDNorm (f = 5, 3 blocks)')
+    """
+    return norm_name(norm) + unusual(filter_size, norm_depth, said)
+
+
+def unusual(filter_size: Any = None, norm_depth: Any = None, said: Collection[str] = ()) -> str:
+    """Say in what a norm's setting is not the protocol's.
+
+    Parameters
+    ----------
+    filter_size, norm_depth : int, optional
+        None or NA where the norm has none.
+    said : collection of {"filter_size", "norm_depth"}
+        What is said in any case, where the norm has it.
+
+    Examples
+    --------
+    >>> unusual(17, 1), unusual(5, 3), unusual(5, 3, ["filter_size"])
+    (' (f = 17, 1 block)', '', ' (f = 5)')
     """
     filter_size, norm_depth = (None if pd.isna(n) else n for n in (filter_size, norm_depth))
     parts = []
-    if filter_size not in (None, PROTOCOL_FILTER):
+    if filter_size is not None and (filter_size != PROTOCOL_FILTER or "filter_size" in said):
         parts.append(f"f = {filter_size}")
-    if norm_depth not in (None, PROTOCOL_DEPTH):
+    if norm_depth is not None and (norm_depth != PROTOCOL_DEPTH or "norm_depth" in said):
         parts.append(f"{norm_depth} block{'s' * bool(norm_depth != 1)}")
     return f" ({', '.join(parts)})" if parts else ""
 

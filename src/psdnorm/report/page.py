@@ -1,4 +1,4 @@
-"""One self-contained HTML page: text, tables, pictures, and a band on top of what was simulated.
+"""One self-contained HTML page: text, tables, pictures, and a band on top of what must be known.
 
 All texts are taken as they are: nothing in them is markup. The page asks nothing of a network, and
 its own policy forbids it to; its script sorts tables and looks subjects up.
@@ -9,21 +9,19 @@ import enum
 import hashlib
 import html
 import itertools
-import json
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
+from psdnorm.report.markup import escaped, flowing, json_in_script, leading_number
 from psdnorm.store.atomic import written
 
 BAND = "These nights are simulated. They say nothing about patients."
+_WORDS = ' class="words"'
 FRAME_BYTES = 20_000  # what styles, script and head of a page take at most
-_NUMBER = re.compile(r"[+−-]?\d[\d,]*(?:\.\d+)?")
-_TURNING = re.compile("\\S*[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]\\S*")
 
 
 class Entry(Protocol):
@@ -82,16 +80,16 @@ class Part:
         name = f"s{next(self._ids)}"
         if level == 2:
             self._headings.append((name, text))
-        return self._add(f'<h{level} id="{name}">{_escaped(text)}</h{level}>')
+        return self._add(f'<h{level} id="{name}">{escaped(text)}</h{level}>')
 
     def text(self, text: str, kind: str = "") -> Self:
         """Add a paragraph; of the ``kind`` "note" in smaller letters."""
         attribute = f' class="{kind}"' if kind else ""
-        return self._add(f"<p{attribute}>{_flowing(text)}</p>")
+        return self._add(f"<p{attribute}>{flowing(text)}</p>")
 
     def items(self, texts: Iterable[str]) -> Self:
         """Add a list."""
-        lines = "".join(f"<li>{_flowing(text)}</li>" for text in texts)
+        lines = "".join(f"<li>{flowing(text)}</li>" for text in texts)
         return self._add(f"<ul>{lines}</ul>") if lines else self
 
     def command(self, text: str) -> Self:
@@ -100,8 +98,8 @@ class Part:
 
     def links(self, before: str, targets: Iterable[tuple[str, str]]) -> Self:
         """Add a line of links to files beside the page, each with its words."""
-        to = (f'<a href="{html.escape(path)}">{_escaped(words)}</a>' for path, words in targets)
-        return self._add(f'<p class="note">{_escaped(before)} {", ".join(to)}</p>')
+        to = (f'<a href="{html.escape(path)}">{escaped(words)}</a>' for path, words in targets)
+        return self._add(f'<p class="note">{escaped(before)} {", ".join(to)}</p>')
 
     def table(
         self,
@@ -111,6 +109,7 @@ class Part:
         *,
         sortable: bool = False,
         unseen: bool = False,
+        words: Collection[int] = (),
     ) -> Self:
         """Add a table whose first column names the rows.
 
@@ -126,6 +125,8 @@ class Part:
             Whether its heads sort it; never where rows are different quantities.
         unseen : bool
             Whether the caption is only read aloud, as a heading above says the same.
+        words : collection of int
+            Columns that hold sentences rather than numbers.
         """
         sortable = sortable and _alike(rows)
         body = []
@@ -134,12 +135,12 @@ class Part:
                 body += [_heading(row[0], len(head)) for row in own]
             else:
                 lines = (
-                    "".join(_cell(*numbered, sortable) for numbered in enumerate(row))
+                    "".join(_cell(*numbered, sortable, words) for numbered in enumerate(row))
                     for row in own
                 )
                 body += [f"<tbody{kind.value}>", *(f"<tr>{line}</tr>" for line in lines)]
                 body.append("</tbody>")
-        return self._add(self._framed(caption, head, "".join(body), sortable, unseen))
+        return self._add(self._framed(caption, head, "".join(body), sortable, unseen, words))
 
     def matrix(
         self, caption: str, names: Sequence[str], entries: Sequence[Sequence[tuple[str, str]]]
@@ -158,10 +159,10 @@ class Part:
         for place, (name, row) in enumerate(zip(names, entries, strict=True)):
             cells = "".join(
                 f'<td class="{"best" * (place == column)}" title="{html.escape(told)}">'
-                f"{_escaped(text)}</td>"
+                f"{escaped(text)}</td>"
                 for column, (text, told) in enumerate(row)
             )
-            lines.append(f'<tr><th scope="row">{_escaped(name)}</th>{cells}</tr>')
+            lines.append(f'<tr><th scope="row">{escaped(name)}</th>{cells}</tr>')
         head = ["true", *names]
         body = f"<tbody>{''.join(lines)}</tbody>"
         return self._add(self._framed(caption, head, body, sortable=False))
@@ -170,35 +171,68 @@ class Part:
         """Add the elements of a part beside each other, as far as there is room."""
         return self._add(f'<div class="beside">{"".join(part._parts)}</div>')
 
-    def picture(self, picture: bytes, words: str, caption: str = "", kind: str = "png") -> Self:
-        """Add a PNG or SVG, words that stand for it where it cannot be seen, and a caption."""
+    def picture(
+        self,
+        picture: bytes,
+        words: str,
+        caption: str = "",
+        kind: str = "png",
+        *,
+        scrolls: bool = False,
+    ) -> Self:
+        """Add a picture, and words that stand for it where it cannot be seen.
+
+        Parameters
+        ----------
+        picture : bytes
+        words : str
+        caption : str
+        kind : {"png", "svg"}
+        scrolls : bool
+            Whether it is moved sideways on a narrow screen rather than made too small to read.
+        """
         mime = {"png": "image/png", "svg": "image/svg+xml"}[kind]
         data = base64.b64encode(picture).decode()
         shown = f'<img alt="{html.escape(words)}" src="data:{mime};base64,{data}">'
+        if scrolls:
+            named = 'role="region" aria-label="Picture"'
+            shown = f'<div class="scroll wide" tabindex="0" {named}>{shown}</div>'
         if caption:
-            caption = f"<figcaption>{_escaped(caption)}</figcaption>"
+            caption = f"<figcaption>{escaped(caption)}</figcaption>"
         return self._add(f"<figure>{shown}{caption}</figure>")
 
     def fold(self, summary: str, part: "Part") -> Self:
         """Add a part that is shown when its summary is chosen."""
         body = "\n".join(part._parts)
-        return self._add(f"<details><summary>{_escaped(summary)}</summary>\n{body}\n</details>")
+        return self._add(f"<details><summary>{escaped(summary)}</summary>\n{body}\n</details>")
 
-    def verdict(self, part: "Part") -> Self:
-        """Add a part that stands out; its first paragraph in large letters."""
+    def verdict(self, part: "Part", kind: str = "") -> Self:
+        """Add a part that stands out; its first paragraph in large letters.
+
+        Of the ``kind`` "caution" or "alarm" it stands out more.
+        """
         body = "\n".join(part._parts)
-        return self._add(f'<div class="verdict">\n{body}\n</div>')
+        return self._add(f'<div class="{f"verdict {kind}".rstrip()}">\n{body}\n</div>')
 
     def _framed(
-        self, caption: str, head: Sequence[str], body: str, sortable: bool, unseen: bool = False
+        self,
+        caption: str,
+        head: Sequence[str],
+        body: str,
+        sortable: bool,
+        unseen: bool = False,
+        words: Collection[int] = (),
     ) -> str:
         name = f"t{next(self._ids)}"
-        names = "".join(f'<th scope="col">{_escaped(text)}</th>' for text in head)
+        names = "".join(
+            f'<th scope="col"{_WORDS * (column in words)}>{escaped(text)}</th>'
+            for column, text in enumerate(head)
+        )
         kind = ' class="sortable"' if sortable else ""
         hidden = ' class="unseen"' if unseen else ""
         return (
             f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{name}">'
-            f'<table{kind}><caption id="{name}"{hidden}>{_escaped(caption)}</caption>'
+            f'<table{kind}><caption id="{name}"{hidden}>{escaped(caption)}</caption>'
             f"<thead><tr>{names}</tr></thead>{body}</table></div>"
         )
 
@@ -233,11 +267,11 @@ class Part:
         document = {"columns": columns, "rows": rows, "by": by}
         table = self._framed(caption, [name for name, _ in columns], "<tbody></tbody>", False)
         return self._add(
-            f'<div data-subjects="{data}"><noscript><p>{_escaped(without_script)}</p></noscript>'
+            f'<div data-subjects="{data}"><noscript><p>{escaped(without_script)}</p></noscript>'
             f'<div class="browser" hidden><label for="{field}">Find a subject</label>'
             f'<input id="{field}" type="search" autocomplete="off">'
             f'<p class="status" role="status"></p>{table}</div></div>'
-            f'<script type="application/json" id="{data}">{_json(document)}</script>'
+            f'<script type="application/json" id="{data}">{json_in_script(document)}</script>'
         )
 
 
@@ -251,6 +285,8 @@ class Page(Part):
         Whether a band on top says that nobody slept these nights.
     contents : bool
         Whether links to the sections follow the title.
+    notice : str, optional
+        What else a band on top says.
 
     Examples
     --------
@@ -259,12 +295,20 @@ class Page(Part):
     True
     """
 
-    def __init__(self, title: str, *, simulated: bool = False, contents: bool = False) -> None:
+    def __init__(
+        self,
+        title: str,
+        *,
+        simulated: bool = False,
+        contents: bool = False,
+        notice: str | None = None,
+    ) -> None:
         super().__init__(itertools.count())
         self._title = title
         self._contents = contents
-        band = f'<p class="band" role="note">{BAND}</p>\n' if simulated else ""
-        self._top = f"{band}<h1>{_escaped(title)}</h1>"
+        told = [BAND] * simulated + ([notice] if notice else [])
+        bands = "".join(f'<p class="band" role="note">{escaped(text)}</p>\n' for text in told)
+        self._top = f"{bands}<h1>{escaped(title)}</h1>"
 
     def html(self) -> str:
         """Return the page."""
@@ -295,41 +339,31 @@ class Page(Part):
         if not self._contents:
             return ""
         links = "".join(
-            f'<li><a href="#{name}">{_escaped(text)}</a></li>' for name, text in self._headings
+            f'<li><a href="#{name}">{escaped(text)}</a></li>' for name, text in self._headings
         )
         return f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n'
 
 
-def _cell(column: int, entry: str | Entry, sortable: bool) -> str:
+def _cell(column: int, entry: str | Entry, sortable: bool, words: Collection[int] = ()) -> str:
     """Return a cell; the first of a row is its name."""
     if isinstance(entry, str):
         text, value, is_bold = entry, None, False
     else:
         text, value, is_bold = entry.text, entry.value, entry.bold
-    attributes = ' class="best"' if is_bold else ""
+    attributes = ' class="best"' if is_bold else _WORDS * (column in words)
     if column == 0:
-        return f'<th scope="row"{attributes}>{_escaped(text)}</th>'
+        return f'<th scope="row"{attributes}>{escaped(text)}</th>'
     if value is None:
-        value = _number(text)
+        value = leading_number(text)
     if sortable and value is not None and value == value:  # NaN is as if it were not there
         attributes += f' data-v="{value:.12g}"'
-    return f"<td{attributes}>{_escaped(text)}</td>"
+    return f"<td{attributes}>{escaped(text)}</td>"
 
 
 def _heading(entry: str | Entry, width: int) -> str:
     text = entry if isinstance(entry, str) else entry.text
-    cell = f'<th class="group" colspan="{width}" scope="rowgroup">{_escaped(text)}</th>'
+    cell = f'<th class="group" colspan="{width}" scope="rowgroup">{escaped(text)}</th>'
     return f"<tbody><tr>{cell}</tr></tbody>"
-
-
-def _flowing(text: str) -> str:
-    """Return a text in which no line ends between a number and its %."""
-    return re.sub(r"(?<=\d) %", "&nbsp;%", _escaped(text))
-
-
-def _escaped(text: str) -> str:
-    """Return a text as markup; names that turn the direction of writing turn only their own."""
-    return _TURNING.sub(r"<bdi>\g<0></bdi>", html.escape(text))
 
 
 def _kind(row: Sequence[str | Entry], width: int) -> _Kind:
@@ -350,19 +384,6 @@ def _alike(rows: Sequence[Sequence[str | Entry]]) -> bool:
             if metric is not None and metrics.setdefault(column, metric) != metric:
                 return False
     return True
-
-
-def _number(text: str) -> float | None:
-    found = _NUMBER.match(text)
-    return float(found[0].replace(",", "").replace("−", "-")) if found else None
-
-
-def _json(document: Any) -> str:
-    """Return JSON that ends no script, whatever the names in it."""
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for letter in "<>&\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
 
 
 def _asset(name: str) -> str:

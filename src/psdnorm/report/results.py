@@ -1,6 +1,7 @@
 """What a folder of runs came to, as the tables that everything in a report is made from."""
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ import pandas as pd
 from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.evaluation import read_scores, subject_metrics
 from psdnorm.evaluation.scores import COUNTS
+from psdnorm.report.naming import arm_name
 from psdnorm.store.recipe import FILE as RECIPE
 from psdnorm.training import Cell
 from psdnorm.training.cell import read_json
@@ -34,7 +36,8 @@ class Results:
         One row per finished cell: ``cell``, a number; ``model``, ``norm``; ``filter_size``,
         ``norm_depth`` and ``balanced`` (NA where there is none, or all subjects); ``hold_out``,
         ``seed``; ``arm``, what it is but for its cohort and seed, as ``usleep psd f5 d3 @400``;
-        ``epochs``, ``seconds``, ``folder``.
+        ``epochs``, ``seconds``; ``prediction_seconds``, ``nights`` and ``sequences`` of the
+        prediction (NaN in runs that did not record them); ``folder``.
     subjects : DataFrame
         One row per cell and held-out subject: ``cell``, ``cohort``, ``subject``, the counts of
         :mod:`psdnorm.evaluation.scores`, and all of :data:`psdnorm.evaluation.METRICS`.
@@ -59,13 +62,25 @@ class Results:
     @cached_property
     def runs(self) -> pd.DataFrame:
         """The subjects with all that tells their cells apart; what `aggregate` takes."""
-        known = self.cells.drop(columns=["epochs", "seconds", "folder"])
+        known = self.cells[["cell", *ARM, "hold_out", "seed", "arm"]]
         return self.subjects.drop(columns=COUNTS).merge(known, on="cell", how="left")
 
     @property
     def recipe(self) -> str:
         """Name of the recipe of all nights."""
         return str(self.config["recipe"].get("name", "unnamed"))
+
+    def named(self, arm: str, said: Collection[str] = ()) -> str:
+        """Return what people call the norm of an arm, see :func:`psdnorm.report.naming.arm_name`.
+
+        Parameters
+        ----------
+        arm : str
+            One of ``cells``, as ``usleep psd f17 d3 @all``, which is "PSDNorm (f = 17)".
+        said : collection of str
+        """
+        cell = self.cells[self.cells["arm"] == arm].iloc[0]
+        return arm_name(cell["norm"], cell["filter_size"], cell["norm_depth"], said)
 
     def of(self, **wanted: Any) -> "Results":
         """Return the cells whose columns have these values; None stands for NA.
@@ -163,7 +178,9 @@ def _row(cell: Cell) -> dict[str, Any]:
 
 
 def _spent(done: dict[str, Any]) -> dict[str, float]:
-    return {"epochs": done["epochs"], "seconds": done["seconds"]}
+    predicted = ("prediction_seconds", "nights", "sequences")
+    known = {"epochs": done["epochs"], "seconds": done["seconds"]}
+    return known | {name: float(done.get(name, "nan")) for name in predicted}
 
 
 def _sentence(found: CellStanding) -> str:

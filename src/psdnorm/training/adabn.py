@@ -123,14 +123,15 @@ def run_adapted(
         predictions = adapted_predictions(
             network, store, split.test, protocol, cell.layers, device=place
         )
-        predictions = finite_predictions(store, split.test, predictions)
-        scores = records.write_outcome(folder, split.test, predictions, keep=keep != "scores")
+        timed = records.Timed(finite_predictions(store, split.test, predictions))
+        scores = records.write_outcome(folder, split.test, timed, keep=keep != "scores")
     accuracy = float(subject_metrics(scores)["balanced_accuracy"].mean())
     done = {
         **trained,
         "balanced_accuracy": accuracy if accuracy == accuracy else None,
         "subjects": len(scores),
         "seconds": time.monotonic() - began,
+        **timed.spent_on(split.test, protocol),
         "keep": keep,
     }
     records.write_json(folder / records.DONE, done)

@@ -50,7 +50,11 @@ class AlignedStore(Store):
     def signals(self, recording: str) -> NDArray[np.float16 | np.float32]:
         """Return a night's aligned signals, (E, C, T), in the type of the store."""
         if self._latest is None or self._latest[0] != recording:
-            self._latest = recording, self._aligned(super().signals(recording))
+            signals = super().signals(recording)
+            aligned = align_night(
+                signals, self._sqrt_barycenter, self._filter_size, self.layout.dtype
+            )
+            self._latest = recording, aligned
         return self._latest[1]
 
     def read(
@@ -61,19 +65,36 @@ class AlignedStore(Store):
         last = first_epoch + n_epochs
         return self.signals(recording)[first_epoch:last].astype(np.float32), stages
 
-    def _aligned(
-        self, signals: NDArray[np.float16 | np.float32]
-    ) -> NDArray[np.float16 | np.float32]:
-        rows = _rows(signals, self._sqrt_barycenter.device)
-        psd = _psd(rows, self._filter_size)
-        # no gain where there is no power: a flat channel stays zero
-        target = torch.where(psd > 0, self._sqrt_barycenter, 0.0)
-        taps = reference.monge_filter(torch.where(psd > 0, psd, 1.0), target, self._filter_size)
-        aligned = reference.monge_map(rows, taps)  # (C, E · T)
-        epochs = aligned.unflatten(-1, (len(signals), -1)).transpose(0, 1)
-        dtype = getattr(torch, self.layout.dtype)
-        largest = torch.finfo(dtype).max  # what the type does not hold is clipped, never infinite
-        return epochs.clamp(-largest, largest).to(dtype).contiguous().cpu().numpy()
+
+def align_night(
+    signals: NDArray[np.float16 | np.float32], sqrt_barycenter: Tensor, filter_size: int, dtype: str
+) -> NDArray[np.float16 | np.float32]:
+    """Carry a whole night onto a barycenter.
+
+    Parameters
+    ----------
+    signals : ndarray, (E, C, T)
+    sqrt_barycenter : Tensor of float64, (C, F)
+        On the device that computes.
+    filter_size : int
+        f.
+    dtype : {"float16", "float32"}
+        Of what is returned; what it does not hold is clipped, never infinite.
+
+    Returns
+    -------
+    ndarray, (E, C, T)
+    """
+    rows = _rows(signals, sqrt_barycenter.device)
+    psd = _psd(rows, filter_size)
+    # no gain where there is no power: a flat channel stays zero
+    target = torch.where(psd > 0, sqrt_barycenter, 0.0)
+    taps = reference.monge_filter(torch.where(psd > 0, psd, 1.0), target, filter_size)
+    aligned = reference.monge_map(rows, taps)  # (C, E · T)
+    epochs = aligned.unflatten(-1, (len(signals), -1)).transpose(0, 1)
+    kind = getattr(torch, dtype)
+    largest = torch.finfo(kind).max
+    return epochs.clamp(-largest, largest).to(kind).contiguous().cpu().numpy()
 
 
 def training_barycenter(

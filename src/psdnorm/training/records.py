@@ -9,7 +9,7 @@
       scores.parquet        per held-out subject: confusion matrix and calibration bins
       predictions.parquet   one row per epoch of the held-out cohort, if they are kept
       weights/              the best weights, as a checkpoint, if they are kept
-      done.json             written last: the run is finished
+      done.json             written last: the run is finished; what it came to, and its times
       resume.pt             only while it is not
 """
 
@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import json
 import platform
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 import torch
 
 import psdnorm
-from psdnorm.batches import Split
+from psdnorm.batches import Split, window_starts
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation.scores import PROBABILITIES, merge_scores, score_night, write_scores
 from psdnorm.store import Store
@@ -153,6 +154,57 @@ def write_outcome(
     merged = merge_scores(scores)
     write_scores(folder / SCORES, merged)
     return merged
+
+
+class Timed:
+    """Predictions that count the seconds in which they are made: what follows on them is not in it.
+
+    Nights are read, aligned or adapted to within these seconds, too. Of a run that was stopped
+    while it predicted, they are those of the last time, in which all nights were predicted.
+
+    Parameters
+    ----------
+    predictions : iterable of NightPrediction
+        Made as they are asked for.
+
+    Attributes
+    ----------
+    seconds : float
+        So far.
+    """
+
+    def __init__(self, predictions: Iterable[NightPrediction]) -> None:
+        self._predictions = predictions
+        self.seconds = 0.0
+
+    def __iter__(self) -> Iterator[NightPrediction]:
+        source = iter(self._predictions)
+        while True:
+            began = time.monotonic()
+            prediction = next(source, None)
+            self.seconds += time.monotonic() - began
+            if prediction is None:
+                return
+            yield prediction
+
+    def spent_on(self, index: "pd.DataFrame", protocol: Protocol) -> dict[str, Any]:
+        """Return what ``done.json`` says of it: seconds, and what was predicted in them.
+
+        Parameters
+        ----------
+        index : DataFrame
+            The nights that were predicted.
+        protocol : Protocol
+            Whose windows are the sequences; each counts once.
+        """
+        windows = (
+            len(window_starts(int(n), protocol.length, protocol.stride)) for n in index["epochs"]
+        )
+        return {
+            "prediction_seconds": self.seconds,
+            "nights": len(index),
+            "sequences": sum(windows),
+        }
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

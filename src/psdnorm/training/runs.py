@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from psdnorm.batches import Split, leave_one_dataset_out
@@ -26,6 +27,7 @@ from psdnorm.training.locking import LOCK, held, holder
 from psdnorm.training.network import Network, build_model, check_model, network_for
 from psdnorm.training.prediction import predict_nights
 from psdnorm.training.process import launch, quiet_libraries, reproducible, resolve_device
+from psdnorm.training.spread import measure_spread
 from psdnorm.training.state import FILE, State, read_state
 from psdnorm.training.watching import Silent, Watcher
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KEEP = ("scores", "predictions", "weights")
+_MOST_MEASURED = 200  # training nights: limits at 99 % need some hundred, and each takes time
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,11 @@ class Result:
     seconds : float
         Of all processes that worked on it; what a killed one did after its last resume file is
         not counted.
+    prediction_seconds : float, optional
+        Of these, what the prediction of the held-out nights took; None in a run of psdnorm before
+        it was recorded.
+    nights, sequences : int, optional
+        That were predicted then.
     """
 
     cell: Cell
@@ -62,6 +70,9 @@ class Result:
     best_epoch: int
     steps: int
     seconds: float
+    prediction_seconds: float | None = None
+    nights: int | None = None
+    sequences: int | None = None
 
     @property
     def scores(self) -> "pd.DataFrame":
@@ -248,10 +259,10 @@ def _evaluate(
         batch_size=protocol.batch_size,
         device=device,
     )
-    predictions = finite_predictions(store, split.test, predictions)
-    scores = records.write_outcome(folder, split.test, predictions, keep=keep != "scores")
+    timed = records.Timed(finite_predictions(store, split.test, predictions))
+    scores = records.write_outcome(folder, split.test, timed, keep=keep != "scores")
     if keep == "weights":
-        _save_weights(task, state, network.model)
+        _save_weights(task, state, network.model, _training_spread(task, network.model))
     accuracy = float(subject_metrics(scores)["balanced_accuracy"].mean())
     position = state.position
     done = {
@@ -261,6 +272,7 @@ def _evaluate(
         "best_epoch": position.best_epoch,
         "steps": position.step,
         "seconds": time.monotonic() - began,
+        **timed.spent_on(split.test, protocol),
         "keep": keep,
     }
     records.write_json(folder / records.DONE, done)
@@ -284,14 +296,26 @@ def _finished(cell: Cell, folder: Path, keep: str) -> Result:
     return Result(cell, folder, **done)
 
 
-def _save_weights(task: Task, state: State, model: Pretrained) -> None:
+def _save_weights(
+    task: Task, state: State, model: Pretrained, spread: dict[str, Any] | None = None
+) -> None:
     """Keep the best weights of a run, or the latest good ones if no epoch has ended."""
     model.load_state_dict(state.best or state.model)
     model.save_pretrained(
         task.folder / records.WEIGHTS,
         recipe=task.store.recipe,
         training_data=_training_data(task),
+        training_spread=spread,
     )
+
+
+def _training_spread(task: Task, model: Pretrained) -> dict[str, Any] | None:
+    """Measure how the training nights of a run spread, evenly drawn where they are many."""
+    recordings = task.train["recording"].to_numpy(object)
+    n = min(len(recordings), _MOST_MEASURED)
+    drawn = recordings[np.linspace(0, len(recordings) - 1, n).round().astype(int)]
+    # of the store itself: a night that is to be staged is not aligned yet when it is looked at
+    return measure_spread(model, (task.store.signals(each) for each in drawn))
 
 
 def _training_data(task: Task) -> dict[str, Any]:

@@ -41,3 +41,20 @@ def test_a_norm_that_lacks_cells_is_named(tmp_path):
     write_runs(tmp_path, axes, unfinished=lacking)
     drawing = draw_calibration(comparisons(read_results(tmp_path))[0])
     assert "PSDNorm has 1 of 2 cells." in drawing.caption
+    assert "Cells count here, too, that the verdict leaves out." in drawing.caption
+
+
+def test_norms_with_as_many_cells_of_other_people_are_named(tmp_path):
+    lacking = [
+        Cell("usleep", norm, hold_out=cohort, seed=0).name
+        for norm, cohort in (("psd", "MASS"), ("batch", "CHAT"))
+    ]
+    axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT", "MASS"), seeds=(0,))]
+    write_runs(tmp_path, axes, unfinished=lacking)
+    caption = draw_calibration(comparisons(read_results(tmp_path))[0]).caption
+    assert "BatchNorm has 2 of 3 cells. PSDNorm has 2 of 3 cells." in caption
+
+
+def test_norms_that_have_all_cells_are_not_named(comparison):
+    caption = draw_calibration(comparison).caption
+    assert "cells" not in caption.lower()

@@ -4,6 +4,7 @@ import shutil
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from cells import PROTOCOL, nights, small_store
@@ -12,11 +13,11 @@ from stores import filled
 
 from psdnorm.models import CNNTransformer, from_pretrained
 from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.drawing import CannotDraw
-from psdnorm.report.figures.illustration import draw_spectra
-from psdnorm.report.figures.spectra import spectra_of
+from psdnorm.report.figures.drawing import CannotDraw, new_canvas
+from psdnorm.report.figures.illustration import _draw_cohorts, draw_spectra
+from psdnorm.report.figures.spectra import Spectrum, spectra_of
 from psdnorm.report.results import read_results
-from psdnorm.store import Layout
+from psdnorm.store import Layout, Store
 from psdnorm.training.experiment import run_grid
 from psdnorm.training.grid import Axes, grid_of
 
@@ -52,13 +53,14 @@ def hooked(model, x):
 
 
 def welch_db(rows, rate):
-    """Mean over channels of SciPy's density, in dB, without its bin 0."""
+    """Mean over channels of SciPy's density, in dB, without 0 and half of the rate."""
     size = round(4 * rate)
     centred = rows - rows.mean(axis=-1, keepdims=True)
     hz, psd = signal.welch(
         centred, rate, "hann", size, size // 2, detrend=False, return_onesided=True
     )
-    return hz[1:], 10 * np.log10(psd.mean(axis=0)[1:])
+    inner = (hz > 0) & (hz < rate / 2)
+    return hz[inner], 10 * np.log10(psd.mean(axis=0)[inner])
 
 
 def test_lines_are_the_densities_of_the_input_and_of_each_norms_output(trained, drawing, line_of):
@@ -105,7 +107,7 @@ def test_the_blocks_of_cnn_transformer_have_the_rates_of_their_strides(trained, 
     torch.manual_seed(0)
     model = CNNTransformer(n_times=60, sfreq=20, norm="psd", **arguments).eval()
     model.save_pretrained(tmp_path / "weights", recipe=store.recipe, training_data={})
-    spectra, missing = spectra_of(tmp_path, "psd", store, {"abc": ["abc-0"], "xyz": ["xyz-0"]})
+    spectra, missing = spectra_of(tmp_path, store, {"abc": ["abc-0"], "xyz": ["xyz-0"]})
     assert not missing
     # half of each block's rate, as near as segments of 4 s come to it
     half_rates = [20 / 2, 20 / 3 / 2, 20 / 6 / 2, 20 / 12 / 2]
@@ -118,6 +120,31 @@ def test_the_blocks_of_cnn_transformer_have_the_rates_of_their_strides(trained, 
         model(x[None])
     expected = welch_db(found[0][0].double().numpy(), 20 / 6)[1]
     assert spectra[2].decibels.loc["xyz"].to_numpy() == pytest.approx(expected, abs=1e-3)
+
+
+def test_what_the_recipe_does_not_let_pass_is_neither_drawn_nor_counted(trained):
+    store, runs = trained
+    cell = runs / "cells" / "usleep_psd_f5_d3_abc_all_seed0"
+    chosen = {"abc": ["abc-0"], "xyz": ["xyz-0"]}
+    whole, _ = spectra_of(cell, store, chosen)
+    narrow = Store(store.path, {**store.recipe, "lowpass_hz": 6.0}, store.layout)
+    passed, _ = spectra_of(cell, narrow, chosen)
+    assert [each.frequencies_hz[-1] for each in whole] == [9.75, 9.75, 4.75, 2.25]
+    assert [each.frequencies_hz[-1] for each in passed] == [6.0, 6.0, 4.75, 2.25]
+    for part, each in zip(passed, whole, strict=True):
+        kept = each.decibels.loc[:, each.frequencies_hz <= 6]
+        assert part.decibels.equals(kept)
+        assert part.distance("abc") == pytest.approx(
+            (kept.loc["abc"] - kept.loc["xyz"]).abs().mean()
+        )
+
+
+def test_nine_other_cohorts_look_different():
+    hz = np.arange(1.0, 5.0)
+    levels = pd.DataFrame(np.zeros((10, 4)), index=[f"c{n}" for n in range(10)])
+    axes = new_canvas(2, 2).subplots()
+    _draw_cohorts(axes, Spectrum(hz, levels), "c0")
+    assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 10
 
 
 def test_weights_that_are_damaged_are_named_and_the_other_norms_are_drawn(trained, tmp_path):

@@ -31,6 +31,10 @@ def timed(tmp_path_factory):
         for seed in (0, 1):
             cell = Cell("usleep", norm, hold_out=cohort, seed=seed)
             change(path, cell, "done.json", seconds=time + seed, epochs=10)
+    for norm, cohort, spent in (("batch", "ABC", 2.0), ("batch", "CHAT", 5.0), ("psd", "ABC", 3.0)):
+        cell = Cell("usleep", norm, hold_out=cohort, seed=0)
+        n = COHORTS[cohort]
+        change(path, cell, "done.json", prediction_seconds=spent, nights=n, sequences=10 * n)
     return build_tables(read_results(path))
 
 
@@ -61,7 +65,39 @@ def test_times_are_called_this_machines_and_adabn_has_none(timed):
     assert "adabn3" not in {norm for _, norm, _ in found}
     assert any("of the machine that ran the cells" in note for note in table.notes)
     assert any("no time of LayerNorm, InstanceNorm and TMA" in note for note in table.notes)
-    assert found["inference_s", "psd", None].text == "–"
+    assert found["inference_s", "tma", None].text == "–"
+
+
+def test_inference_is_the_prediction_of_the_held_out_datasets(timed):
+    table, found = numbers(timed, "timing")
+    spread = np.std([2.0, 5.0], ddof=1)
+    assert found["inference_s", "batch", None].text == f"3.50 ± {spread:.2f}"
+    assert found["inference_s", "psd", None].text == "3.00"
+    n_sequences = 10 * (COHORTS["ABC"] + COHORTS["CHAT"])
+    assert found["sequences_per_s", "batch", None].text == f"{n_sequences / 7:.1f}"
+    assert found["sequences_per_s", "psd", None].text == f"{10 * COHORTS['ABC'] / 3:.1f}"
+    paper = [e for row in table.rows for e in row if e.facts.get("block") == "paper"]
+    assert any(e.facts["metric"] == "inference_s" and e.text == "98.72 ± 12.09" for e in paper)
+
+
+def test_runs_that_did_not_record_their_inference_are_read_and_counted(timed, tmp_path):
+    table, _ = numbers(timed, "timing")
+    assert "Runs that did not record the time of inference: 3." in table.notes
+    write_runs(tmp_path, [axes(norms=("batch", "psd"))], COHORTS, 25)
+    _, found = numbers(build_tables(read_results(tmp_path)), "timing")
+    for metric in ("inference_s", "sequences_per_s"):
+        assert found[metric, "psd", None].text == "–"
+        assert found[metric, "psd", None].value is None
+
+
+def test_the_shortest_inference_is_in_bold_where_norms_have_the_same_runs(timed, tmp_path):
+    cells = write_runs(tmp_path, [axes(norms=("batch", "psd"), seeds=(0,))], COHORTS, 25)
+    for cell in cells:
+        spent = 4.0 if cell.norm == "batch" else 3.0
+        change(tmp_path, cell, "done.json", prediction_seconds=spent, nights=4, sequences=40)
+    _, found = numbers(build_tables(read_results(tmp_path)), "timing")
+    assert found["inference_s", "psd", None].bold
+    assert not found["inference_s", "batch", None].bold
 
 
 def test_the_shortest_epoch_is_in_bold_only_where_norms_have_the_same_runs(timed, tmp_path):
@@ -96,7 +132,8 @@ def test_training_sizes_are_those_of_the_cells(whole, built):
         config = json.loads((whole / "cells" / cell.name / "config.json").read_text())
         counts.append(config["data"]["train"]["subjects"])
     assert len(set(counts)) > 1
-    assert own[0][2].text == f"{np.mean(counts):.1f} ± {np.std(counts):.1f}"
+    assert own[0][2].text == f"{np.mean(counts):.0f} ± {np.std(counts):.0f}"
+    assert own[0][2].value == np.mean(counts)
     assert own[0][4].text == "2"
 
 

@@ -130,11 +130,11 @@ def test_tables_take_the_filter_size_and_depth_of_the_protocol_and_say_so(tables
     facts = [entry.facts for entry in ours(main) if entry.facts["norm"] == "psd"]
     assert {(f["filter_size"], f["norm_depth"]) for f in facts} == {(5, 3)}
     (note,) = (note for note in main.notes if "as in the protocol" in note)
-    for other in ("PSDNorm f = 9", "PSDNorm d = 1", "PSDNorm f = 9 d = 1"):
+    for other in ("PSDNorm (f = 9)", "PSDNorm (1 block)", "PSDNorm (f = 9, 1 block)"):
         assert other in note
     for name in ("classwise-psd", "other-metrics", "timing"):
         assert any("f = 5" in note and "of the protocol" in note for note in tables[name].notes)
-    assert tables["low-data"].head[-2:] == ["PSDNorm f = 5", "PSDNorm f = 15"]
+    assert tables["low-data"].head[-2:] == ["PSDNorm (f = 5)", "PSDNorm (f = 15)"]
 
 
 def test_subjects_who_lack_a_stage_are_counted(whole, tables):

@@ -43,6 +43,8 @@ def draw_calibration(comparison: Comparison) -> Drawing:
     canvas.supylabel("accuracy (%)", fontsize=9)
     said = [f"{comparison.labels[norm]} {100 * error:.2f} %" for norm, error in errors.items()]
     unlike = shortened(_unlike(comparison))
+    if comparison.contest.lacking:
+        unlike.append("Cells count here, too, that the verdict leaves out.")
     return Drawing(
         name=f"calibration-{comparison.key}",
         title=f"{_TITLE}: {comparison.setting}",
@@ -63,12 +65,16 @@ def _pooled(comparison: Comparison, norm: str) -> CalibrationBins:
 
 
 def _unlike(comparison: Comparison) -> list[str]:
-    """Name the norms that have fewer cells than another: other people are in their epochs."""
-    cells = comparison.results.cells.groupby("norm").size()
+    """Name the norms that lack cells which another has: other people are in their epochs."""
+    cells = comparison.results.cells
+    places = cells.groupby("norm").apply(
+        lambda own: {*zip(own["hold_out"], own["seed"], strict=True)}, include_groups=False
+    )
+    any_has = set().union(*places)
     return [
-        f"{label} has {cells[norm]} of {cells.max()} cells."
+        f"{label} has {len(places[norm])} of {len(any_has)} cells."
         for norm, label in comparison.labels.items()
-        if cells[norm] < cells.max()
+        if places[norm] != any_has
     ]
 
 

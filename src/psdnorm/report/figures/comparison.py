@@ -8,7 +8,7 @@ import pandas as pd
 from psdnorm.evaluation.statistics import BlockTables
 from psdnorm.report.contest import METRIC, Contest, contests
 from psdnorm.report.figures.drawing import CannotDraw
-from psdnorm.report.naming import listed, model_place, norm_name, unusual
+from psdnorm.report.naming import arm_name, listed, model_place, norm_name, unusual
 from psdnorm.report.results import Results
 
 BATCH = "batch"
@@ -119,7 +119,7 @@ def _compared(results: Results, contest: Contest) -> Comparison:
     for norm, arm in contest.arms.items():
         own = cells[cells["norm"] == norm].sort_values(["filter_size", "norm_depth"])
         settings = own.drop_duplicates("arm").set_index("arm")[["filter_size", "norm_depth"]]
-        labels[norm] = norm_name(norm) + unusual(*settings.loc[arm])
+        labels[norm] = arm_name(norm, *settings.loc[arm])
         others = [
             unusual(*each).strip(" ()") for each in settings.drop(arm).itertuples(index=False)
         ]

@@ -1,4 +1,4 @@
-"""Gains over BatchNorm as a forest: of each cohort and of all, with intervals."""
+"""Gains over a reference as a forest: of each cohort and of all, with intervals."""
 
 from typing import TYPE_CHECKING
 
@@ -35,21 +35,53 @@ def draw_gains(comparison: Comparison) -> Drawing:
     if BATCH not in comparison.labels:
         raise CannotDraw(f"{_TITLE} ({comparison.setting}): BatchNorm has no result.")
     comparison.needs_two_norms(_TITLE)
-    values = comparison.tables.by_seed.dropna()
+    return forest(
+        comparison.tables.by_seed.dropna(),
+        BATCH,
+        comparison.labels,
+        name=f"gains-{comparison.key}",
+        title=f"{_TITLE}, by cohort: {comparison.setting}",
+        remarks=comparison.remarks,
+    )
+
+
+def forest(
+    values: pd.DataFrame,
+    reference: str,
+    labels: dict[str, str],
+    *,
+    name: str,
+    title: str,
+    remarks: str,
+) -> Drawing:
+    """Draw gains over a reference in every cohort and in both means, a panel for each norm.
+
+    Parameters
+    ----------
+    values : DataFrame, (n_scores, n_norms)
+        Balanced accuracies in percent by cohort, subject and seed, without NaN.
+    reference : str
+    labels : dict of str to str
+        What norms and reference are called.
+    name, title : str
+    remarks : str
+        For the end of the caption.
+    """
     is_seeded = has_seeds(values)
-    overall = bootstrap_gains(values, BATCH, resample_seeds=is_seeded)
-    gains = pd.concat([_of_cohorts(values), overall.gains.assign(row=overall.gains["mean"])])
-    norms = [norm for norm in comparison.labels if norm != BATCH]
+    overall = bootstrap_gains(values, reference, resample_seeds=is_seeded)
+    of_means = overall.gains.assign(row=overall.gains["mean"])
+    gains = pd.concat([_of_cohorts(values, reference), of_means])
+    norms = [norm for norm in labels if norm != reference]
     rows = list(dict.fromkeys(gains["row"]))
     height = 0.21 * len(rows) + 0.75
-    width = 2.3 * min(len(norms), 4) + 1.6
+    width = max(5.2, 2.3 * min(len(norms), 4) + 1.6)
     canvas, axes = panels(
         len(norms), columns=4, width=width, height=height, sharex=True, sharey=True
     )
     for panel, norm in zip(axes, norms, strict=True):
         own = gains[gains["norm"] == norm].set_index("row").loc[rows]
         _draw(panel, own, norm)
-        panel.set_title(comparison.labels[norm], loc="left")
+        panel.set_title(labels[norm], loc="left")
     axes[0].invert_yaxis()
     canvas.supxlabel("gain in balanced accuracy (points)", fontsize=9)
     caption = (
@@ -58,19 +90,19 @@ def draw_gains(comparison: Comparison) -> Drawing:
         f"{overall.caption} "
     )
     return Drawing(
-        name=f"gains-{comparison.key}",
-        title=f"{_TITLE}, by cohort: {comparison.setting}",
-        words=_words(gains, norms, comparison.labels),
-        caption=(caption + comparison.remarks).strip(),
+        name=name,
+        title=title,
+        words=_words(gains, norms, labels, labels[reference]),
+        caption=(caption + remarks).strip(),
         canvas=canvas,
     )
 
 
-def _of_cohorts(values: pd.DataFrame) -> pd.DataFrame:
+def _of_cohorts(values: pd.DataFrame, reference: str) -> pd.DataFrame:
     tables = []
     for cohort, own in values.groupby(level="cohort", observed=True):
         table = bootstrap_gains(
-            own, BATCH, n_draws=_DRAWS_OF_A_COHORT, resample_seeds=has_seeds(own)
+            own, reference, n_draws=_DRAWS_OF_A_COHORT, resample_seeds=has_seeds(own)
         ).gains
         tables.append(table[table["mean"] == MEAN_DATASET].assign(row=cohort))
     return pd.concat(tables)
@@ -102,7 +134,7 @@ def _draw(axes: "Axes", gains: pd.DataFrame, norm: str) -> None:
     axes.set_axisbelow(True)
 
 
-def _words(gains: pd.DataFrame, norms: list[str], labels: dict[str, str]) -> str:
+def _words(gains: pd.DataFrame, norms: list[str], labels: dict[str, str], reference: str) -> str:
     sentences = []
     for norm in norms:
         own = gains[gains["norm"] == norm].set_index("row")
@@ -111,7 +143,7 @@ def _words(gains: pd.DataFrame, norms: list[str], labels: dict[str, str]) -> str
         ahead = int((cohorts["gain"] > 0).sum())
         each = listed([f"{name} {row['gain']:+.2f}" for name, row in cohorts.iterrows()])
         sentences.append(
-            f"{labels[norm]} over BatchNorm, in points: {', '.join(means)}; ahead in {ahead} of "
+            f"{labels[norm]} over {reference}, in points: {', '.join(means)}; ahead in {ahead} of "
             f"{len(cohorts)} cohorts: {each}."
         )
     return " ".join(sentences)

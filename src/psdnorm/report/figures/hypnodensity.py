@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _TITLE = "Best, median and worst night"
 _COLUMNS = [*EPOCH, "recording", "central", "true", *PROBABILITIES]
 _STACK = ("N3", "N2", "N1", "REM", "W")  # from the bottom
-_LEVELS = {"W": 4, "REM": 3, "N1": 2, "N2": 1, "N3": 0}  # of a hypnogram
+STAGE_LEVELS = {"W": 4, "REM": 3, "N1": 2, "N2": 1, "N3": 0}  # of a hypnogram
 _EPOCH_S = 30
 _PREFERRED = ("psd", "psd-white")
 
@@ -84,7 +84,7 @@ def draw_hypnodensity(compared: Iterable[Comparison]) -> Drawing:
     for place, night in enumerate(nights):
         above, below = axes[2 * place : 2 * place + 2]
         _draw_true(above, night)
-        _draw_probabilities(below, night)
+        draw_probabilities(below, night.probabilities, _edges_h(night))
     axes[-1].set_xlabel("time from the start of the recording (h)")
     handles, names = axes[1].get_legend_handles_labels()
     canvas.legend(
@@ -209,14 +209,7 @@ def read_subject(path: Path, cohort: str, subject: str) -> pd.DataFrame:
 
 
 def _draw_true(axes: "Axes", night: ShownNight) -> None:
-    levels = np.array([_LEVELS[stage] for stage in STAGES], float)
-    known = night.true >= 0
-    y = np.where(known, levels[night.true], np.nan)
-    hours = np.arange(len(y) + 1) * _EPOCH_S / 3600
-    axes.stairs(y, hours, baseline=None, color="black", lw=0.9, label="true stage")
-    axes.set_yticks(list(_LEVELS.values()), list(_LEVELS))
-    axes.set_ylim(-0.5, 4.5)
-    axes.set_xlim(0, hours[-1])
+    draw_stages(axes, night.true, _edges_h(night), label="true stage")
     axes.tick_params(labelbottom=False)
     axes.set_title(
         f"{night.rank}: {night.cohort} {night.subject}, balanced accuracy "
@@ -225,14 +218,42 @@ def _draw_true(axes: "Axes", night: ShownNight) -> None:
     )
 
 
-def _draw_probabilities(axes: "Axes", night: ShownNight) -> None:
-    hours = np.arange(len(night.true) + 1) * _EPOCH_S / 3600
-    below = np.zeros(len(night.true))
+def draw_stages(axes: "Axes", stages: np.ndarray, edges: np.ndarray, label: str) -> None:
+    """Draw a hypnogram; unscored epochs are gaps.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+    stages : ndarray of int, (E,)
+    edges : ndarray, (E + 1,)
+        Where epochs begin and end.
+    label : str
+    """
+    levels = np.array([STAGE_LEVELS[stage] for stage in STAGES], float)
+    y = np.where(stages >= 0, levels[stages], np.nan)
+    axes.stairs(y, edges, baseline=None, color="black", lw=0.9, label=label)
+    axes.set_yticks(list(STAGE_LEVELS.values()), list(STAGE_LEVELS))
+    axes.set_ylim(-0.5, 4.5)
+    axes.set_xlim(edges[0], edges[-1])
+
+
+def draw_probabilities(axes: "Axes", probabilities: np.ndarray, edges: np.ndarray) -> None:
+    """Draw the probabilities of stages on top of each other, each area labelled with its stage.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+    probabilities : ndarray of float, (E, 5)
+        Epochs that are NaN are gaps.
+    edges : ndarray, (E + 1,)
+        Where epochs begin and end.
+    """
+    below = np.zeros(len(probabilities))
     for stage in _STACK:
-        above = below + 100 * night.probabilities[:, STAGES.index(stage)]
+        above = below + 100 * probabilities[:, STAGES.index(stage)]
         axes.stairs(
             above,
-            hours,
+            edges,
             baseline=below,
             fill=True,
             color=STAGE_COLOURS[stage],
@@ -241,11 +262,15 @@ def _draw_probabilities(axes: "Axes", night: ShownNight) -> None:
             zorder=-1,
         )
         below = above
-    axes.set_xlim(0, hours[-1])
+    axes.set_xlim(edges[0], edges[-1])
     axes.set_ylim(0, 100)
     axes.set_yticks([0, 50, 100])
     axes.set_rasterization_zorder(0)  # all areas in one image
     axes.set_ylabel("probability (%)")
+
+
+def _edges_h(night: ShownNight) -> np.ndarray:
+    return np.arange(len(night.true) + 1) * _EPOCH_S / 3600
 
 
 def _words(night: ShownNight) -> str:

@@ -7,7 +7,13 @@ from psdnorm.errors import PsdnormError
 from psdnorm.report.figures.comparison import Comparison
 from psdnorm.report.figures.drawing import CannotDraw, Drawing, new_canvas
 from psdnorm.report.figures.looks import VERMILION
-from psdnorm.report.figures.spectra import NIGHTS, Spectrum, chosen_nights, spectra_of
+from psdnorm.report.figures.spectra import (
+    NIGHTS,
+    Spectrum,
+    chosen_nights,
+    passband_hz,
+    spectra_of,
+)
 from psdnorm.report.naming import listed
 from psdnorm.store import Store
 from psdnorm.training.grid import Runs
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 _TITLE = "Spectra before and after the first norms"
-_GREYS = ("#555555", "#999999")
+_GREYS = ("#222222", "#777777", "#B0B0B0")
 _LINES = ("-", "--", ":")
 
 
@@ -53,7 +59,7 @@ def draw_spectra(comparison: Comparison, store: Store | None) -> Drawing:
     for norm in comparison.labels:
         for folder in cells.loc[cells["norm"] == norm, "folder"]:
             try:
-                found[norm], unread = spectra_of(Path(folder), norm, store, nights)
+                found[norm], unread = spectra_of(Path(folder), store, nights)
                 missing += [f"{_TITLE}: {sentence}." for sentence in unread]
             except PsdnormError as error:
                 missing.append(f"{_TITLE}: {error}.")
@@ -70,10 +76,20 @@ def draw_spectra(comparison: Comparison, store: Store | None) -> Drawing:
         caption=f"Networks of seed {seed}. Up to {NIGHTS} nights of each cohort, 35 epochs from "
         "the middle of each. One line per cohort: mean over nights of the power in dB, which is "
         f"the mean over channels (of features behind a block). The numbers say how far the "
-        f"held-out cohort is from the mean of the others. {said}Blocks are drawn at their own "
-        "rate, so that frequencies end earlier from block to block.",
+        f"held-out cohort is from the mean of the others. {said}{_above(store)}Blocks are drawn at "
+        "their own rate, so that frequencies end earlier from block to block.",
         canvas=_draw(found, hold_out, comparison.labels),
         missing=list(dict.fromkeys(missing)),
+    )
+
+
+def _above(store: Store) -> str:
+    highest = passband_hz(store)
+    if highest == float("inf"):
+        return ""
+    return (
+        f"Frequencies above the recipe's low-pass of {highest:g} Hz, where little but rounding is "
+        "left, are neither drawn nor counted. "
     )
 
 
@@ -110,7 +126,7 @@ def _draw_cohorts(axes: "Axes", spectrum: Spectrum, hold_out: str) -> None:
     others = spectrum.decibels.drop(index=hold_out)
     hz = spectrum.frequencies_hz
     for place, (cohort, levels) in enumerate(others.iterrows()):
-        colour, line = _GREYS[place % 2], _LINES[place // 2 % 3]
+        colour, line = _GREYS[place % 3], _LINES[place // 3 % 3]
         axes.plot(hz, levels, color=colour, ls=line, lw=0.9, label=str(cohort))
     axes.plot(hz, spectrum.decibels.loc[hold_out], color=VERMILION, lw=1.8, label=hold_out)
     axes.set_xlim(0, hz[-1])

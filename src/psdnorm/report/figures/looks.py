@@ -44,6 +44,7 @@ _LOOKS = {
     "tma": Look(GREEN, "v", ":"),
     "psd-white": Look(PURPLE, "P", (0, (3, 1, 1, 1, 1, 1))),
     "psd": Look(VERMILION, "D", "-"),
+    "B": Look(VERMILION, "D", "-"),  # of two sides that are compared, A and B
 }
 _OTHER = Look(GREY, "X", (0, (2, 2)))
 

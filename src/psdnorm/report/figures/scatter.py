@@ -32,19 +32,52 @@ def draw_scatter(comparison: Comparison) -> Drawing:
         raise CannotDraw(f"{_TITLE} ({comparison.setting}): there is no PSDNorm.")
     comparison.needs_two_norms(_TITLE)
     references = _references(comparison)
-    subjects = comparison.tables.subjects
-    results = [share_improved(subjects, norm, name) for name in references]
-    canvas, axes = panels(len(results), columns=2, width=4.2 * len(results) + 0.4, height=4.4)
-    for panel, improved in zip(axes, results, strict=True):
-        _draw(panel, subjects[[improved.reference, norm]], improved, comparison.labels)
     best = comparison.labels[references[-1]]
-    return Drawing(
+    return scattered(
+        comparison.tables.subjects,
+        norm,
+        references,
+        comparison.labels,
         name=f"subjects-{comparison.key}",
         title=f"{_TITLE}: {comparison.setting}",
-        words=" ".join(_words(result, comparison.labels) for result in results),
-        caption=f"Mean over seeds. {results[0].caption} The best baseline by Mean(Dataset) of the "
-        f"subjects whom every norm has is {best}. Intervals are Wilson's. "
-        f"{comparison.remarks}".strip(),
+        remarks=f"The best baseline by Mean(Dataset) of the subjects whom every norm has is "
+        f"{best}. Intervals are Wilson's. {comparison.remarks}".strip(),
+    )
+
+
+def scattered(
+    subjects: "pd.DataFrame",
+    norm: str,
+    references: list[str],
+    labels: dict[str, str],
+    *,
+    name: str,
+    title: str,
+    remarks: str,
+) -> Drawing:
+    """Draw each subject's score under a norm over that under references, a panel for each.
+
+    Parameters
+    ----------
+    subjects : DataFrame, (n_subjects, n_norms)
+        Balanced accuracies in percent.
+    norm : str
+    references : list of str
+    labels : dict of str to str
+        What norm and references are called.
+    name, title : str
+    remarks : str
+        For the caption.
+    """
+    results = [share_improved(subjects, norm, reference) for reference in references]
+    canvas, axes = panels(len(results), columns=2, width=4.2 * len(results) + 0.4, height=4.4)
+    for panel, improved in zip(axes, results, strict=True):
+        _draw(panel, subjects[[improved.reference, norm]], improved, labels)
+    return Drawing(
+        name=name,
+        title=title,
+        words=" ".join(_words(result, labels) for result in results),
+        caption=f"Mean over seeds. {results[0].caption} {remarks}",
         canvas=canvas,
     )
 

@@ -1,5 +1,6 @@
 """What a network's first blocks make of spectra: cohorts before and after each norm."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psdnorm.batches.sequences import LENGTH
-from psdnorm.errors import CheckpointError, StoreError
-from psdnorm.models import USleep, from_pretrained
+from psdnorm.errors import StoreError
+from psdnorm.functional import is_number
+from psdnorm.models import USleep
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.ops import reference
+from psdnorm.report.trained import load_trained
 from psdnorm.store import Store
-from psdnorm.training.aligned import AlignedStore
-from psdnorm.training.cell import TMA
 from psdnorm.training.records import WEIGHTS
 
 BLOCKS = 3
@@ -34,6 +35,7 @@ class Spectrum:
     Attributes
     ----------
     frequencies_hz : ndarray, (F,)
+        Above 0, below half of the rate, and up to what the recipe lets pass.
     decibels : DataFrame, (n_cohorts, F)
         Mean over channels of the power as 10 log₁₀, mean over nights of that.
     """
@@ -62,8 +64,19 @@ def chosen_nights(store: Store) -> dict[str, list[str]]:
     return found
 
 
+def passband_hz(store: Store) -> float:
+    """Return the low-pass of a store's recipe; infinity where it names none.
+
+    Parameters
+    ----------
+    store : Store
+    """
+    found: Any = store.recipe.get("lowpass_hz")
+    return float(found) if is_number(found, 0, math.inf) else math.inf
+
+
 def spectra_of(
-    folder: Path, norm: str, store: Store, nights: dict[str, list[str]]
+    folder: Path, store: Store, nights: dict[str, list[str]]
 ) -> tuple[list[Spectrum], list[str]]:
     """Measure spectra in the input of a trained network and behind its first norms.
 
@@ -71,7 +84,6 @@ def spectra_of(
     ----------
     folder : Path
         Of the cell.
-    norm : str
     store : Store
     nights : dict of str to list of str
         Recordings by cohort.
@@ -83,8 +95,8 @@ def spectra_of(
     missing : list of str
         A sentence for each night that could not be read.
     """
-    model = from_pretrained(folder / WEIGHTS)
-    source = _aligned(store, model, folder) if norm == TMA else store
+    trained = load_trained(folder / WEIGHTS)
+    model, source = trained.model, trained.source(store, torch.device("cpu"))
     measured: dict[str, list[list[NDArray]]] = {}
     missing, rates = [], []
     for cohort, recordings in nights.items():
@@ -103,10 +115,10 @@ def spectra_of(
     spectra = []
     for place, rate in enumerate(rates):
         means = {c: np.mean([each[place] for each in all_], axis=0) for c, all_ in measured.items()}
-        table = pd.DataFrame.from_dict(means, orient="index")
-        size = _segment(rate)
-        hz = np.arange(1, size // 2 + 1) * (rate / size)
-        spectra.append(Spectrum(hz, table))
+        hz = _frequencies(rate)
+        passed = hz <= passband_hz(store)  # what is left above is the noise of rounding
+        table = pd.DataFrame.from_dict(means, orient="index").loc[:, passed]
+        spectra.append(Spectrum(hz[passed], table))
     return spectra, missing
 
 
@@ -144,19 +156,14 @@ def _segment(rate: float) -> int:
     return max(4, round(_SEGMENT_S * rate))
 
 
+def _frequencies(rate: float) -> NDArray[np.floating]:
+    """Return the bins between 0 and half of the rate, which have a mirror image, (F,)."""
+    size = _segment(rate)
+    return np.arange(1, (size + 1) // 2) * (rate / size)
+
+
 def _decibels(rows: Tensor, rate: float) -> NDArray[np.float64]:
-    """Return the one-sided density of the mean over channels without its bin 0, in dB, (F,)."""
+    """Return the one-sided density of the mean over channels at :func:`_frequencies`, dB, (F,)."""
     size = _segment(rate)
     psd = reference.welch_psd(reference.center(rows.double()), size, "hann").mean(dim=0)
-    psd[1 : (size + 1) // 2] *= 2  # but not at 0 and at half of the rate
-    return 10 * np.log10(psd.numpy()[1:] / rate + _FLOOR)
-
-
-def _aligned(store: Store, model: Pretrained, folder: Path) -> Store:
-    try:
-        training = (model.card or {})["training_data"]
-        barycenter = torch.tensor(training["sqrt_barycenter"], dtype=torch.float64)
-        size = int(training["cell"]["filter_size"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{folder / WEIGHTS} lacks the barycenter of TMA") from error
-    return AlignedStore(store, barycenter, size, torch.device("cpu"))
+    return 10 * np.log10(2 * psd.numpy()[1 : (size + 1) // 2] / rate + _FLOOR)

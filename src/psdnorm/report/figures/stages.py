@@ -1,4 +1,4 @@
-"""F1 scores of each stage: how far a norm is from BatchNorm, and how far its seeds differ."""
+"""F1 scores of each stage: how far a norm is from a reference, and how far its seeds differ."""
 
 from typing import TYPE_CHECKING
 
@@ -39,17 +39,50 @@ def draw_stages(comparison: Comparison) -> Drawing:
             f"{_TITLE} ({comparison.setting}): there is no seed in which every norm has all "
             "cohorts."
         )
-    found = _differences(comparison)
-    spread_said = "one seed has no ±"
-    if len(seeds) > 1:
-        spread_said = "bars are ± the standard deviation over seeds (ddof = 1)"
-    return Drawing(
+    return by_stage(
+        comparison.runs,
+        BATCH,
+        comparison.labels,
         name=f"stages-{comparison.key}",
         title=f"{_TITLE}: {comparison.setting}",
-        words=_words(found, comparison.labels),
-        caption="Mean(Dataset) of subjects' F1 minus BatchNorm's in the same seed; "
-        f"{spread_said}. {comparison.remarks}".strip(),
-        canvas=_draw(found, comparison.labels),
+        remarks=comparison.remarks,
+    )
+
+
+def by_stage(
+    runs: pd.DataFrame,
+    reference: str,
+    labels: dict[str, str],
+    *,
+    name: str,
+    title: str,
+    remarks: str,
+) -> Drawing:
+    """Draw the differences to a reference in each stage's F1.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        ``norm``, ``seed``, ``cohort`` and F1 as shares, a row for each subject; the same subjects
+        for every norm.
+    reference : str
+    labels : dict of str to str
+        What norms and reference are called.
+    name, title : str
+    remarks : str
+        For the end of the caption.
+    """
+    found = _differences(runs, reference, [norm for norm in labels if norm != reference])
+    spread_said = "one seed has no ±"
+    if runs["seed"].nunique() > 1:
+        spread_said = "bars are ± the standard deviation over seeds (ddof = 1)"
+    return Drawing(
+        name=name,
+        title=title,
+        words=_words(found, labels, labels[reference]),
+        caption=f"Mean(Dataset) of subjects' F1 minus that of {labels[reference]} in the same "
+        f"seed; {spread_said}. {remarks}".strip(),
+        canvas=_draw(found, labels),
     )
 
 
@@ -82,20 +115,19 @@ def _draw(known: dict[str, pd.DataFrame], labels: dict[str, str]) -> "Canvas":
     return canvas
 
 
-def _differences(comparison: Comparison) -> dict[str, pd.DataFrame]:
+def _differences(runs: pd.DataFrame, reference: str, norms: list[str]) -> dict[str, pd.DataFrame]:
     """Return the differences of Mean(Dataset) in points, by norm: seeds by stages."""
     columns = [f"f1_{stage}" for stage in STAGES]
-    means = comparison.runs.groupby(["norm", "seed", "cohort"])[columns].mean()  # NaN aside
+    means = runs.groupby(["norm", "seed", "cohort"])[columns].mean()  # NaN aside
     means = 100 * means.set_axis(list(STAGES), axis="columns")
     return {
         # cohort by cohort: one without a stage under either norm counts for neither
-        norm: (means.loc[norm] - means.loc[BATCH]).groupby(level="seed").mean()
-        for norm in comparison.labels
-        if norm != BATCH
+        norm: (means.loc[norm] - means.loc[reference]).groupby(level="seed").mean()
+        for norm in norms
     }
 
 
-def _words(known: dict[str, pd.DataFrame], labels: dict[str, str]) -> str:
+def _words(known: dict[str, pd.DataFrame], labels: dict[str, str], reference: str) -> str:
     sentences = []
     for norm, table in known.items():
         spread = table.std(ddof=1)
@@ -106,5 +138,5 @@ def _words(known: dict[str, pd.DataFrame], labels: dict[str, str]) -> str:
                 for stage in STAGES
             ]
         )
-        sentences.append(f"{labels[norm]}, points of F1 over BatchNorm: {each}.")
+        sentences.append(f"{labels[norm]}, points of F1 over {reference}: {each}.")
     return " ".join(sentences)

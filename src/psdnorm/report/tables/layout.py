@@ -8,7 +8,7 @@ from psdnorm.report.naming import listed, setting_name
 from psdnorm.report.results import ARM, Results
 from psdnorm.report.tables.notes import BOLD, NO_BOLD, SPREAD, block_notes, general_notes
 from psdnorm.report.tables.paper_block import paper_notes, paper_rows
-from psdnorm.report.tables.scores import MEANS, Arm, Scores, Setting, arm_name
+from psdnorm.report.tables.scores import MEANS, Arm, Scores, Setting
 from psdnorm.report.tables.table import OURS, Entry, Table, figure, with_best
 
 LOWER_IS_BETTER = ("calibration_error",)
@@ -79,9 +79,9 @@ def dataset_block(scores: Scores, setting: Setting, arms: Iterable[Arm], **facts
 
 
 def column(arm: Arm, said: Collection[str] = ()) -> Named:
-    """Return the column of an arm, whatever it learned from, see :func:`arm_name`."""
+    """Return the column of an arm, whatever it learned from, see :meth:`Arm.named`."""
     names = ("norm", "filter_size", "norm_depth")
-    return arm_name(arm, said), {name: getattr(arm, name) for name in names}
+    return arm.named(said), {name: getattr(arm, name) for name in names}
 
 
 def fill(layout: Layout, scores: Scores) -> Table:

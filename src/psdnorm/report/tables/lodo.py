@@ -7,7 +7,7 @@ from psdnorm.models.card import STAGES
 from psdnorm.report.naming import listed, norm_name
 from psdnorm.report.tables.layout import Layout, Named, column, dataset_block
 from psdnorm.report.tables.notes import METRIC_NAMES, PROTOCOL
-from psdnorm.report.tables.scores import Arm, Scores, arm_name, protocol_arm
+from psdnorm.report.tables.scores import Arm, Scores, protocol_arm
 
 MAIN = ("batch", "layer", "instance", "tma", "psd")
 USLEEP, TRANSFORMER = "usleep", "cnn-transformer"
@@ -160,7 +160,7 @@ def _protocol_note(plan: _Plan, settings: Sequence[tuple], scores: Scores) -> st
     norms = {arm.norm for arm in plan.arms}
     shown = [facts for _, facts in plan.columns]
     others = {
-        arm_name(arm): None
+        arm.named(): None
         for arm in scores.arms
         if arm.norm in norms
         and (arm.model, arm.balanced) in settings

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from psdnorm.models.card import STAGES
 from psdnorm.report.naming import listed
-from psdnorm.report.tables.scores import Arm, Scores, arm_name
+from psdnorm.report.tables.scores import Arm, Scores
 
 SIMULATED = "The nights are simulated: this says nothing about patients."
 PROTOCOL = (
@@ -49,7 +49,7 @@ def block_notes(
     list of str
     """
     several = len({arm.balanced for arm in arms}) > 1
-    names = {arm: arm_name(arm) + (f" @{arm.balanced}" if several else "") for arm in arms}
+    names = {arm: arm.named() + (f" @{arm.balanced}" if several else "") for arm in arms}
     seeds = _expected_seeds(arms, datasets, scores)
     said: dict[str, list[str]] = {}
     for arm in arms:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
-from psdnorm.report.naming import ALL, PROTOCOL_FILTER, model_place, norm_name, norm_place
+from psdnorm.report.naming import ALL, PROTOCOL_FILTER, arm_name, model_place, norm_place
 from psdnorm.report.results import ARM, Results
 from psdnorm.training.cell import PROTOCOL_DEPTH
 
@@ -34,6 +34,10 @@ class Arm:
             None,
             PROTOCOL_DEPTH,
         )
+
+    def named(self, said: Collection[str] = ()) -> str:
+        """Return its norm and setting, see :func:`psdnorm.report.naming.arm_name`."""
+        return arm_name(self.norm, self.filter_size, self.norm_depth, said)
 
 
 @dataclass(frozen=True)
@@ -132,31 +136,6 @@ def protocol_arm(model: str, norm: str, balanced: int | str) -> Arm:
         PROTOCOL_DEPTH if norm in WITH_DEPTH else None,
         balanced,
     )
-
-
-def arm_name(arm: Arm, said: Collection[str] = ()) -> str:
-    """Return the name of an arm's column: the norm, and what differs from the protocol.
-
-    Parameters
-    ----------
-    arm : Arm
-    said : collection of {"filter_size", "norm_depth"}
-        What is said in any case, where the norm has it.
-
-    Examples
-    --------
-    >>> arm_name(Arm("usleep", "psd", 17, 3, "all"))
-    'PSDNorm f = 17'
-    >>> arm_name(Arm("usleep", "psd", 5, 3, "all"), said=["filter_size"])
-    'PSDNorm f = 5'
-    """
-    name = norm_name(arm.norm)
-    size, depth = arm.filter_size, arm.norm_depth
-    if size is not None and (size != PROTOCOL_FILTER or "filter_size" in said):
-        name += f" f = {size}"
-    if depth is not None and (depth != PROTOCOL_DEPTH or "norm_depth" in said):
-        name += f" d = {depth}"
-    return name
 
 
 def arm_of(row: Any) -> Arm:

@@ -27,7 +27,7 @@ COLUMNS = {
     VALIDATION: "Validate",
     FOLDS: "Datasets held out",
 }
-_DIGITS = 1
+_DIGITS = 0  # as the paper prints them
 _NOTE = (
     "Subjects, averaged over the dataset that is held out; ± is the standard deviation over these "
     "datasets, with ddof = 0 as in the paper."

@@ -1,0 +1,169 @@
+"""A trained network as its checkpoint describes it, and the nights of a store as it takes them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from psdnorm.batches.sequences import LENGTH
+from psdnorm.errors import ArgumentError, CheckpointError
+from psdnorm.models import CNNTransformer, USleep, from_pretrained
+from psdnorm.models.card import STAGES
+from psdnorm.models.checkpoint import CONFIG, Pretrained
+from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
+from psdnorm.report.naming import arm_name, model_name
+from psdnorm.report.tables.scores import WITH_DEPTH, WITH_FILTER
+from psdnorm.store import Store
+from psdnorm.store.recipe import recipe_hash
+from psdnorm.training.aligned import AlignedStore
+from psdnorm.training.cell import TMA
+from psdnorm.training.grid import GRID
+from psdnorm.training.records import WEIGHTS
+
+_MODELS = {USleep: "usleep", CNNTransformer: "cnn-transformer"}
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A network from disk.
+
+    Attributes
+    ----------
+    folder : Path
+        Of the checkpoint.
+    model : Pretrained
+        In evaluation mode.
+    """
+
+    folder: Path
+    model: Pretrained
+
+    @cached_property
+    def training(self) -> dict[str, Any]:
+        """What the checkpoint says of its training; empty where it says nothing."""
+        found = (self.model.card or {}).get("training_data")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def norm(self) -> str:
+        """Norm as cells name it: TMA is in no layer of a network, only in its training."""
+        is_aligned = "sqrt_barycenter" in self.training or self._cell.get("norm") == TMA
+        return TMA if is_aligned else str(self.model.config.get("norm"))
+
+    @property
+    def arm(self) -> dict[str, Any]:
+        """Model, norm, filter size and depth, None where the norm has none."""
+        norm, config = self.norm, self.model.config
+        sizes = self._cell if norm == TMA else config
+        return {
+            "model": _MODELS.get(type(self.model), type(self.model).__name__),
+            "norm": norm,
+            "filter_size": sizes.get("filter_size") if norm in WITH_FILTER else None,
+            "norm_depth": config.get("norm_depth") if norm in WITH_DEPTH else None,
+        }
+
+    @property
+    def name(self) -> str:
+        """What people call it, as "PSDNorm (f = 17) in U-Sleep"."""
+        arm = self.arm
+        norm = arm_name(arm["norm"], arm["filter_size"], arm["norm_depth"])
+        return f"{norm} in {model_name(arm['model'])}"
+
+    @property
+    def cohorts(self) -> set[str] | None:
+        """Cohorts that it learned from; None where it does not say."""
+        found = self.training.get("cohorts")
+        return set(map(str, found)) if isinstance(found, list) else None
+
+    @property
+    def _cell(self) -> dict[str, Any]:
+        found = self.training.get("cell")
+        return found if isinstance(found, dict) else {}
+
+    def source(self, store: Store, device: torch.device) -> Store:
+        """Return the nights as it takes them: aligned where those of its training were.
+
+        Parameters
+        ----------
+        store : Store
+        device : torch.device
+            Where to align them.
+        """
+        if self.norm != TMA:
+            return store
+        try:
+            barycenter = torch.tensor(self.training["sqrt_barycenter"], dtype=torch.float64)
+            size = int(self._cell["filter_size"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{self.folder} lacks the barycenter of TMA") from error
+        return AlignedStore(store, barycenter, size, device)
+
+    def check_takes(self, store: Store) -> None:
+        """Refuse a store whose nights were not prepared as this network expects them.
+
+        Parameters
+        ----------
+        store : Store
+        """
+        card = self.model.card or {}
+        if card.get("stages") != list(STAGES):
+            raise ArgumentError(
+                f"{self.folder} has {card.get('stages')!r:.80} as stages, expected "
+                f"{', '.join(STAGES)}"
+            )
+        recipe = card.get("recipe")
+        if not isinstance(recipe, dict):
+            raise ArgumentError(f"{self.folder} does not say which recipe its nights had")
+        if recipe_hash(recipe) != store.hash:
+            keys = sorted({*recipe, *store.recipe})
+            differ = [k for k in keys if recipe.get(k) != store.recipe.get(k)] or keys
+            raise ArgumentError(
+                f"{self.folder} expects nights of the recipe {_called(recipe)}, found "
+                f"{_called(store.recipe)} in {store.path}, which differs in {', '.join(differ)}"
+            )
+        layout, config = store.layout, self.model.config
+        expected = tuple(config[name] for name in ("n_chans", "n_times", "sfreq"))
+        found = layout.n_channels, layout.n_times, layout.sfreq
+        if expected != found:
+            raise ArgumentError(
+                f"{self.folder} takes {expected[0]} channels of {expected[1]} samples at "
+                f"{expected[2]:g} Hz, found {found[0]} of {found[1]} at {found[2]:g} Hz in "
+                f"{store.path}"
+            )
+        if config.get("n_epochs", LENGTH) < LENGTH:
+            raise ArgumentError(
+                f"{self.folder} takes {config['n_epochs']} epochs at a time, expected {LENGTH} at "
+                "least"
+            )
+
+
+def load_trained(path: Path) -> Trained:
+    """Load a checkpoint, or the one that a cell kept.
+
+    Parameters
+    ----------
+    path : Path
+    """
+    if (path / GRID).exists():
+        raise ArgumentError(
+            f"{path} is a folder of runs, expected a checkpoint or a cell with weights: nights are "
+            "given to evaluate networks on (--store)"
+        )
+    folder = path / WEIGHTS if (path / WEIGHTS).is_dir() else path
+    if (folder / CONFIG).exists() and not (folder / WEIGHTS_FILE).exists():
+        raise ArgumentError(
+            f"{path} has no {WEIGHTS_FILE}, expected a checkpoint, or a cell that kept its weights "
+            "(--keep weights)"
+        )
+    return Trained(folder, from_pretrained(folder))
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Tell whether a folder holds a checkpoint."""
+    return (folder / CONFIG).exists() and (folder / WEIGHTS_FILE).exists()
+
+
+def _called(recipe: dict[str, Any]) -> str:
+    return f"{recipe.get('name', 'unnamed')} ({recipe_hash(recipe)[:12]})"
