@@ -66,6 +66,26 @@ DERIVATIONS = {
         anterior=0.05, posterior=0.95, slow=0.6, spindle=0.75, k_complex=0.4, vertex=0.35,
         sawtooth=0.35, eye=0.08, muscle=0.7, movement=0.6, heart=0.05,
     ),
+    "F3-A2": Derivation(
+        0.95, 0.25, 0.45, 0.1, slow=1.05, spindle=0.95, k_complex=1.1, vertex=1.0, sawtooth=1.0,
+        eye=0.6, muscle=0.9, heart=1.0,
+    ),
+    "F4-A1": Derivation(
+        0.95, 0.25, 0.1, 0.45, slow=1.05, spindle=0.9, k_complex=1.1, vertex=1.0, sawtooth=1.0,
+        eye=-0.5, muscle=0.9, heart=-0.6,
+    ),
+    "O1-A2": Derivation(
+        0.2, 0.95, 0.4, 0.05, slow=0.6, spindle=0.6, k_complex=0.5, vertex=0.4, sawtooth=0.4,
+        eye=0.1, muscle=0.8, heart=1.0,
+    ),
+    "O2-A1": Derivation(
+        0.2, 0.95, 0.05, 0.4, slow=0.6, spindle=0.55, k_complex=0.5, vertex=0.4, sawtooth=0.4,
+        eye=-0.08, muscle=0.8, heart=-0.6,
+    ),
+    "Cz-A1": Derivation(
+        0.8, 0.5, 0.2, 0.3, slow=1.0, spindle=1.2, k_complex=1.2, vertex=1.5, sawtooth=1.4,
+        eye=-0.15, muscle=0.6, heart=-0.6,
+    ),
 }  # fmt: skip
 REFERENCE = ("Fpz-Cz", "Pz-Oz")
 

@@ -17,11 +17,12 @@ from psdnorm.recordings.simulation.physiology import Subject, draw_subject
 from psdnorm.recordings.simulation.profiles import CohortProfile, profile_of
 from psdnorm.recordings.simulation.recorder import add_disturbances, amplify, draw_amplifier
 from psdnorm.recordings.simulation.scorer import score
+from psdnorm.recordings.simulation.variety import draw_variety
 
 # height of the alpha peak over the spectrum under it, by state
 ALPHA_HEIGHT = np.array([6.0, 1.0, 0.0, 0.0, 0.5, 1.5])
 # one branch of the seed for each part, so that a change to one leaves the others where they were
-_OF_SUBJECT = ("subject", "amplifier", "scorer")
+_OF_SUBJECT = ("subject", "amplifier", "scorer", "variety")
 _OF_NIGHT = ("hypnogram", "spectrum", "background", "events", "disturbances", "labels")
 
 
@@ -119,10 +120,16 @@ def simulate_night(
     table = fitted() if table is None else table
     rngs = _streams(seed, cohort.name, str(subject), night)
     who = draw_subject(scaled, table, rngs["subject"])
+    weights = montage.weights(cohort.channels, shift)
+    variety = draw_variety(scaled, len(weights), rngs["variety"])
+    if variety is not None:
+        who, weights = variety.of(who), variety.seen(weights)
     stages, is_active = simulate_hypnogram(n_epochs, table, who.tendency, rngs["hypnogram"])
     states = np.where(is_active, ACTIVE, stages)
     deviation_db, power_db = _spectrum(states, table, who, rngs["spectrum"])
-    scene = _Scene(states, deviation_db, power_db, montage.weights(cohort.channels, shift))
+    if variety is not None:
+        power_db = power_db + _blend(variety.state_db[states])
+    scene = _Scene(states, deviation_db, power_db, weights)
     signal, events = _record(scene, who, scaled, rngs)
     depth_db = _depth_db(states, deviation_db, table)
     labels = score(stages, depth_db, scaled, rngs["scorer"], rngs["labels"])

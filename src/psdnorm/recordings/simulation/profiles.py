@@ -64,6 +64,15 @@ class CohortProfile:
         Chance that an epoch beside a transition carries its neighbour's label.
     scorer_sd : float
         Spread between scorers: of `n1_bias`, and half as much of `n3_bias`.
+    event_rate_sd, event_gain_sd : float
+        Spread between subjects of the logarithms of how often each kind of event comes, and of how
+        large it is.
+    state_sd_db : float
+        Spread between subjects of each state's band powers, one by one.
+    montage_sd : float
+        Spread between subjects of the logarithms of the montage's weights.
+    drift_uv : float
+        Median RMS of what is slower than the EEG: sweat, breath and cables.
     """
 
     name: str
@@ -90,6 +99,11 @@ class CohortProfile:
     n3_bias: float = 0.0
     transition_noise: float = 0.0
     scorer_sd: float = 0.0
+    event_rate_sd: float = 0.0
+    event_gain_sd: float = 0.0
+    state_sd_db: float = 0.0
+    montage_sd: float = 0.0
+    drift_uv: float = 0.0
 
     def at(self, shift: float) -> "CohortProfile":
         """Return the profile with its knobs scaled.

@@ -124,7 +124,7 @@ def add_disturbances(
     heart_weights: NDArray,
     rng: np.random.Generator,
 ) -> None:
-    """Add hum, electrode pops and heart beats to a recording, in place.
+    """Add hum, electrode pops, heart beats and drift to a recording, in place.
 
     Parameters
     ----------
@@ -139,13 +139,28 @@ def add_disturbances(
     rng : numpy.random.Generator
         Source of randomness.
     """
-    for_hum, for_pops, for_heart = rng.spawn(3)
+    for_hum, for_pops, for_heart, for_drift = rng.spawn(4)
     if profile.line_uv > 0:
         _add_hum(signal, sfreq, profile, for_hum)
     if profile.pops_per_hour > 0:
         _add_pops(signal, sfreq, profile.pops_per_hour, for_pops)
     if profile.ecg_uv > 0 and np.any(heart_weights):
         add_heart_beats(signal, sfreq, profile.ecg_uv * heart_weights, for_heart)
+    if profile.drift_uv > 0:
+        _add_drift(signal, sfreq, profile.drift_uv, for_drift)
+
+
+def _add_drift(
+    signal: NDArray[np.float32], sfreq: int, median_uv: float, rng: np.random.Generator
+) -> None:
+    """Add to each channel noise of its own that falls with frequency and ends near 0.5 Hz."""
+    n_seconds = signal.shape[1] // sfreq + 2
+    rms_uv = median_uv * np.exp(0.6 * rng.standard_normal((2, 1)))
+    knots = scipy.signal.lfilter([1.0], [1.0, -0.9], rng.standard_normal((2, n_seconds)), axis=1)
+    knots *= rms_uv / knots.std(axis=1, keepdims=True)
+    at_s = np.arange(signal.shape[1]) / sfreq
+    for channel, values in zip(signal, knots, strict=True):
+        channel += np.interp(at_s, np.arange(n_seconds), values).astype(np.float32)
 
 
 def _add_hum(

@@ -1,0 +1,110 @@
+"""Nights as different as we can make them, for a network that will see recordings of any clinic.
+
+Every subject has a clinic of their own: montage, gain, filters, noise, artefacts, age and scorer
+are drawn from ranges that reach beyond those of the cohorts' profiles.
+"""
+
+import zlib
+
+import numpy as np
+
+from psdnorm.recordings.recording import Recording
+from psdnorm.recordings.simulation.montage import DERIVATIONS, REFERENCE
+from psdnorm.recordings.simulation.night import simulate_night
+from psdnorm.recordings.simulation.profiles import CohortProfile
+
+# pairs as clinics record them come more often than any two derivations
+USUAL_PAIRS = (
+    REFERENCE,
+    ("C3-A2", "C4-A1"),
+    ("F3-A2", "F4-A1"),
+    ("F4-A1", "C4-A1"),
+    ("C3-A2", "O1-A2"),
+    ("Fp1+Fp2-Cz", "Pz-Oz (LER)"),
+)
+USUAL_SHARE = 0.75
+# of nights in which one channel is all there is, and is shown twice
+SINGLE_SHARE = 0.15
+# of channels that were connected the other way round
+REVERSED_SHARE = 0.1
+_RATES_HZ = (100.0, 128.0)
+
+
+def wide_profile(rng: np.random.Generator, name: str = "wide") -> CohortProfile:
+    """Draw a clinic.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    name : str
+        Of the profile.
+
+    Returns
+    -------
+    CohortProfile
+        To be used at a shift of 1.
+    """
+    if rng.random() < USUAL_SHARE:
+        pair = USUAL_PAIRS[rng.integers(len(USUAL_PAIRS))]
+    else:
+        pair = tuple(rng.choice(list(DERIVATIONS), 2, replace=False).tolist())
+    return CohortProfile(
+        name,
+        sfreq=float(rng.choice(_RATES_HZ)),
+        line_hz=float(rng.choice((50.0, 60.0))),
+        channels=(pair[0], pair[1]),
+        age_mean_y=float(rng.uniform(6, 85)),
+        age_sd_y=0.0,
+        gain_db=float(rng.uniform(-6, 6)),
+        gain_sd_db=1.5,
+        highpass_hz=float(_log_uniform(rng, 0.03, 0.6)),
+        lowpass_hz=float(_log_uniform(rng, 20, 150)),
+        tilt_db_per_octave=float(0.5 * rng.standard_normal()),
+        response_sd=0.2,
+        line_uv=float(_log_uniform(rng, 0.2, 8)),
+        electrode_uv=float(_log_uniform(rng, 0.3, 5)),
+        pops_per_hour=float(_log_uniform(rng, 0.2, 6)),
+        ecg_uv=float(rng.uniform(0, 25)),
+        artefact_log_rate=float(rng.uniform(-0.3, 1.2)),
+        wake_log_odds=float(rng.uniform(-0.2, 0.9)),
+        n1_bias=float(0.4 * rng.standard_normal()),
+        n3_bias=float(0.2 * rng.standard_normal()),
+        transition_noise=0.08,
+        event_rate_sd=0.7,
+        event_gain_sd=0.35,
+        state_sd_db=1.0,
+        montage_sd=0.25,
+        drift_uv=float(_log_uniform(rng, 1, 25)),
+    )
+
+
+def wide_recording(number: int, seed: int = 0, *, hours: float = 8.0) -> Recording:
+    """Simulate one subject's night in a clinic of their own.
+
+    Parameters
+    ----------
+    number : int
+        The subject.
+    seed : int
+        The same number, seed and hours give the same bytes.
+    hours : float
+
+    Returns
+    -------
+    Recording
+        Of two channels, in either order, either way round, or the same one twice.
+    """
+    rng = np.random.default_rng([seed, number, zlib.crc32(b"wide")])
+    night = simulate_night(wide_profile(rng), number, 0, seed, hours=hours)
+    order = rng.permutation(2)
+    if rng.random() < SINGLE_SHARE:
+        order[1] = order[0]
+    signs = np.where(rng.random(2) < REVERSED_SHARE, -1, 1).astype(np.float32)
+    signal = np.ascontiguousarray((signs[:, None] * night.signal)[order])
+    # names that a store can hold: one channel twice has two of them
+    names = tuple(f"{night.channels[each]} {place + 1}" for place, each in enumerate(order))
+    return Recording(signal, names, night.sfreq, night.stages, None, f"wide {number}")
+
+
+def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
+    return np.exp(rng.uniform(np.log(low), np.log(high)))
