@@ -105,7 +105,7 @@ def test_hours_follow_from_subjects_rates_and_epochs():
     seconds = EPOCHS * (0.8 * sequences / rates.training + 0.2 * sequences / rates.prediction)
     seconds += 47 * 8271 / rates.prediction
     assert amount.seconds(cell, rates) == pytest.approx(seconds)
-    assert rates.training == 0.93 * 4740
+    assert rates.training == 0.93 * 5122
 
 
 def test_options_narrow_a_preset():

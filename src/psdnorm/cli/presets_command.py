@@ -33,6 +33,6 @@ def presets() -> None:
     say(
         output,
         f"Hours: {EPOCHS} epochs until early stopping (assumed), nights of 1,000 epochs (assumed), "
-        "the paper's numbers of subjects, 97 % of the bare step's rates (docs/experiments.md); "
+        "the paper's numbers of subjects, 93 % of the bare step's rates (docs/experiments.md); "
         "compiling is not counted.",
     )

@@ -36,11 +36,11 @@ class Rates:
 
 
 # one H200, the bare step in the fast configuration (docs/performance.md), of which a training from
-# a store reached 93 to 99 % with U-Sleep, the least from disk (docs/scaling.md)
+# a store reached 93 to 98 % with U-Sleep (docs/scaling.md)
 _OF_THE_STEP = 0.93
 H200 = {
-    "usleep": Rates(4740 * _OF_THE_STEP, 16704 * _OF_THE_STEP),
-    "cnn-transformer": Rates(11071 * _OF_THE_STEP, 42081 * _OF_THE_STEP),
+    "usleep": Rates(5122 * _OF_THE_STEP, 16881 * _OF_THE_STEP),
+    "cnn-transformer": Rates(11394 * _OF_THE_STEP, 41779 * _OF_THE_STEP),
 }
 
 
