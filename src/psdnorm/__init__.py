@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from psdnorm.alignment import TMA
     from psdnorm.convert import convert_norm
     from psdnorm.layer import PSDNorm
+    from psdnorm.staging import stage
 
 __version__ = "0.1.0.dev0"
-__all__ = ["TMA", "PSDNorm", "adapt_batchnorm", "calibrate", "convert_norm", "functional"]
+__all__ = ["TMA", "PSDNorm", "adapt_batchnorm", "calibrate", "convert_norm", "functional", "stage"]
 
 # loaded when they are asked for: torch takes seconds, in which the command line could not answer
 # Ctrl-C, and TMA needs scikit-learn, which the layer does not
@@ -21,6 +22,7 @@ _ROOMS = {
     "adapt_batchnorm": "psdnorm.adapt",
     "calibrate": "psdnorm.adapt",
     "convert_norm": "psdnorm.convert",
+    "stage": "psdnorm.staging",
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 from edf_files import annotations, channel, edf
 
 from psdnorm.errors import ArgumentError, PsdnormError, RecordingError
+from psdnorm.recordings import edf as edf_module
 from psdnorm.recordings import read_channels, read_header, read_stages
 
 
@@ -374,3 +375,14 @@ def test_damaged_headers_give_only_our_own_errors(tmp_path):
 @pytest.mark.slow
 def test_many_damaged_headers_give_only_our_own_errors(tmp_path):
     assert 10_000 < fuzz(tmp_path / "night.edf", 10_000) < 20_000
+
+
+def test_a_derivation_is_the_same_however_many_records_are_read_at_once(tmp_path, monkeypatch):
+    path = tmp_path / "night.edf"
+    rng = np.random.default_rng(0)
+    channels = [channel(label, rng.integers(-999, 999, (7, 10))) for label in ("C3", "A1", "A2")]
+    path.write_bytes(edf(channels))
+    together = read_channels(path, ["C3-(A1+A2)/2"]).signal
+    for at_once in (1, 25):
+        monkeypatch.setattr(edf_module, "_AT_ONCE", at_once)
+        np.testing.assert_array_equal(read_channels(path, ["C3-(A1+A2)/2"]).signal, together)

@@ -20,7 +20,9 @@ if _INSTALLED:
         prepare_command,
         presets_command,
         report_command,
+        review_command,
         simulate_command,
+        stage_command,
         status_command,
         train_command,
     )

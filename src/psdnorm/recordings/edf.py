@@ -17,6 +17,7 @@ from psdnorm.recordings.edf_header import Channel, Header, parse_header
 from psdnorm.recordings.edf_plus import Annotation, parse_annotations
 
 _OURS = (".edf", ".rec", ".bdf")
+_AT_ONCE = 2**20  # samples that are held in double precision
 _LONGEST_S = 7 * 86400.0  # gaps are filled up to a week: more is a damaged clock
 
 
@@ -137,13 +138,20 @@ def _derive(
     records: NDArray[np.uint8], header: Header, weights: Weights, path: str | Path
 ) -> NDArray[np.float32]:
     """Return one derivation in µV, (n_records * samples,), without gaps."""
-    parts = []
-    for index, weight in weights.items():
-        channel = header.channels[index]
-        gain, offset = _scale(channel, path)
-        stored = _integers(records[:, slice(*channel.span)], header.sample_bytes)
-        parts.append(weight * gain * stored + weight * offset)
-    return np.asarray(sum(parts), np.float32)
+    used = [(header.channels[index], weight) for index, weight in weights.items()]
+    scales = [_scale(channel, path) for channel, _ in used]
+    begin, end = used[0][0].span
+    n_samples = (end - begin) // header.sample_bytes
+    derived = np.empty((header.n_records, n_samples), np.float32)
+    step = max(1, _AT_ONCE // max(1, n_samples))
+    for first in range(0, header.n_records, step):
+        some = slice(first, first + step)
+        parts = []
+        for (channel, weight), (gain, offset) in zip(used, scales, strict=True):
+            stored = _integers(records[some, slice(*channel.span)], header.sample_bytes)
+            parts.append(weight * gain * stored + weight * offset)
+        derived[some] = np.reshape(sum(parts), (-1, n_samples))
+    return derived.ravel()
 
 
 def _integers(stored: NDArray[np.uint8], sample_bytes: int) -> NDArray[np.integer]:

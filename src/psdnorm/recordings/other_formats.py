@@ -19,7 +19,7 @@ _CUTS = ("bad boundary", "edge boundary", "bad_acq_skip", "boundary")
 
 def read_header(path: str | Path) -> Header:
     """Read what a file says about its channels, as :func:`psdnorm.recordings.read_header` does."""
-    return _header(_open(path))
+    return header_of(_open(path))
 
 
 def read_channels(path: str | Path, names: Mapping[str, tuple[str, ...]]) -> Channels:
@@ -31,8 +31,21 @@ def read_channels(path: str | Path, names: Mapping[str, tuple[str, ...]]) -> Cha
     names : mapping of str to tuple of str
         Each channel wanted and the expressions that may stand for it, in order.
     """
-    raw = _open(path)
-    header = _header(raw)
+    return channels_of(_open(path), names, path)
+
+
+def channels_of(raw: Any, names: Mapping[str, tuple[str, ...]], path: str | Path) -> Channels:
+    """Read channels of what MNE has opened.
+
+    Parameters
+    ----------
+    raw : mne.io.BaseRaw
+    names : mapping of str to tuple of str
+        As in :func:`read_channels`.
+    path : str or Path
+        What it is called in errors.
+    """
+    header = header_of(raw)
     if header.discontinuous:
         raise RecordingError(
             f"{path} is discontinuous, expected a continuous recording or EDF+D, whose gaps are "
@@ -76,7 +89,8 @@ def _open(path: str | Path) -> Any:
         raise _unreadable(path, error) from error
 
 
-def _header(raw: Any) -> Header:
+def header_of(raw: Any) -> Header:
+    """Return what MNE says of the channels of what it has opened."""
     nothing = (float("nan"), float("nan"))
     channels = tuple(
         Channel(each["ch_name"], raw.info["sfreq"], "V" if each["unit"] == _VOLT else "?", nothing)

@@ -1,8 +1,11 @@
 """A night in, a hypnogram out: its statistics, its agreement with a human scoring, its files."""
 
 from psdnorm.staging.agreement import Agreement, Disagreement, agreement
+from psdnorm.staging.models import StagingModel, load_model
+from psdnorm.staging.night import stage
 from psdnorm.staging.outputs import write_edf_annotations, write_json, write_text, write_tsv
 from psdnorm.staging.reading import read_tsv
+from psdnorm.staging.result import Spectrogram, StagedNight
 from psdnorm.staging.review import (
     Change,
     Correction,
@@ -11,6 +14,7 @@ from psdnorm.staging.review import (
     write_review,
 )
 from psdnorm.staging.statistics import SleepStatistics, sleep_statistics
+from psdnorm.staging.writing import write_night
 
 __all__ = [
     "Agreement",
@@ -18,13 +22,19 @@ __all__ = [
     "Correction",
     "Disagreement",
     "SleepStatistics",
+    "Spectrogram",
+    "StagedNight",
+    "StagingModel",
     "agreement",
     "least_confident",
+    "load_model",
     "read_corrected",
     "read_tsv",
     "sleep_statistics",
+    "stage",
     "write_edf_annotations",
     "write_json",
+    "write_night",
     "write_review",
     "write_text",
     "write_tsv",

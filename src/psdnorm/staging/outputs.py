@@ -54,7 +54,11 @@ def write_tsv(path: str | Path, stages: ArrayLike, probabilities: ArrayLike) -> 
 
 
 def write_edf_annotations(
-    path: str | Path, stages: ArrayLike, start: datetime | None = None
+    path: str | Path,
+    stages: ArrayLike,
+    start: datetime | None = None,
+    *,
+    notice: str | None = None,
 ) -> None:
     """Write a hypnogram as an EDF+ file of annotations alone, one per 30 s epoch.
 
@@ -65,9 +69,18 @@ def write_edf_annotations(
         Written as ``Sleep stage W``, ``1``, ``2``, ``3``, ``R`` and ``?``.
     start : datetime, optional
         When the recording starts; 1 January 1985, midnight, stands for an unknown one.
+    notice : str, optional
+        A line for whoever reads the file: an annotation at 0 s of no length.
     """
+    first = [] if notice is None else [(0.0, 0.0, notice)]
     epochs = epochs_as_bouts(as_stages(stages).tolist())
-    annotate(path, [(b.onset_s, b.duration_s, _edf_text(b.stage)) for b in epochs], start)
+    bouts = [(b.onset_s, b.duration_s, _edf_text(b.stage)) for b in epochs]
+    annotate(path, first + bouts, start)
+
+
+def edf_start(start: datetime | None) -> datetime | None:
+    """Return a start that EDF+ can hold; None for one that it cannot, as of anonymised files."""
+    return start if start is not None and start.year in _EDF_YEARS else None
 
 
 def annotate(

@@ -28,8 +28,9 @@ class SleepStatistics:
     Attributes
     ----------
     lights : str
-        What lights off and on were taken from: ``"given"``, ``"sleep period ± 30 min"``, or words
-        that say which of them was given, or that no epoch is sleep.
+        What lights off and on were taken from: ``"given"``, ``"sleep period ± 30 min"``, ``"main
+        sleep period ± 30 min"`` and how much sleep lies outside, or words that say which of them
+        was given, or that no epoch is sleep.
     lights_off_s, lights_on_s : float
         Seconds from the start of the recording, on the border of an epoch.
     tib_min : float
@@ -108,7 +109,9 @@ def sleep_statistics(
         0…4 as W, N1, N2, N3, REM; -1 where unscored.
     lights_off, lights_on : float, optional
         In seconds from the start of the recording, taken to the nearest border of an epoch. Where
-        absent: 30 min before the first and after the last epoch of sleep, within the recording.
+        absent: 30 min before the first and after the last epoch of sleep, within the recording; of
+        more than 14 h, 30 min around the stretch in which sleep outweighs wake the most, so that a
+        nap or a wrong epoch by day does not stretch the night.
 
     Returns
     -------

@@ -1,0 +1,264 @@
+"""Show what the shift report is worth on simulated nights: ``python -m benchmarks.shift``.
+
+Nights that nothing was trained on, as they are and spoilt in many ways, get their verdicts and,
+where they can be staged at all, a hypnogram, which is held against what was simulated. The table
+has a row for each kind of night (share of each verdict, balanced accuracy) and one for each
+verdict. The model is that of ``--model``, or a small one that is trained first on other simulated
+nights of the same cohorts, with the settings of ``psdnorm demo``; it takes minutes on a processor.
+
+The command fails if fewer than 95 % of the untouched nights are in range, if a flat, 50 times too
+large or inverted one is trusted, or if accuracy does not fall from verdict to verdict.
+"""
+
+import argparse
+import csv
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import scipy.fft
+import scipy.signal
+from numpy.typing import NDArray
+
+from psdnorm.demo import PROTOCOL, RECIPE
+from psdnorm.errors import RecordingError
+from psdnorm.evaluation import balanced_accuracy, confusion_matrix
+from psdnorm.models import from_pretrained
+from psdnorm.models.checkpoint import Pretrained
+from psdnorm.recordings.preprocessing import preprocess
+from psdnorm.recordings.recipe import Recipe
+from psdnorm.recordings.recording import Recording
+from psdnorm.recordings.simulation.into_store import add_nights
+from psdnorm.recordings.simulation.plan import PlannedNight, Settings, plan_nights
+from psdnorm.staging.conditions import channel_conditions
+from psdnorm.staging.shift import shift_report
+from psdnorm.staging.verdict import IN_RANGE, NOT_TRUSTED, VERDICTS, worst_of
+from psdnorm.store import Store
+from psdnorm.training import Cell, predict_night, run_cell
+from psdnorm.training.records import WEIGHTS
+
+COHORTS = ("ABC", "CCSHS", "CFS", "MROS", "SHHS", "PHYS")
+HELD_OUT = "SOF"
+UNTOUCHED = "untouched"
+UNTRUSTED = ("one flat channel", "gain 50", "spectrum inverted", "spectrum mirrored")
+LEAST_IN_RANGE = 0.95
+SHIFTS = (0.0, 2.0, 4.0, 6.0)
+TRAINING_SEED, SEED = 0, 1
+COLUMNS = ("kind", "nights", *VERDICTS, "staged", "balanced_accuracy")
+Spoiling = Callable[[NDArray[np.float32], float, np.random.Generator], NDArray[np.floating]]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What became of one night: its verdict, and how right its hypnogram is (NaN without one)."""
+
+    kind: str
+    verdict: str
+    accuracy: float
+
+
+def low_passed(hz: float) -> Spoiling:
+    """Return what cuts off all above a frequency."""
+    return lambda x, sfreq, rng: _filtered(x, sfreq, hz, "low")
+
+
+def high_passed(hz: float) -> Spoiling:
+    """Return what cuts off all below a frequency."""
+    return lambda x, sfreq, rng: _filtered(x, sfreq, hz, "high")
+
+
+def noisy(uv: float) -> Spoiling:
+    """Return what adds white noise of some µV, as it is below 30 Hz."""
+    return lambda x, sfreq, rng: x + uv * np.sqrt(sfreq / 60) * rng.standard_normal(x.shape)
+
+
+def one_flat(x: NDArray, sfreq: float, rng: np.random.Generator) -> NDArray:
+    """Return a night whose first channel came off."""
+    return np.stack([np.zeros_like(x[0]), *x[1:]])
+
+
+def inverted(x: NDArray, sfreq: float, rng: np.random.Generator) -> NDArray:
+    """Return a night that is strong where it was weak up to 35 Hz, and as large as before."""
+    return _with_density(x, sfreq, lambda hz, density: 1 / density)
+
+
+def mirrored(x: NDArray, sfreq: float, rng: np.random.Generator) -> NDArray:
+    """Return a night whose spectrum runs backwards from 0.5 to 30 Hz, as large as before."""
+    return _with_density(x, sfreq, lambda hz, density: np.interp(30.5 - hz, hz, density))
+
+
+def swapped(x: NDArray, sfreq: float, rng: np.random.Generator) -> NDArray:
+    """Return a night whose channels are plugged in the wrong way round."""
+    return x[::-1]
+
+
+SPOILT: dict[str, Spoiling] = {
+    "channels swapped": swapped,
+    "low-pass 15 Hz": low_passed(15),
+    "low-pass 8 Hz": low_passed(8),
+    "low-pass 4 Hz": low_passed(4),
+    "high-pass 1 Hz": high_passed(1),
+    "high-pass 4 Hz": high_passed(4),
+    "noise 5 µV": noisy(5),
+    "noise 20 µV": noisy(20),
+    "noise 80 µV": noisy(80),
+    "gain 4": lambda x, sfreq, rng: 4 * x,
+    "gain 50": lambda x, sfreq, rng: 50 * x,
+    "one flat channel": one_flat,
+    "spectrum inverted": inverted,
+    "spectrum mirrored": mirrored,
+}
+
+
+def _filtered(x: NDArray, sfreq: float, hz: float, kind: str) -> NDArray:
+    sections = scipy.signal.butter(4, hz, kind, fs=sfreq, output="sos")
+    return scipy.signal.sosfiltfilt(sections, x, axis=1)
+
+
+def _with_density(
+    x: NDArray, sfreq: float, density_of: Callable[[NDArray, NDArray], NDArray]
+) -> NDArray:
+    """Give each channel the density that a function makes of its own from 0.5 to 35 Hz."""
+    hz, density = scipy.signal.welch(x, sfreq, nperseg=int(4 * sfreq))
+    inside = (hz >= 0.5) & (hz <= 35)
+    spectrum = scipy.fft.rfft(x, axis=1)
+    all_hz = scipy.fft.rfftfreq(x.shape[1], 1 / sfreq)
+    for row, own in zip(spectrum, density, strict=True):
+        gain = np.sqrt(density_of(hz[inside], own[inside]) / own[inside])
+        row *= np.interp(all_hz, hz[inside], gain, left=0, right=0)
+    made = scipy.fft.irfft(spectrum, n=x.shape[1], axis=1)
+    return made * x.std(axis=1, keepdims=True) / made.std(axis=1, keepdims=True)
+
+
+def trained_model(folder: Path, subjects: int, hours: float, epochs: int) -> Pretrained:
+    """Train the demo's small U-Sleep with PSDNorm on simulated nights, and return it."""
+    nights = plan_nights([*COHORTS, HELD_OUT], subjects, 1, Settings(TRAINING_SEED, hours))
+    for _ in add_nights(folder / "store", nights, RECIPE):
+        pass
+    cell = Cell("usleep", "psd", hold_out=HELD_OUT)
+    store = Store.open(folder / "store")
+    protocol = replace(PROTOCOL, max_epochs=epochs)
+    run_cell(store, cell, protocol, folder / "run", device="cpu", keep="weights")
+    return from_pretrained(folder / "run" / WEIGHTS)
+
+
+def look_at(
+    model: Pretrained, recipe: Recipe, recording: Recording, kind: str, truth: NDArray[np.int8]
+) -> Looked:
+    """Give a night its verdict, and stage it where that can be done."""
+    conditions = channel_conditions(recording.signal, recording.sfreq, recording.channels)
+    try:
+        signals = preprocess(recording, recipe).signals
+    except RecordingError:  # no hypnogram is made of what the recipe refuses
+        return Looked(kind, worst_of([each.verdict for each in conditions]), np.nan)
+    report = shift_report(model, signals, recording.channels, recipe.sfreq, conditions)
+    probabilities, _ = predict_night(model, signals, batch_size=8)
+    counts = confusion_matrix(truth, probabilities.argmax(axis=1))
+    return Looked(kind, report.verdict, float(balanced_accuracy(counts)))
+
+
+def look_at_all(
+    model: Pretrained, cohorts: list[str], nights: int, spoilt: int, hours: float
+) -> Iterator[Looked]:
+    """Look at untouched nights, at the first of them spoilt, and at nights of other shifts."""
+    recipe = Recipe.from_dict((model.card or {})["recipe"])
+    subjects = -(-nights // len(cohorts))
+    for shift in (1.0, *SHIFTS):
+        settings = Settings(SEED, hours, shift)
+        planned = sorted(plan_nights(cohorts, subjects, 1, settings), key=lambda n: n.index)
+        untouched = shift == 1.0
+        for place, night in enumerate(planned[: nights if untouched else spoilt]):
+            recording, truth = _simulated(night)
+            kind = UNTOUCHED if untouched else f"shift {shift:g}"
+            yield look_at(model, recipe, recording, kind, truth)
+            for spoiling in SPOILT if untouched and place < spoilt else ():
+                rng = np.random.default_rng([SEED, place])
+                signal = SPOILT[spoiling](recording.signal, recording.sfreq, rng)
+                other = replace(recording, signal=np.ascontiguousarray(signal, np.float32))
+                yield look_at(model, recipe, other, spoiling, truth)
+
+
+def _simulated(night: PlannedNight) -> tuple[Recording, NDArray[np.int8]]:
+    made = night.simulate()
+    source = f"{night.cohort} {night.subject}"
+    recording = Recording(made.signal, made.channels, made.sfreq, made.stages, None, source)
+    return recording, made.true_stages
+
+
+def table_of(looked: list[Looked]) -> list[dict[str, str]]:
+    """Return a row for each kind of night, and one for each verdict over all of them."""
+    kinds = {kind: [n for n in looked if n.kind == kind] for kind in _order(looked)}
+    verdicts = {f"all {v}": [n for n in looked if n.verdict == v] for v in VERDICTS}
+    rows = []
+    for name, nights in (kinds | verdicts).items():
+        shares = {v: np.mean([n.verdict == v for n in nights]) if nights else 0 for v in VERDICTS}
+        staged = [n.accuracy for n in nights if not np.isnan(n.accuracy)]
+        rows.append(
+            {"kind": name, "nights": str(len(nights)), "staged": str(len(staged))}
+            | {v: f"{share:.3f}" for v, share in shares.items()}
+            | {"balanced_accuracy": f"{np.mean(staged):.3f}" if staged else ""}
+        )
+    return rows
+
+
+def misses(looked: list[Looked]) -> list[str]:
+    """Return what was to be shown and is not so, a sentence each."""
+    missed = []
+    own = [night.verdict == IN_RANGE for night in looked if night.kind == UNTOUCHED]
+    if np.mean(own) < LEAST_IN_RANGE:
+        missed.append(f"{np.mean(own):.1%} of the untouched nights are in range")
+    for kind in UNTRUSTED:
+        trusted = sum(n.verdict != NOT_TRUSTED for n in looked if n.kind == kind)
+        if trusted:
+            missed.append(f"{trusted} nights of the kind {kind!r} are trusted")
+    means = []
+    for verdict in VERDICTS:
+        found = [n.accuracy for n in looked if n.verdict == verdict and not np.isnan(n.accuracy)]
+        means.append(float(np.mean(found)) if found else np.nan)
+    if not means[0] > means[1] > means[2]:
+        missed.append(f"accuracy goes {means} from verdict to verdict")
+    return missed
+
+
+def _order(looked: list[Looked]) -> list[str]:
+    found = dict.fromkeys(night.kind for night in looked)
+    return [kind for kind in (UNTOUCHED, *found) if kind in found]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Look at the nights, print and write the table; 1 if something is not as it must be."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path, help="a folder that save_pretrained wrote")
+    parser.add_argument("--cohorts", nargs="+", default=list(COHORTS))
+    parser.add_argument("--nights", type=int, default=60, help="untouched ones")
+    parser.add_argument("--spoilt", type=int, default=6, help="nights of each other kind")
+    parser.add_argument("--hours", type=float, default=3.0)
+    parser.add_argument("--subjects", type=int, default=8, help="of a cohort, to train on")
+    parser.add_argument("--epochs", type=int, default=4, help="to train for")
+    parser.add_argument("--csv", type=Path, default=Path("shift.csv"))
+    chosen = parser.parse_args(arguments)
+    if not chosen.csv.absolute().parent.is_dir():
+        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    if chosen.model is None:
+        with tempfile.TemporaryDirectory() as folder:
+            model = trained_model(Path(folder), chosen.subjects, chosen.hours, chosen.epochs)
+    else:
+        model = from_pretrained(chosen.model)
+    looked = list(look_at_all(model, chosen.cohorts, chosen.nights, chosen.spoilt, chosen.hours))
+    with chosen.csv.open("w", newline="") as file:
+        table = csv.DictWriter(file, COLUMNS)
+        table.writeheader()
+        for row in table_of(looked):
+            table.writerow(row)
+            print("  ".join(f"{column} {row[column]}" for column in COLUMNS), flush=True)
+    missed = misses(looked)
+    for sentence in missed:
+        print(sentence, file=sys.stderr)
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

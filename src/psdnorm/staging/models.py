@@ -1,0 +1,161 @@
+"""The model that stages: a checkpoint, and the recipe that it was trained with."""
+
+import os
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from psdnorm.errors import ArgumentError, CheckpointError
+from psdnorm.models import from_pretrained
+from psdnorm.models.checkpoint import CONFIG, Pretrained
+from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
+from psdnorm.ops.reference import n_bins
+from psdnorm.recordings import STAGES
+from psdnorm.recordings.recipe import Recipe
+from psdnorm.training.aligned import align_night
+from psdnorm.training.cell import TMA
+from psdnorm.training.records import WEIGHTS
+
+NOTICE = "For research and demonstration, not for diagnosis."
+_SHIPPED = "shipped"
+
+
+@dataclass(frozen=True, eq=False)
+class StagingModel:
+    """A model with all that a night needs to be shown to it.
+
+    Attributes
+    ----------
+    network : Pretrained
+        In evaluation mode.
+    recipe : Recipe
+        How its nights were prepared.
+    description : dict
+        Name, architecture, norm, recipe and SHA-256 of the weights.
+    notice : str or None
+        What must stand on every output; None for a user's own model.
+    sqrt_barycenter : Tensor of float64, (C, F), or None
+        Where the training nights were aligned (TMA), onto what.
+    filter_size : int or None
+        f of that alignment.
+    """
+
+    network: Pretrained
+    recipe: Recipe
+    description: dict[str, Any]
+    notice: str | None = None
+    sqrt_barycenter: Tensor | None = None
+    filter_size: int | None = None
+
+    def inputs(self, signals: NDArray[np.float16 | np.float32]) -> NDArray[np.float16 | np.float32]:
+        """Return a prepared night, (E, C, T), as the network saw those of its training."""
+        if self.sqrt_barycenter is None or self.filter_size is None:
+            return signals
+        return align_night(signals, self.sqrt_barycenter, self.filter_size, self.recipe.dtype)
+
+
+def load_model(folder: str | os.PathLike[str] | None = None) -> StagingModel:
+    """Load the model that stages.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where :meth:`~psdnorm.models.checkpoint.Pretrained.save_pretrained` wrote, or the folder of
+        a run that kept its weights. Without it, the model that comes with psdnorm.
+
+    Returns
+    -------
+    StagingModel
+
+    Raises
+    ------
+    CheckpointError
+        If there is no model, or it does not say which stages it gives and how its recordings were
+        prepared.
+    """
+    if folder is None:
+        with resources.as_file(resources.files("psdnorm.staging") / _SHIPPED) as shipped:
+            if not (shipped / CONFIG).is_file():
+                raise CheckpointError(
+                    "no model comes with this psdnorm, expected the folder of one (--model)"
+                )
+            return _load(shipped, "shipped with psdnorm", NOTICE)
+    path = Path(folder)
+    kept = path / WEIGHTS
+    if os.path.isfile(kept / CONFIG):
+        return _load(kept, path.resolve().name, None)
+    if os.path.isfile(path / CONFIG) and not os.path.exists(path / WEIGHTS_FILE):
+        raise CheckpointError(
+            f"{path} holds no {WEIGHTS_FILE}, expected a checkpoint, or a run that was trained "
+            "with --keep weights"
+        )
+    return _load(path, path.resolve().name, None)
+
+
+def _load(path: Path, name: str, notice: str | None) -> StagingModel:
+    network = from_pretrained(path)
+    card = network.card or {}
+    if card.get("stages") != list(STAGES):
+        raise CheckpointError(
+            f"{path} has {card.get('stages')!r:.80} as stages, expected {', '.join(STAGES)}"
+        )
+    if card.get("recipe") is None:
+        raise CheckpointError(
+            f"{path} does not say how its recordings were prepared, expected a checkpoint with a "
+            "recipe"
+        )
+    try:
+        recipe = Recipe.from_dict(card["recipe"])
+    except ArgumentError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    _check_fits(network, recipe, path)
+    barycenter, filter_size = _alignment(card.get("training_data"), recipe, path)
+    described = {
+        "name": name,
+        "architecture": card["architecture"],
+        "norm": network.config.get("norm"),
+        "recipe": recipe.name,
+        "sha256": card["weights"].get("sha256"),
+        "licence": card.get("licence"),
+    }
+    return StagingModel(network, recipe, described, notice, barycenter, filter_size)
+
+
+def _check_fits(network: Pretrained, recipe: Recipe, path: Path) -> None:
+    """Refuse a network whose input is not what its recipe prepares."""
+    layout = recipe.layout()
+    found = tuple(network.config[name] for name in ("n_chans", "n_times"))
+    if found != (layout.n_channels, layout.n_times):
+        raise CheckpointError(
+            f"{path} takes {found[0]} channels of {found[1]} samples, its recipe {recipe.name!r} "
+            f"prepares {layout.n_channels} of {layout.n_times}: expected the same"
+        )
+
+
+def _alignment(training_data: Any, recipe: Recipe, path: Path) -> tuple[Tensor | None, int | None]:
+    """Return what the nights of the training were aligned onto, and with which filter size."""
+    facts: dict[str, Any] = training_data if isinstance(training_data, dict) else {}
+    cell: dict[str, Any] = facts["cell"] if isinstance(facts.get("cell"), dict) else {}
+    written = facts.get("sqrt_barycenter")
+    if written is None and cell.get("norm") != TMA:
+        return None, None
+    filter_size: Any = cell.get("filter_size")
+    try:
+        barycenter = torch.tensor(written, dtype=torch.float64)
+        expected = (recipe.n_channels, n_bins(filter_size))
+        fits = barycenter.shape == expected and bool((barycenter >= 0).all())
+    except (TypeError, ValueError, RuntimeError):
+        fits = False
+    if not fits:
+        raise CheckpointError(
+            f"{path} was trained on aligned nights (TMA) and does not say onto what: expected "
+            f"'sqrt_barycenter' with {recipe.n_channels} rows and the cell's filter_size in its "
+            "training_data"
+        )
+    return barycenter, filter_size

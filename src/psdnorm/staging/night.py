@@ -1,0 +1,215 @@
+"""One night in, its hypnogram out."""
+
+import os
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from psdnorm.errors import ArgumentError
+from psdnorm.recordings import UNSCORED, Recording
+from psdnorm.recordings.cohorts.folder import parse_channels
+from psdnorm.recordings.derivation import Wanted
+from psdnorm.staging.conditions import Condition, channel_conditions
+from psdnorm.staging.lights import find_lights
+from psdnorm.staging.models import StagingModel, load_model
+from psdnorm.staging.montage import groups_of
+from psdnorm.staging.preparing import PreparedNight, plan_channels, prepare_channels
+from psdnorm.staging.result import StagedNight
+from psdnorm.staging.shift import NOT_TRUSTED, ShiftReport, shift_report
+from psdnorm.staging.sources import open_source
+from psdnorm.staging.statistics import sleep_statistics
+from psdnorm.staging.units import factor_of
+from psdnorm.staging.votes import count_votes, predict_groups
+from psdnorm.training.prediction import Forward
+from psdnorm.training.process import resolve_device
+
+_CLOCKS = ("%H:%M", "%H:%M:%S")
+
+
+def stage(
+    raw_or_path: Any,
+    model: StagingModel | str | os.PathLike[str] | None = None,
+    channels: str | Wanted | None = None,
+    unit: str | None = None,
+    lights_off: float | str | None = None,
+    lights_on: float | str | None = None,
+    device: str | torch.device | None = None,
+    *,
+    forward: Forward | None = None,
+) -> StagedNight:
+    """Stage a night.
+
+    Parameters
+    ----------
+    raw_or_path : str, path or mne.io.BaseRaw
+        EDF, EDF+ or BDF, or whatever else MNE reads (BrainVision, FIF, …).
+    model : StagingModel, path or None
+        What :func:`~psdnorm.staging.load_model` takes or gives; without, the model that comes with
+        psdnorm.
+    channels : str, sequence or mapping, optional
+        EEG channels or derivations to use, as ``"Fpz-Cz, Pz-Oz"``; without, all that are known by
+        their labels. All groups of as many as the model takes vote.
+    unit : {"V", "mV", "uV", "nV"}, optional
+        What the numbers in the file are in, if not in what it says; for what MNE reads, it says V.
+    lights_off, lights_on : float or str, optional
+        Seconds from the start of the recording, or a clock time as ``"23:15"``.
+    device : str or torch.device, optional
+        Where the model computes; a CUDA device where there is one.
+    forward : callable, optional
+        The model's network, faster, as :func:`psdnorm.models.accelerate` makes it; for many nights.
+
+    Returns
+    -------
+    StagedNight
+
+    Raises
+    ------
+    RecordingError
+        If the recording cannot be read, has no EEG channel that is known, less than one epoch, or
+        amplitudes that can be EEG in another unit alone. A night whose channels can be read but
+        not staged, as they are flat, is returned without stages and is not to be trusted.
+    """
+    place = resolve_device("auto" if device is None else device)
+    if unit is not None:
+        factor_of(unit)
+    wanted = parse_channels(channels.replace(",", ";")) if isinstance(channels, str) else channels
+    chosen = model if isinstance(model, StagingModel) else load_model(model)
+    source = open_source(raw_or_path)
+    planned, notes = plan_channels(source, wanted, chosen.recipe, unit)
+    conditions: list[Condition] = []
+
+    def look(recording: Recording) -> None:
+        found = channel_conditions(
+            recording.signal, recording.sfreq, recording.channels, recording.source
+        )
+        conditions.extend(found)
+
+    night = prepare_channels(source, planned, chosen.recipe, unit, look)
+    # outputs travel: they name the file, and not whose folder it was in
+    refused = night.refused.items()
+    night.refused = {name: why.replace(source.called, source.name) for name, why in refused}
+    off_s, on_s = _lights(lights_off, lights_on, night)
+    groups = _groups(night, conditions, chosen.recipe.n_channels)
+    notes += night.notes
+    votes = np.empty((0, night.n_epochs, 5), np.float32)
+    if groups:
+        votes = predict_groups(chosen, night.prepared, night.measured, groups, place, forward)
+    stages, probabilities = count_votes(votes, _shares(night, groups))
+    assert night.spectrogram is not None  # a night has a channel at least
+    return StagedNight(
+        source=source.name,
+        start=night.start,
+        hypnogram=stages,
+        probabilities=probabilities,
+        pairs=groups,
+        pair_probabilities=votes,
+        statistics=sleep_statistics(stages, lights_off=off_s, lights_on=on_s),
+        shift=_shift(chosen, night, groups, conditions),
+        spectrogram=night.spectrogram,
+        model=chosen.description,
+        notes=tuple(dict.fromkeys(note.replace(source.called, source.name) for note in notes)),
+        notice=chosen.notice,
+    )
+
+
+def seconds_of(name: str, time: float | str | None, start: datetime | None) -> float | None:
+    """Return when something was, in seconds from the start of a recording.
+
+    Parameters
+    ----------
+    name : str
+        What the argument is called, for the error.
+    time : float, str or None
+        Seconds, or the first such time on the clock after the start: ``"23:15"``.
+    start : datetime or None
+
+    Examples
+    --------
+    >>> seconds_of("lights_off", "00:30", datetime(2021, 3, 4, 22, 30)), seconds_of("", "90", None)
+    (7200.0, 90.0)
+    """
+    if time is None or isinstance(time, int | float):
+        return time
+    try:
+        return float(time)
+    except ValueError:
+        pass
+    for form in _CLOCKS:
+        try:
+            clock = datetime.strptime(time.strip(), form).time()
+        except ValueError:
+            continue
+        if start is None:
+            raise ArgumentError(
+                f"{name} is {time!r}, but the recording does not say when it starts: expected "
+                "seconds from its start"
+            )
+        wait = datetime.combine(start.date(), clock) - start
+        return (wait % timedelta(days=1)).total_seconds()
+    raise ArgumentError(f"{name} is {time!r}, expected seconds or a clock time as 23:15")
+
+
+def _lights(
+    off: float | str | None, on: float | str | None, night: PreparedNight
+) -> tuple[float | None, float | None]:
+    """Return both in seconds; refuse those that do not fit, before anything takes long."""
+    off_s, on_s = (
+        seconds_of(name, time, night.start)
+        for name, time in (("lights_off", off), ("lights_on", on))
+    )
+    if isinstance(on, str) and ":" in on and off_s is not None and on_s is not None:
+        # of a recording that is longer than a day, the first time after lights off
+        on_s = off_s + (on_s - off_s) % 86400
+    find_lights(np.full(night.n_epochs, UNSCORED, np.int8), off_s, on_s)
+    return off_s, on_s
+
+
+def _groups(
+    night: PreparedNight, conditions: Sequence[Condition], n_channels: int
+) -> tuple[tuple[str, ...], ...]:
+    """Return which channels vote together; those that cannot be trusted only if all are such."""
+    night.notes += [f"{name} is not used: {why}" for name, why in night.refused.items()]
+    doubted = {each.channel: each.sentence for each in conditions if each.verdict == NOT_TRUSTED}
+    trusted = [name for name in night.channels if name not in doubted]
+    if trusted:
+        others = [name for name in night.channels if name in doubted]
+        night.notes += [f"{name} is not used: {doubted[name]}" for name in others]
+    names = trusted or night.channels
+    if not names:
+        return ()
+    groups, note = groups_of(names, n_channels)
+    night.notes += [note] if note else []
+    return groups
+
+
+def _shift(
+    model: StagingModel,
+    night: PreparedNight,
+    groups: Sequence[tuple[str, ...]],
+    conditions: Sequence[Condition],
+) -> ShiftReport:
+    """Return how far to trust the night: its voters' channels, and the spectra of the first."""
+    if not groups:
+        names = tuple(night.refused)
+        nothing = np.empty((len(names), 0))
+        reasons = dict.fromkeys(
+            [each.sentence for each in conditions if each.verdict == NOT_TRUSTED]
+            or [f"{name} cannot be used: {why}" for name, why in night.refused.items()]
+        )
+        report = ("No channel could be staged.", *reasons)
+        return ShiftReport(NOT_TRUSTED, report, (), names, np.empty(0), nothing, nothing, nothing)
+    voters = {name for group in groups for name in group}
+    # not aligned, as the nights were not that the model was held against
+    signals = np.stack([night.prepared[name] for name in groups[0]], axis=1)  # (E, C, T)
+    concerned = [each for each in conditions if each.channel in voters]
+    return shift_report(model.network, signals, groups[0], model.recipe.sfreq, concerned)
+
+
+def _shares(night: PreparedNight, groups: Sequence[tuple[str, ...]]) -> NDArray[np.float64]:
+    """Return the share of the channels of each group that were measured, (P, E)."""
+    shares = [np.mean([night.measured[name] for name in group], axis=0) for group in groups]
+    return np.array(shares).reshape(len(groups), night.n_epochs)

@@ -1,0 +1,326 @@
+"""A night's channels are read, looked at and prepared one by one, by the code of the training."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psdnorm.errors import RecordingError
+from psdnorm.recordings import EPOCH_S, UNSCORED, Recording
+from psdnorm.recordings.channels import Channels, microvolts, one_rate
+from psdnorm.recordings.derivation import Wanted, candidates, resolve
+from psdnorm.recordings.preprocessing import preprocess
+from psdnorm.recordings.quality import examine
+from psdnorm.recordings.recipe import NARROWEST_HZ, Recipe
+from psdnorm.recordings.recording import whole_epochs
+from psdnorm.staging.montage import Montage, find_montage
+from psdnorm.staging.result import Spectrogram
+from psdnorm.staging.sources import Source
+from psdnorm.staging.spectra import spectrogram_of
+from psdnorm.staging.units import doubt_unit, factor_of, spread_uv
+
+# samples that are read at a time: 8 h of six channels at 256 Hz come at once, 48 h one by one
+_AT_ONCE = 2**26
+_LEAST_REST_S = 0.01  # less is rounding
+
+Look = Callable[[Recording], None]
+
+
+class PlannedChannel(NamedTuple):
+    """A channel that will be read.
+
+    Attributes
+    ----------
+    name, expression : str
+    sfreq : float
+        In Hz.
+    factor : float
+        From what the file calls µV to µV, where the user gave another unit.
+    """
+
+    name: str
+    expression: str
+    sfreq: float
+    factor: float
+
+
+@dataclass(eq=False)
+class PreparedNight:
+    """A night as a model sees it, channel by channel.
+
+    Attributes
+    ----------
+    n_epochs : int
+        E.
+    prepared : dict of str to ndarray, (E, T)
+        Channels that can be used, in the type of the recipe: what ``prepare`` stores.
+    measured : dict of str to ndarray of bool, (E,)
+        Epochs of them that are finite, not flat, and in no gap.
+    refused : dict of str to str
+        Channels that cannot be used, and why.
+    spectrogram : Spectrogram or None
+        Of the first channel that can be used, else of the first.
+    start : datetime or None
+    notes : list of str
+    """
+
+    n_epochs: int = 0
+    prepared: dict[str, NDArray[np.float16 | np.float32]] = field(default_factory=dict)
+    measured: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    spectrogram: Spectrogram | None = None
+    start: datetime | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Names of the channels that can be used."""
+        return tuple(self.prepared)
+
+
+def plan_channels(
+    source: Source, wanted: Wanted | None, recipe: Recipe, unit: str | None
+) -> tuple[list[PlannedChannel], list[str]]:
+    """Decide which channels of a recording are read.
+
+    Parameters
+    ----------
+    source : Source
+    wanted : sequence or mapping, or None
+        Channels, as :func:`psdnorm.recordings.read_channels` takes them; without, the EEG
+        derivations that the labels tell of.
+    recipe : Recipe
+        Whose filter needs some sampling rate.
+    unit : {"V", "mV", "uV", "nV"} or None
+        What the numbers in the file are in, whatever it says.
+
+    Returns
+    -------
+    channels : list of PlannedChannel
+        One at least.
+    notes : list of str
+
+    Raises
+    ------
+    RecordingError
+        If there is none: the error lists the channels that were found.
+    """
+    if wanted is not None:
+        given = candidates(wanted)
+        return [
+            _planned(source, name, options, recipe, unit) for name, options in given.items()
+        ], []
+    found: Montage = find_montage(source.header.labels)
+    planned, notes = [], list(found.notes)
+    for derivation in found.derivations:
+        try:
+            options = (derivation.expression,)
+            planned.append(_planned(source, derivation.name, options, recipe, unit))
+        except RecordingError as error:  # another may do
+            notes.append(f"{derivation.name} is left out: {error}")
+    if not planned:
+        labels = ", ".join(label.strip() for label in source.header.labels) or "none"
+        why = f": {notes[-1]}" if notes else ""
+        raise RecordingError(
+            f"{source.called} has no EEG channel that is known by its name, found {labels}; say "
+            f"by --channels which to use, as in 'C3-M2,C4-M1'{why}"
+        )
+    return planned, notes
+
+
+def _planned(
+    source: Source, name: str, options: Sequence[str], recipe: Recipe, unit: str | None
+) -> PlannedChannel:
+    header = source.header
+    expression, weights = resolve(options, header.labels, source.called)
+    used = [header.channels[index] for index in weights]
+    sfreq = one_rate({each.label: each.sfreq for each in used}, source.called)
+    least_hz = 2 * (recipe.lowpass_hz + NARROWEST_HZ)
+    if sfreq < least_hz:
+        raise RecordingError(
+            f"{source.called} has {expression!r} at {sfreq:g} Hz, expected at least {least_hz:g} Hz"
+        )
+    declared = {microvolts(each, source.called) for each in used}
+    if unit is None:
+        return PlannedChannel(name, expression, sfreq, 1.0)
+    if len(declared) > 1:
+        raise RecordingError(
+            f"{source.called} has the channels of {expression!r} in several units, and the unit "
+            f"{unit} was given for all"
+        )
+    return PlannedChannel(name, expression, sfreq, factor_of(unit) / declared.pop())
+
+
+def prepare_channels(
+    source: Source, planned: Sequence[PlannedChannel], recipe: Recipe, unit: str | None, look: Look
+) -> PreparedNight:
+    """Read channels and prepare each as in training; none stops the others.
+
+    Parameters
+    ----------
+    source : Source
+    planned : sequence of PlannedChannel
+        From :func:`plan_channels`.
+    recipe : Recipe
+    unit : str or None
+        As given, for what is said about it.
+    look : callable
+        Is shown the channels as they were read, some at a time, in µV.
+
+    Returns
+    -------
+    PreparedNight
+
+    Raises
+    ------
+    RecordingError
+        If the file cannot be read, is shorter than an epoch, or its unit must be another.
+    """
+    night = PreparedNight()
+    spreads_uv: list[float] = []
+    ends: list[float] = []
+    for read, some in _read(source, planned, night):
+        recording, in_gap = _as_recording(read, some)
+        night.start = recording.start
+        if not ends:
+            night.notes += _gap_notes(read, in_gap)
+        ends.append(recording.signal.shape[1] / recording.sfreq)
+        spreads_uv += [spread_uv(row, recording.sfreq) for row in recording.signal]
+        doubt_unit(spreads_uv, unit, source.called)  # before what takes long
+        look(recording)
+        _prepare_each(recording, in_gap, recipe, night)
+    if not ends:
+        raise RecordingError(next(iter(night.refused.values())))
+    night.n_epochs = whole_epochs(min(ends))
+    _cut_to(night)
+    night.notes += _notes_on(planned, min(ends) - EPOCH_S * night.n_epochs)
+    night.notes += filter(None, [doubt_unit(spreads_uv, unit, source.called)])
+    # in the order of the montage, not of the rates
+    order = [each.name for each in planned if each.name in night.prepared]
+    night.prepared = {name: night.prepared[name] for name in order}
+    return night
+
+
+def _read(
+    source: Source, planned: Sequence[PlannedChannel], night: PreparedNight
+) -> Iterator[tuple[Channels, list[PlannedChannel]]]:
+    """Read channels, together where that works; those that cannot be read are refused alone."""
+    for some in _at_a_time(source, planned):
+        together = _try(source, some)
+        parts = [(together, some)]
+        if isinstance(together, RecordingError) and len(some) > 1:
+            parts = [(_try(source, [each]), [each]) for each in some]
+        for read, part in parts:
+            if isinstance(read, RecordingError):
+                night.refused[part[0].name] = str(read)
+            else:
+                yield read, part
+
+
+def _try(source: Source, some: Sequence[PlannedChannel]) -> Channels | RecordingError:
+    try:
+        return source.read({each.name: each.expression for each in some})
+    except RecordingError as error:
+        return error
+
+
+def _at_a_time(source: Source, planned: Sequence[PlannedChannel]) -> Iterator[list[PlannedChannel]]:
+    """Yield channels of one rate that fit into memory together."""
+    for sfreq in dict.fromkeys(each.sfreq for each in planned):
+        alike = [each for each in planned if each.sfreq == sfreq]
+        step = max(1, int(_AT_ONCE // max(1.0, sfreq * source.header.duration_s)))
+        for first in range(0, len(alike), step):
+            yield alike[first : first + step]
+
+
+def _as_recording(
+    read: Channels, some: Sequence[PlannedChannel]
+) -> tuple[Recording, NDArray[np.bool_]]:
+    """Return channels in µV without stages, and the epochs, (E,), that have a gap in them."""
+    signal = read.signal
+    for row, each in zip(signal, some, strict=True):
+        if each.factor != 1:
+            row *= np.float32(each.factor)
+    n_epochs = whole_epochs(signal.shape[1] / read.sfreq)
+    if n_epochs == 0:
+        raise RecordingError(
+            f"{read.source} lasts {signal.shape[1] / read.sfreq:g} s, expected at least {EPOCH_S} s"
+        )
+    in_gap = np.zeros(n_epochs, bool)
+    for begin_s, end_s in read.gaps_s:
+        in_gap[int(begin_s // EPOCH_S) : int(np.ceil(end_s / EPOCH_S))] = True
+    stages = np.full(n_epochs, UNSCORED, np.int8)
+    names = tuple(read.names)
+    return Recording(signal, names, read.sfreq, stages, read.start, read.source), in_gap
+
+
+def _prepare_each(
+    recording: Recording, in_gap: NDArray[np.bool_], recipe: Recipe, night: PreparedNight
+) -> None:
+    """Prepare channels one by one, so that a bad one does not refuse the others."""
+    alone = dataclasses.replace(recipe, n_channels=1)
+    for index, name in enumerate(recording.channels):
+        one = dataclasses.replace(
+            recording, signal=recording.signal[index : index + 1], channels=(name,)
+        )
+        n_epochs = len(one.stages)
+        first = night.spectrogram is None
+        try:
+            prepared = preprocess(one, alone)
+            stored = _as_stored(prepared.signals[:, 0], recipe, name)
+        except RecordingError as error:
+            night.refused[name] = str(error).removeprefix(f"{recording.source}: ")
+        else:
+            first = first or not night.prepared
+            night.prepared[name] = stored
+            quality = examine(one)
+            unmeasured = (quality.not_finite | quality.flat)[:, 0] | in_gap
+            night.measured[name] = ~unmeasured
+            night.notes += prepared.flags
+        if first:
+            night.spectrogram = spectrogram_of(one.signal[0], one.sfreq, n_epochs, name)
+
+
+def _as_stored(
+    epochs: NDArray[np.float32], recipe: Recipe, name: str
+) -> NDArray[np.float16 | np.float32]:
+    """Return epochs, (E, T), as a store holds them: a network has seen no finer ones."""
+    with np.errstate(over="ignore"):
+        stored = epochs.astype(recipe.dtype)
+    if not np.isfinite(stored).all():
+        raise RecordingError(f"{name} has samples that are not finite in {recipe.dtype}")
+    return stored
+
+
+def _cut_to(night: PreparedNight) -> None:
+    """Leave the epochs that all channels have."""
+    last = slice(night.n_epochs)
+    night.prepared = {name: signal[last] for name, signal in night.prepared.items()}
+    night.measured = {name: found[last] for name, found in night.measured.items()}
+    if night.spectrogram is not None:
+        power_db = night.spectrogram.power_db[last]
+        night.spectrogram = dataclasses.replace(night.spectrogram, power_db=power_db)
+
+
+def _notes_on(planned: Sequence[PlannedChannel], rest_s: float) -> list[str]:
+    notes = []
+    if rest_s >= _LEAST_REST_S:
+        notes.append(f"the last {rest_s:.3g} s fill no epoch of {EPOCH_S} s, and are not staged")
+    if len({each.sfreq for each in planned}) > 1:
+        rates = ", ".join(f"{each.name} at {each.sfreq:g} Hz" for each in planned)
+        notes.append(f"channels were recorded at several rates and resampled: {rates}")
+    return notes
+
+
+def _gap_notes(read: Channels, in_gap: NDArray[np.bool_]) -> list[str]:
+    if not read.gaps_s:
+        return []
+    gone_s = sum(end_s - begin_s for begin_s, end_s in read.gaps_s)
+    return [
+        f"the recording paused {len(read.gaps_s)} times, for {gone_s:g} s in all: "
+        f"{int(in_gap.sum())} epochs are not staged"
+    ]

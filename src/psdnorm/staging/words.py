@@ -1,0 +1,175 @@
+"""A staged night in words: its verdict, its statistics with their definitions, its picture."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from psdnorm.recordings import EPOCH_S, STAGES, UNSCORED
+from psdnorm.staging.clock import time_words
+from psdnorm.staging.result import StagedNight
+from psdnorm.staging.shift import IN_RANGE, NOT_TRUSTED, UNUSUAL, ShiftReport
+from psdnorm.staging.statistics import SleepStatistics
+
+UNKNOWN = "–"
+_VERDICTS = {
+    IN_RANGE: "In range: this night is like those that the model has learned from.",
+    UNUSUAL: "Unusual: read this hypnogram with care.",
+    NOT_TRUSTED: "Do not trust this hypnogram.",
+}
+
+
+def verdict_words(shift: ShiftReport) -> list[str]:
+    """Say whether to trust a hypnogram, why not, and what weakens that; the verdict first.
+
+    Parameters
+    ----------
+    shift : ShiftReport
+    """
+    return [_VERDICTS[shift.verdict], *shift.reasons, *shift.remarks]
+
+
+def sleep_words(night: StagedNight) -> str:
+    """Say in a sentence or two how long was slept, and how sure the epochs are.
+
+    Parameters
+    ----------
+    night : StagedNight
+    """
+    found = night.statistics
+    if math.isnan(found.tst_min):
+        return "No epoch could be staged."
+    slept = (
+        f"{_hours(found.tst_min)} of sleep in {_hours(found.tib_min)} in bed "
+        f"({found.sleep_efficiency_percent:.0f} %)."
+    )
+    confidence = night.confidence[night.hypnogram != UNSCORED]
+    sure = (
+        f" The median confidence is {100 * np.median(confidence):.0f} %, and "
+        f"{100 * np.mean(confidence < 0.5):.0f} % of the epochs are below 50 %."
+    )
+    unstaged = np.count_nonzero(night.hypnogram == UNSCORED) * EPOCH_S / 60
+    return slept + sure + (f" {unstaged:g} min could not be staged." if unstaged else "")
+
+
+def picture_words(night: StagedNight) -> str:
+    """Say what the picture of a night shows, for those who cannot see it.
+
+    Parameters
+    ----------
+    night : StagedNight
+    """
+    hours = len(night.hypnogram) * EPOCH_S / 3600
+    parts = [f"Hypnogram, probabilities, spectrogram and confidence over {hours:.2f} hours."]
+    asleep = np.flatnonzero(night.hypnogram > 0)
+    if asleep.size:
+        first = time_words(night.start, EPOCH_S * int(asleep[0]))
+        last = time_words(night.start, EPOCH_S * (int(asleep[-1]) + 1))
+        parts.append(f"The first sleep begins at {first}, the last ends at {last}.")
+    counts = [np.count_nonzero(night.hypnogram == stage) for stage in range(len(STAGES))]
+    if any(counts):
+        minutes = (f"{n * EPOCH_S / 60:g} min {s}" for s, n in zip(STAGES, counts, strict=True))
+        parts.append(f"In all: {', '.join(minutes)}.")
+    parts.append(sleep_words(night))
+    if len(night.pairs) > 1 and any(counts):
+        differs = 100 * np.mean(night.disagreement[night.hypnogram != UNSCORED] > 0)
+        parts.append(f"In {differs:.0f} % of the epochs some of the pairs disagree.")
+    return " ".join(parts)
+
+
+def statistics_rows(night: StagedNight) -> list[Sequence[str]]:
+    """Return name, value and definition of each sleep statistic; a single entry is a heading.
+
+    Parameters
+    ----------
+    night : StagedNight
+    """
+    found = night.statistics
+    return [
+        ["Time"],
+        *_time_rows(found, night),
+        ["Falling asleep"],
+        *_latency_rows(found),
+        ["Continuity"],
+        *_continuity_rows(found),
+        ["Stages"],
+        *_stage_rows(found),
+    ]
+
+
+def _time_rows(found: SleepStatistics, night: StagedNight) -> list[Sequence[str]]:
+    lights = f"taken from: {found.lights}"
+    return [
+        ["Lights off", time_words(night.start, found.lights_off_s), lights],
+        ["Lights on", time_words(night.start, found.lights_on_s), lights],
+        ["Time in bed (TIB)", _min(found.tib_min), "lights off to lights on"],
+        ["Total sleep time (TST)", _min(found.tst_min), "N1, N2, N3 and REM"],
+        ["Sleep efficiency (SE)", _percent(found.sleep_efficiency_percent), "TST over TIB"],
+        ["Sleep period", _min(found.sleep_period_min), "first to last epoch of sleep"],
+        [
+            "Sleep maintenance",
+            _percent(found.sleep_maintenance_percent),
+            "TST over the sleep period",
+        ],
+        ["Not staged", _min(found.unscored_min), "in bed, neither wake nor sleep"],
+    ]
+
+
+def _latency_rows(found: SleepStatistics) -> list[Sequence[str]]:
+    return [
+        [
+            "Sleep onset latency (SOL)",
+            _min(found.sol_min),
+            "lights off to the first epoch of sleep",
+        ],
+        [
+            "Persistent sleep latency",
+            _min(found.persistent_sol_min),
+            "lights off to the first 5 min of unbroken sleep",
+        ],
+        ["REM latency", _min(found.rem_latency_min), "sleep onset to the first epoch of REM"],
+        *(
+            [f"Latency of {stage}", _min(minutes), f"lights off to the first epoch of {stage}"]
+            for stage, minutes in found.latency_min.items()
+        ),
+    ]
+
+
+def _continuity_rows(found: SleepStatistics) -> list[Sequence[str]]:
+    return [
+        ["Wake after sleep onset (WASO)", _min(found.waso_min), "until lights on"],
+        [
+            "WASO within the sleep period",
+            _min(found.waso_sleep_period_min),
+            "until the last epoch of sleep",
+        ],
+        ["Awakenings", str(found.awakenings), "sleep to wake, after which sleep went on"],
+        ["Changes of stage", str(found.transitions), "from one epoch to the next"],
+        [
+            "Fragmentation",
+            UNKNOWN if math.isnan(n := found.fragmentation_per_h) else f"{n:.1f} per h",
+            "changes from sleep to wake per hour of sleep",
+        ],
+    ]
+
+
+def _stage_rows(found: SleepStatistics) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = []
+    for stage, minutes in found.stage_min.items():
+        share = found.stage_percent.get(stage, math.nan)
+        told = f"{_percent(share)} of total sleep time" if not math.isnan(share) else ""
+        rows.append([stage, _min(minutes), told or "in bed"])
+    return rows
+
+
+def _min(minutes: float) -> str:
+    return UNKNOWN if math.isnan(minutes) else f"{minutes:.1f} min"
+
+
+def _percent(value: float) -> str:
+    return UNKNOWN if math.isnan(value) else f"{value:.1f} %"
+
+
+def _hours(minutes: float) -> str:
+    whole = round(minutes)
+    return f"{whole // 60} h {whole % 60:02d} min"

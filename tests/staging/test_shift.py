@@ -1,0 +1,197 @@
+"""A night is held against those that its model learned from, and the verdict says why."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+import scipy.signal
+import torch
+
+from psdnorm.errors import ArgumentError, ShapeError
+from psdnorm.models import USleep
+from psdnorm.staging.conditions import Condition
+from psdnorm.staging.shift import IN_RANGE, NOT_TRUSTED, UNUSUAL, shift_report
+from psdnorm.training.spread import measure_spread
+
+SFREQ, N_TIMES = 64.0, 640
+CHANNELS = ("C3-A2", "C4-A1")
+
+
+def night(seed, n_epochs=20, *, second=0.8):
+    """Coloured noise with a gain of its own; the second channel is less slow than the first."""
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal((2, n_epochs * N_TIMES))
+    poles = (0.95, second)
+    rows = [scipy.signal.lfilter([1], [1, -p], row) for p, row in zip(poles, noise, strict=True)]
+    rows = [row / row.std() * np.exp(0.05 * rng.standard_normal()) for row in rows]
+    return np.stack(rows).reshape(2, n_epochs, N_TIMES).swapaxes(0, 1).astype(np.float32)
+
+
+@functools.cache
+def trained(n_nights=60, second=0.8, norm="psd"):
+    torch.manual_seed(0)
+    model = USleep(n_times=N_TIMES, sfreq=SFREQ, depth=4, n_time_filters=3, norm=norm)
+    nights = [night(n, second=second) for n in range(n_nights)]
+    for signals in nights[:10]:
+        model(torch.from_numpy(signals)[None])
+    model.eval().card = {"training_spread": measure_spread(model, nights)}
+    return model
+
+
+def without_a_spread():
+    return USleep(n_times=N_TIMES, sfreq=SFREQ, depth=4, n_time_filters=3, norm="psd").eval()
+
+
+def report(signals, model=None, conditions=()):
+    return shift_report(model or trained(), signals, CHANNELS, SFREQ, conditions)
+
+
+def filtered(signals, b, a=1.0):
+    rows = signals.swapaxes(0, 1).reshape(2, -1)
+    made = scipy.signal.lfilter(np.atleast_1d(b), np.atleast_1d(a), rows)
+    return made.reshape(2, -1, N_TIMES).swapaxes(0, 1).astype(np.float32)
+
+
+def test_a_night_like_those_of_the_training_is_in_range_without_a_reason():
+    found = report(night(1000))
+    assert (found.verdict, found.reasons, found.remarks) == (IN_RANGE, (), ())
+
+
+def test_distances_are_of_the_input_and_of_each_layer_with_a_rank_among_training_nights():
+    found = report(night(1000)).distances
+    assert found[0].where == "input"
+    assert [each.where.split(".")[1] for each in found[1:]] == ["0", "1", "2"]
+    for each in found:
+        assert 0 < each.typical < each.limit
+        assert 0 <= each.rank <= 1
+        assert each.value <= each.limit
+    far = report(3 * night(1000)).distances[:2]  # the first layer takes the gain away
+    assert all(each.rank == 1 for each in far)
+    assert all(each.value > each.limit for each in far)
+
+
+def test_rank_is_the_share_of_training_nights_that_are_nearer():
+    ranks = [report(night(n)).distances[1].rank for n in range(60)]
+    assert np.mean(ranks) == pytest.approx(0.5, abs=0.02)
+
+
+def test_psds_are_one_sided_densities_and_the_filter_maps_one_onto_the_other():
+    found = report(2 * night(1000))
+    width_hz = found.frequencies_hz[1]
+    np.testing.assert_allclose(found.night_psd.sum(axis=1) * width_hz, 4, rtol=0.15)
+    ratio_db = 10 * np.log10(found.training_psd / found.night_psd)
+    np.testing.assert_allclose(found.filter_db, ratio_db, rtol=1e-6)
+    assert np.median(found.filter_db) == pytest.approx(-6, abs=1)
+    assert found.channels == CHANNELS
+
+
+def test_the_reason_names_the_channel_and_the_band_that_are_off_most():
+    signals = night(1000)
+    t = np.arange(signals.size // 2) / SFREQ
+    signals[:, 1] += 3 * np.sin(2 * np.pi * 14 * t).reshape(-1, N_TIMES)
+    found = report(signals)
+    assert found.verdict == NOT_TRUSTED
+    (reason,) = [each for each in found.reasons if each.startswith("C4-A1")]
+    assert "dB more power in sigma (12–16 Hz), beside its other bands, than a typical" in reason
+    assert not any(each.startswith("C3-A2") for each in found.reasons)
+
+
+def test_the_stronger_the_shift_the_worse_the_verdict():
+    verdicts = [report(gain * night(1000)).verdict for gain in (1.0, 1.2, 2.0)]
+    assert verdicts == [IN_RANGE, UNUSUAL, NOT_TRUSTED]
+
+
+def test_a_spectrum_that_rises_is_not_trusted():
+    assert report(filtered(night(1000), [1, -1.9, 0.9])).verdict == NOT_TRUSTED
+
+
+def test_a_weak_band_that_is_lost_makes_a_night_unusual_at_most():
+    sections = scipy.signal.butter(4, 16, fs=SFREQ, output="sos")
+    rows = night(1000).swapaxes(0, 1).reshape(2, -1)
+    lost = scipy.signal.sosfiltfilt(sections, rows).reshape(2, -1, N_TIMES).swapaxes(0, 1)
+    found = report(lost.astype(np.float32))
+    assert found.verdict == UNUSUAL
+    for channel in CHANNELS:
+        (reason,) = [each for each in found.reasons if each.startswith(channel)]
+        assert "less power in beta (16–30 Hz)" in reason
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan])
+def test_a_channel_that_is_flat_or_not_measured_is_not_trusted_and_named(value):
+    signals = night(1000)
+    signals[:, 0] = value
+    found = report(signals)
+    assert found.verdict == NOT_TRUSTED
+    assert found.reasons[0] == "C3-A2 is flat or was not measured."
+    assert np.isnan(found.filter_db[0]).all()
+    assert np.isfinite(found.filter_db[1]).all()
+    assert all(math.isfinite(each.value) for each in found.distances)
+
+
+def test_a_dead_channel_is_said_once_and_by_a_model_that_knows_no_nights_too():
+    signals = night(1000)
+    signals[:, 0] = 0
+    said = Condition("C3-A2", "flat", 1.0, NOT_TRUSTED, "C3-A2 is flat in 100 % of the epochs.")
+    found = report(signals, conditions=[said])
+    assert [each for each in found.reasons if "C3-A2" in each] == [said.sentence]
+    assert report(signals, without_a_spread()).verdict == NOT_TRUSTED
+
+
+def test_a_channel_that_is_fed_twice_is_named_once():
+    signals = 3 * night(1000)[:, [0, 0]]
+    found = shift_report(trained(second=0.95), signals, ("C3-A2", "C3-A2"), SFREQ)
+    assert sum("C3-A2" in each for each in found.reasons) == 1
+
+
+def test_swapped_channels_are_named_where_the_training_nights_tell_them_apart():
+    swapped = "C3-A2 and C4-A1 look swapped"
+    assert any(each.startswith(swapped) for each in report(night(1000)[:, ::-1].copy()).reasons)
+    alike = trained(second=0.95)
+    found = report(night(1000, second=0.95)[:, ::-1].copy(), alike)
+    assert not any("swapped" in each for each in found.reasons)
+
+
+def test_conditions_of_channels_count_and_the_worst_reason_comes_first():
+    weak = Condition("C3-A2", "clipped", 0.2, UNUSUAL, "C3-A2 is clipped.")
+    strong = Condition("C4-A1", "flat", 0.9, NOT_TRUSTED, "C4-A1 is flat.")
+    assert report(night(1000), conditions=[weak]).verdict == UNUSUAL
+    found = report(night(1000), conditions=[weak, strong])
+    assert found.verdict == NOT_TRUSTED
+    assert found.reasons == ("C4-A1 is flat.", "C3-A2 is clipped.")
+
+
+def test_a_model_that_does_not_know_its_training_nights_calls_every_night_unusual():
+    model = without_a_spread()
+    found = report(night(1000), model)
+    assert (found.verdict, found.distances) == (UNUSUAL, ())
+    assert "does not know its training nights" in found.reasons[0]
+    assert np.isnan(found.training_psd).all()
+    assert np.isnan(found.filter_db).all()
+    assert np.isfinite(found.night_psd).all()
+    strong = Condition("C4-A1", "flat", 0.9, NOT_TRUSTED, "C4-A1 is flat.")
+    assert report(night(1000), model, [strong]).verdict == NOT_TRUSTED
+
+
+def test_a_model_without_psdnorm_is_held_against_its_input_alone():
+    found = report(night(1000), trained(norm="batch"))
+    assert (found.verdict, [each.where for each in found.distances]) == (IN_RANGE, ["input"])
+
+
+def test_a_model_that_knows_few_nights_says_so():
+    found = report(night(1000), trained(n_nights=8))
+    assert found.remarks[0].startswith("The model knows only 8 of its training nights")
+
+
+def test_a_single_epoch_gets_a_report():
+    found = report(night(1000, n_epochs=1))
+    assert all(math.isfinite(each.value) for each in found.distances)
+
+
+def test_a_night_that_is_not_as_the_model_expects_it_is_refused():
+    with pytest.raises(ArgumentError, match="sfreq is 100 Hz, expected the model's 64 Hz"):
+        shift_report(trained(), night(0), CHANNELS, 100.0)
+    with pytest.raises(ArgumentError, match="channels has 1 names, expected the model's 2"):
+        shift_report(trained(), night(0), CHANNELS[:1], SFREQ)
+    with pytest.raises(ShapeError, match="signals have shape"):
+        report(night(0)[:, :1])
