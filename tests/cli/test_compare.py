@@ -110,7 +110,7 @@ def test_a_night_that_fails_is_named_and_exit_code_1(compare, checkpoints, tmp_p
     assert f"{path.relative_to(tmp_path)} has samples that are not finite, from epoch 39" in err
 
 
-def test_checkpoints_without_a_store_and_cohorts_without_one_are_refused(compare, checkpoints):
+def test_without_a_store_checkpoints_cohorts_and_devices_are_refused(compare, checkpoints):
     a, b = checkpoints / "a", checkpoints / "b"
     code, said, err = compare(a, b)
     assert (code, said) == (2, "")
@@ -121,6 +121,9 @@ def test_checkpoints_without_a_store_and_cohorts_without_one_are_refused(compare
     code, _, err = compare(a, b, "--cohort", "abc")
     assert code == 2
     assert "--cohort is abc without --store" in err
+    code, _, err = compare(a, b, "--device", "cpu")
+    assert code == 2
+    assert "--device is cpu without --store" in err
 
 
 def test_what_cannot_be_compared_is_one_sentence_and_exit_code_2(compare, folders, tmp_path):

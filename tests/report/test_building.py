@@ -137,6 +137,19 @@ def test_every_cell_that_lacks_is_listed(tmp_path):
         assert f"<li>{sentence}</li>" in page
 
 
+def test_a_file_that_cannot_be_read_is_named_without_its_path_from_the_root(tmp_path):
+    write_runs(tmp_path / "runs", [SMALL], epochs=30, keep="predictions")
+    cells = tmp_path / "runs" / "cells"
+    broken = cells / Cell("usleep", "batch", hold_out="CHAT", seed=1).name / "scores.parquet"
+    for file in [broken, *cells.glob("*/predictions.parquet")]:
+        file.write_bytes(b"no Parquet")
+    build_report(tmp_path / "runs", tmp_path / "report")
+    page = page_of(tmp_path / "report")
+    assert f"runs/cells/{broken.parent.name}/scores.parquet cannot be read" in page
+    assert "predictions.parquet cannot be read" in page
+    assert str(tmp_path) not in page
+
+
 def test_names_of_users_are_never_markup(tmp_path):
     name = "<script>alert('x')</script> & {}"
     cohorts = {"<b>lab</b>": 3, "x&y": 3}

@@ -99,6 +99,12 @@ def test_networks_that_learned_from_other_nights_are_doubted(store, two, tmp_pat
     assert "Not compared, as B learned from them: xyz." in found.others
 
 
+def test_a_checkpoint_against_itself_is_said_to_be_one(store, two, found):
+    itself = compare_checkpoints(two[0], two[0], store, ["abc"])
+    assert itself.nights == ["A and B are the same folder: nothing can differ."]
+    assert found.nights == []
+
+
 def test_a_network_that_does_not_say_what_it_learned_from_is_named(store, two, tmp_path):
     silent = saved(tmp_path / "b", store, training_data="a thousand nights")
     found = compare_checkpoints(two[0], silent, store)

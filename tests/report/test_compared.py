@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from experiments import COHORTS, MERIT, write_runs
+from stores import filled, night
 
 import psdnorm
 from psdnorm.errors import ArgumentError
@@ -44,8 +45,8 @@ def accuracies(folder, norm):
         table = table[table["central"] & (table["true"] >= 0)]
         guess = table[[f"p{n}" for n in range(5)]].to_numpy().argmax(axis=1)
         table = table.assign(right=guess == table["true"])
-        for owner, night in table.groupby(["cohort", "subject"]):
-            found[(*owner, seed)] = night.groupby("true")["right"].mean().mean()
+        for owner, own in table.groupby(["cohort", "subject"]):
+            found[(*owner, seed)] = own.groupby("true")["right"].mean().mean()
     return pd.Series(found)
 
 
@@ -92,6 +93,24 @@ def test_a_folder_against_itself_is_not_distinguishable(folders):
     assert sentences(arm)[0].startswith(
         "B is not distinguishable from A: Mean(Dataset) 0.00 points"
     )
+
+
+def test_a_folder_against_itself_is_said_to_be_one(folders):
+    one = folders / "a"
+    cell = one / "cells" / Cell("usleep", "psd", hold_out="ABC").name
+    for path, other in ((one, one / "cells" / ".."), (cell, cell)):
+        assert compare(path, other).nights == ["A and B are the same folder: nothing can differ."]
+    assert compare(one, folders / "b").nights == []
+
+
+def test_arms_are_in_the_order_of_the_paper(tmp_path):
+    axes = Axes(norms=("psd", "tma", "instance", "batch"), balanced=(40, None), hold_outs=("ABC",))
+    write_runs(tmp_path / "a", [dataclasses.replace(axes, seeds=(0,))], epochs=30)
+    found = compare(tmp_path / "a", tmp_path / "a")
+    norms = ["batch", "instance d3", "tma f5", "psd f5 d3"]
+    assert [arm.arm for arm in found.arms] == [
+        f"usleep {norm} @{size}" for size in ("all", "40") for norm in norms
+    ]
 
 
 def test_two_cells_are_compared_whatever_their_norm(folders):
@@ -172,6 +191,12 @@ def test_seeds_that_nothing_shares_are_refused(tmp_path):
 def test_a_cell_against_a_folder_is_refused(folders):
     cell = folders / "a" / "cells" / Cell("usleep", "psd", hold_out="ABC").name
     assert refused(folders / "a", cell).endswith("a single cell, expected two of a kind")
+
+
+def test_a_store_is_refused_as_one(folders, tmp_path):
+    filled(tmp_path / "store", [night()])
+    with pytest.raises(ArgumentError, match="is a store of prepared nights, expected"):
+        compare(tmp_path / "store", folders / "a")
 
 
 def test_a_folder_of_something_else_is_refused(folders, tmp_path):

@@ -86,6 +86,18 @@ def test_batchnorm_that_wins_by_nothing_is_not_distinguishable_from_the_next(tmp
     assert ", but is not distinguishable from the next, PSDNorm: " in verdict.headline
 
 
+def test_norms_that_share_the_highest_mean_are_all_named(tmp_path):
+    write_runs(tmp_path, [Axes(norms=("batch", "layer", "psd"), hold_outs=("ABC", "MASS"))])
+    for file in tmp_path.glob("cells/usleep_psd_f5_d3_*/scores.parquet"):
+        other = file.parent.name.replace("_psd_f5_d3_", "_batch_")
+        (tmp_path / "cells" / other / file.name).write_bytes(file.read_bytes())
+    results = read_results(tmp_path)
+    verdict = judge(results, contests(results)[0])
+    assert verdict.headline.startswith("BatchNorm and PSDNorm share the highest balanced accuracy")
+    assert verdict.headline.endswith(" % (Mean(Dataset)) (2 cohorts, 3 seeds).")
+    assert not any("is first" in sentence for sentence in verdict.sentences)
+
+
 def test_without_batchnorm_no_gain_over_it_is_told(tmp_path):
     verdict = verdict_on(tmp_path, {"norms": ("instance", "psd")})
     assert "so that no gain over it can be told (3 cohorts" in verdict.headline

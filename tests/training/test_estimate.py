@@ -34,11 +34,20 @@ def test_a_cell_goes_through_the_windows_of_its_split(store):
 
 def test_rates_make_seconds_and_no_more_epochs_than_are_allowed(store):
     amounts, rates = Amounts(store, PROTOCOL), {"usleep": Rates(10.0, 40.0)}
+    one_by_one = replace(PROTOCOL, batch_size=1)
     amount = amounts.of(CELL)
     for most, epochs in ((3, 3), (1000, EPOCHS)):
+        protocol = replace(one_by_one, max_epochs=most)
         expected = epochs * (amount.training / 10 + amount.validation / 40) + amount.test / 40
-        assert from_rates([CELL], amounts, rates, most) == {CELL: pytest.approx(expected)}
-    assert from_rates([ADAPTED], amounts, rates, 3)[ADAPTED] == pytest.approx(amount.test / 20)
+        assert from_rates([CELL], amounts, rates, protocol) == {CELL: pytest.approx(expected)}
+    adapted = from_rates([ADAPTED], amounts, rates, one_by_one)[ADAPTED]
+    assert adapted == pytest.approx(amount.test / 20)
+
+
+def test_batches_are_whole_however_few_nights_there_are(store):
+    amounts, rates = Amounts(store, PROTOCOL), {"usleep": Rates(10.0, 40.0)}
+    protocol = replace(PROTOCOL, batch_size=1000, max_epochs=1)
+    assert from_rates([CELL], amounts, rates, protocol) == {CELL: pytest.approx(100 + 25 + 25)}
 
 
 def test_finished_cells_speak_for_their_model_first_and_for_others_if_need_be():

@@ -10,7 +10,7 @@ import torch
 from cells import CELL, PROTOCOL, balanced_accuracies, learnable, nights, outcome, small_store
 
 from psdnorm.models import from_pretrained
-from psdnorm.training import Cell, predict_nights, run_cell
+from psdnorm.training import Cell, Silent, predict_nights, run_cell
 from psdnorm.training.adabn import AdaptedCell, run_adapted
 from psdnorm.training.aligned import AlignedStore, training_barycenter
 from psdnorm.training.runs import split_of
@@ -51,6 +51,21 @@ def test_predictions_and_weights_are_those_of_the_epoch_with_the_lowest_validati
     found, best = outcome(tmp_path / "long"), outcome(tmp_path / "best")
     for name in ("predictions.parquet", "weights/model.safetensors"):
         assert found[name] == best[name]
+
+
+def test_the_best_weights_outlive_an_interruption_in_a_later_epoch(misled, tmp_path):
+    class Stopping(Silent):
+        def end_epoch(self, row):
+            if row["epoch"] == 1:
+                raise KeyboardInterrupt
+
+    cell, protocol = replace(CELL, norm_depth=2), replace(SHALLOW, patience=2, max_epochs=9)
+    run_cell(misled, cell, protocol, tmp_path / "whole", keep="weights")
+    with pytest.raises(KeyboardInterrupt):
+        run_cell(misled, cell, protocol, tmp_path / "stopped", watcher=Stopping())
+    result = run_cell(misled, cell, protocol, tmp_path / "stopped", keep="weights")
+    assert (result.best_epoch, result.epochs) == (0, 3)
+    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "whole")
 
 
 @pytest.fixture(scope="module")

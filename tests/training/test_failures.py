@@ -47,6 +47,26 @@ def test_a_loss_that_is_not_finite_names_cell_and_step_and_keeps_the_last_good_w
     assert all(torch.equal(value, state["best"][name]) for name, value in kept.items())
 
 
+def test_weights_that_are_not_finite_are_never_saved_though_the_loss_still_is(
+    store, tmp_path, monkeypatch
+):
+    real, steps = objective.weighted_sums, 0
+
+    def weighted_sums(logits, stages, weights):
+        nonlocal steps
+        steps += logits.requires_grad
+        if steps == BAD_STEP and logits.requires_grad:
+            logits.register_hook(lambda gradient: gradient * float("nan"))
+        return real(logits, stages, weights)
+
+    monkeypatch.setattr(objective, "weighted_sums", weighted_sums)
+    with pytest.raises(TrainingError, match=rf"the gradient of \S+ is nan at step {BAD_STEP}, in"):
+        run_cell(store, CELL, PROTOCOL, tmp_path, save_every_steps=1)
+    state = torch.load(tmp_path / "resume.pt", weights_only=True)
+    assert state["position"]["step"] == BAD_STEP - 1
+    assert all(value.isfinite().all() for value in state["model"].values())
+
+
 def test_steps_that_are_far_too_large_are_told_as_such(store, tmp_path):
     with pytest.raises(TrainingError, match=r"at step \d+, in epoch 1; no weights had been saved"):
         run_cell(store, CELL, replace(PROTOCOL, lr=1e30), tmp_path)

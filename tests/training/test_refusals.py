@@ -30,6 +30,12 @@ def with_model(**arguments):
         ({"norm_depths": (3, 4)}, PROTOCOL, {}, "norm_depth is 4, expected at most the 3 blocks"),
         ({}, with_model(depth=2), {}, "norm_depth is 3, expected at most the 2 blocks of usleep"),
         (
+            {"norms": ("psd", "tma"), "filter_sizes": (5, 61)},
+            PROTOCOL,
+            {},
+            "filter_size is 61, expected at most the 60 samples of an epoch",
+        ),
+        (
             {"models": ("usleep", "cnn-transformer")},
             with_model(usleep={"depth": 3}, **{"cnn-transformer": {"depth": 3}}),
             {},
@@ -63,6 +69,11 @@ def test_cohorts_of_one_subject_each_are_refused(tmp_path):
             Cell("cnn-transformer", "layer", norm_depth=5, hold_out="abc"),
             with_model(**CNN),
             "norm_depth is 5, expected at most the 4 blocks of cnn-transformer",
+        ),
+        (
+            Cell("usleep", "tma", filter_size=61, hold_out="abc"),
+            PROTOCOL,
+            "filter_size is 61, expected at most the 60 samples of an epoch",
         ),
     ],
 )

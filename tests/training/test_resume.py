@@ -110,6 +110,19 @@ def test_a_resume_file_holds_nothing_that_could_run(store, tmp_path):
     assert {"position", "model", "best", "optimizer", "generators"} <= set(content)
 
 
+def test_a_resume_file_that_would_run_code_is_refused_and_runs_nothing(store, tmp_path):
+    class Making:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    stopped(store, tmp_path, 4)
+    content = torch.load(tmp_path / "resume.pt", weights_only=True)
+    torch.save({**content, "extra": Making()}, tmp_path / "resume.pt")
+    with pytest.raises(TrainingError, match=r"resume\.pt is damaged, .*; delete it to train"):
+        run_cell(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_damaged_resume_file_is_named(store, tmp_path):
     stopped(store, tmp_path, 4)
     path = tmp_path / "resume.pt"

@@ -16,7 +16,7 @@ from psdnorm.evaluation import score_predictions, subject_metrics
 from psdnorm.models import from_pretrained
 from psdnorm.models.norms import NORMS
 from psdnorm.store import Store
-from psdnorm.training import Cell, Protocol, network, run_cell, runs
+from psdnorm.training import Cell, Protocol, network, objective, run_cell, runs
 from psdnorm.training.prediction import predict_nights
 
 TRANSFORMER = replace(
@@ -201,10 +201,27 @@ def test_a_run_leaves_the_callers_generators_and_settings_alone(store, tmp_path)
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_another_seed_is_another_run(store, tmp_path, finished):
-    run_cell(store, replace(CELL, seed=1), PROTOCOL, tmp_path, keep="weights")
-    one, two = (outcome(f)["weights/model.safetensors"] for f in (tmp_path, finished.folder))
-    assert one != two
+def test_the_seed_decides_the_first_weights_and_the_order(store, tmp_path, monkeypatch):
+    split, real, learned_from = split_of(store, CELL), objective.weighted_sums, []
+
+    def weighted_sums(logits, stages, weights):
+        if logits.requires_grad:
+            learned_from.append(stages)
+        return real(logits, stages, weights)
+
+    monkeypatch.setattr(runs, "split_of", lambda *_: split)  # which the seed decides, too
+    monkeypatch.setattr(objective, "weighted_sums", weighted_sums)
+    first, order = [], []
+    still = replace(PROTOCOL, lr=1e-30, max_epochs=1)  # ends with the weights that it began with
+    for seed in (0, 1):
+        folder = tmp_path / str(seed)
+        run_cell(store, replace(CELL, seed=seed), still, folder, keep="weights")
+        drawn = from_pretrained(folder / "weights").parameters()
+        first.append(torch.cat([value.flatten() for value in drawn if value.dim() > 1]))
+        order.append(torch.cat(learned_from))
+        learned_from.clear()
+    assert (first[0] == first[1]).float().mean() < 0.01
+    assert not torch.equal(*order)
 
 
 def test_the_seed_decides_who_validates(store):

@@ -102,6 +102,10 @@ def _compared(
                 f"--cohort is {', '.join(cohorts)} without --store: cohorts are chosen where "
                 "checkpoints are evaluated"
             )
+        if device != "auto":
+            raise ArgumentError(
+                f"--device is {device} without --store: scores are compared, no network is run"
+            )
         with errors.status("Comparing"):
             return compare_scores(a, b)
     from psdnorm.cli.opening import open_nights

@@ -164,7 +164,7 @@ def _expected(
         models = {cell.model: cell for cell in reversed(cells) if not cell.norm.startswith("ada")}
         rates = {m: measured_rates(cell, protocol, store.layout) for m, cell in models.items()}
         source = f"a step on this processor, and {epochs} until early stopping"
-    return from_rates(cells, amounts, rates, protocol.max_epochs), source
+    return from_rates(cells, amounts, rates, protocol), source
 
 
 def print_results(

@@ -14,7 +14,7 @@ from psdnorm.report.contest import contests
 from psdnorm.report.drilldown import SUBJECTS_CSV, add_cohorts, subject_means, write_subjects
 from psdnorm.report.figures import Figure, build_figures
 from psdnorm.report.folder import FIGURES, PAGE, TABLES, check_place, new_folder
-from psdnorm.report.naming import listed, norm_name, shown_path
+from psdnorm.report.naming import listed, norm_name, shown_path, without_roots
 from psdnorm.report.page import FRAME_BYTES, Page, Part
 from psdnorm.report.pieces import MOST_BYTES, add_figures, add_tables, add_verdict, write_figures
 from psdnorm.report.provenance import Provenance, provenance
@@ -82,7 +82,9 @@ def build_report(
         page = _begun(results, verdicts, tables)
         after = page.part()
         _add_drilldown(after, results, verdicts[0], subjects)
-        _add_missing(after, [*missing, *results.lacking])
+        roots = [results.path, *([] if store is None else [store.path])]
+        lacking = [without_roots(words, *roots) for words in (*missing, *results.lacking)]
+        _add_missing(after, lacking)
         command = _command(runs, out, store, figures)
         _add_origin(after, provenance(results, shown_path(runs)), command)
         add_figures(page, pictures, MOST_BYTES - page.n_bytes - after.n_bytes - FRAME_BYTES)

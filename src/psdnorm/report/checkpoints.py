@@ -16,8 +16,8 @@ from psdnorm.evaluation import subject_metrics
 from psdnorm.evaluation.scores import merge_scores, score_night
 from psdnorm.models import accelerate
 from psdnorm.report.compared import ArmComparison, Comparison, arranged
-from psdnorm.report.compared_remarks import A, B
-from psdnorm.report.naming import listed, shown_path
+from psdnorm.report.compared_remarks import A, B, same_folder
+from psdnorm.report.naming import listed, without_roots
 from psdnorm.report.results import Results
 from psdnorm.report.tables.notes import counted
 from psdnorm.report.trained import Trained, load_trained
@@ -99,8 +99,7 @@ def compare_checkpoints(
     with quiet_libraries(), reproducible(place):
         sides = [_side(letter, trained, store, place) for letter, trained in both.items()]
         scores, failed = _evaluated(sides, index, watch)
-    # a page shows no path from the root
-    failed = [words.replace(str(store.path), shown_path(store.path)) for words in failed]
+    failed = [without_roots(words, store.path) for words in failed]
     if not scores[A]:
         raise StoreError(f"{store.path} has no night that could be evaluated: {failed[0]}")
     simulated = bool(index["simulated"].any())
@@ -114,7 +113,8 @@ def compare_checkpoints(
         arm = f"{_label(both[B])} (B) against {arm} (A)"
     compared = ArmComparison(name, arm, tables, runs)
     others = [*remarks, *_learned(both), *(f"{words}." for words in tables.left_out)]
-    return Comparison(first, second, [compared], _doubts(both), others, failed)
+    doubts = [*same_folder(both[A].folder, both[B].folder), *_doubts(both)]
+    return Comparison(first, second, [compared], doubts, others, failed)
 
 
 def _side(letter: str, trained: Trained, store: Store, device: torch.device) -> _Side:

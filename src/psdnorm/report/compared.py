@@ -19,13 +19,16 @@ from psdnorm.report.compared_remarks import (
     differences,
     full_name,
     only_one_has,
+    same_folder,
     whose_nights,
 )
 from psdnorm.report.contest import METRIC
 from psdnorm.report.duels import DUEL_HEAD, Duel, duel_cells, duels, percent
 from psdnorm.report.limits import SIMULATED, of_draws, of_duels, of_one_seed
+from psdnorm.report.naming import model_place, norm_place
 from psdnorm.report.results import Results, instead_of_runs, read_results
 from psdnorm.report.trained import is_checkpoint
+from psdnorm.store.recipe import FILE as RECIPE
 from psdnorm.training.cell import read_json
 from psdnorm.training.experiment import label
 from psdnorm.training.grid import GRID, make_cell
@@ -107,7 +110,7 @@ class Comparison:
     a, b : Results
     arms : list of ArmComparison
     nights : list of str
-        What makes it doubtful that A and B are of the same people.
+        What makes it doubtful that A and B are two experiments on the same people.
     others : list of str
         In what else A and B differ, and what was not compared.
     failed : list of str
@@ -173,7 +176,8 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
         )
     _check_cohorts(first, second)
     pairs = _pairs(first, second)
-    nights = whose_nights(first, second, pairs, by_seed=first_is_grid)
+    nights = same_folder(first.path, second.path)
+    nights += whose_nights(first, second, pairs, by_seed=first_is_grid)
     remarks = differences(first, second)
     if not first_is_grid and first.cells["seed"].item() != second.cells["seed"].item():
         remarks.append("The cells have different seeds: other subjects trained and validated.")
@@ -197,7 +201,7 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
 def _open(path: str | os.PathLike[str]) -> tuple[Results, bool]:
     """Return results, and whether they are those of a folder of runs."""
     folder = Path(path)
-    if not folder.is_dir():
+    if not folder.is_dir() or (folder / RECIPE).exists():
         raise ArgumentError(f"{instead_of_runs(path)} or of one of its cells")
     if folder.name == WEIGHTS and (folder.parent / SCORES).exists():
         folder = folder.parent
@@ -242,7 +246,7 @@ def _check_cohorts(a: Results, b: Results) -> None:
 
 def _pairs(a: Results, b: Results) -> list[Pair]:
     """Return what is compared."""
-    ours, theirs = (list(dict.fromkeys(each.cells["arm"])) for each in (a, b))
+    ours, theirs = _arms(a), _arms(b)
     shared = [arm for arm in ours if arm in theirs]
     if shared:
         return [(full_name(a, arm), arm, arm) for arm in shared]
@@ -253,6 +257,18 @@ def _pairs(a: Results, b: Results) -> list[Pair]:
         f"{a.path} has {'; '.join(names_a)} and {b.path} {'; '.join(names_b)}: expected an arm "
         "that both have, or one arm each"
     )
+
+
+def _arms(results: Results) -> list[str]:
+    """Return the arms, in the order in which a report has them."""
+    first = results.cells.drop_duplicates("arm").fillna({"filter_size": 0, "norm_depth": 0})
+    return [cell["arm"] for cell in sorted(first.to_dict("records"), key=_place)]
+
+
+def _place(cell: dict[str, Any]) -> tuple:
+    size = 0 if pd.isna(cell["balanced"]) else 1 / cell["balanced"]  # all, then the largest
+    norm = norm_place(cell["norm"])
+    return model_place(cell["model"]), size, norm, cell["filter_size"], cell["norm_depth"]
 
 
 def arranged(a: Results, b: Results, *, by_seed: bool) -> tuple[BlockTables | None, pd.DataFrame]:

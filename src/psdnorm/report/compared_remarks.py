@@ -30,6 +30,17 @@ def full_name(results: Results, arm: str) -> str:
     return f"{results.named(arm)} in {setting_name(cell['model'], size)}"
 
 
+def same_folder(a: Path, b: Path) -> list[str]:
+    """Say that a folder is compared with itself, where it is.
+
+    Parameters
+    ----------
+    a, b : Path
+        Both exist.
+    """
+    return ["A and B are the same folder: nothing can differ."] if a.samefile(b) else []
+
+
 def whose_nights(a: Results, b: Results, pairs: list[Pair], *, by_seed: bool) -> list[str]:
     """Say where A and B were tested, trained or validated on other nights.
 

@@ -19,6 +19,7 @@ from psdnorm.report.naming import (
 from psdnorm.report.results import Results
 
 METRIC = "balanced_accuracy"
+_TIE = 1e-12  # as blocks are tied
 Place = tuple[str, int]  # a held-out cohort and a seed
 
 
@@ -73,6 +74,11 @@ class Contest:
         """Both means, each subject's mean over seeds first; (2, n_norms)."""
         over_datasets = self.subjects.groupby(level="cohort").mean().mean()
         return pd.DataFrame({MEAN_DATASET: over_datasets, MEAN_SUBJECT: self.subjects.mean()}).T
+
+    def leaders(self, mean: str = MEAN_DATASET) -> list[str]:
+        """Return the norm that is highest in a mean, or those that share this."""
+        means = self.means.loc[mean]
+        return [str(norm) for norm in means.index[means >= means.max() - _TIE]]
 
     @property
     def n_seeds(self) -> tuple[int, int]:

@@ -151,6 +151,24 @@ def shown_path(path: str | os.PathLike[str]) -> str:
     return Path(path).name if Path(path).is_absolute() else os.fspath(path)
 
 
+def without_roots(words: str, *folders: Path) -> str:
+    """Return a sentence in which these folders are called as a page may show them.
+
+    Parameters
+    ----------
+    words : str
+    *folders : Path
+
+    Examples
+    --------
+    >>> without_roots("/home/ada/runs/grid.json is empty", Path("/home/ada/runs"))
+    'runs/grid.json is empty'
+    """
+    for folder in folders:
+        words = words.replace(str(folder), shown_path(folder))
+    return words
+
+
 def _place(name: str, known: dict[str, str]) -> tuple:
     places = list(known)
     return places.index(name) if name in known else len(places), len(name), name

@@ -8,7 +8,7 @@ from psdnorm.report.contest import Contest
 from psdnorm.report.duels import UNSURE, gain_words, people_words, percent, reservation
 from psdnorm.report.figures.comparison import BATCH
 from psdnorm.report.figures.training_size import factor_words
-from psdnorm.report.naming import model_name, norm_name
+from psdnorm.report.naming import listed, model_name, norm_name
 from psdnorm.report.tables.notes import counted
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ def headline_of(verdict: "Verdict") -> str:
     mean, name = float(contest.means.loc[MEAN_DATASET, verdict.winner]), norm_name(verdict.winner)
     if len(contest.arms) == 1:
         told = f"Only {name} can be judged: {percent(mean)} % balanced accuracy (Mean(Dataset))"
+    elif len(contest.leaders()) > 1:
+        names = listed([norm_name(norm) for norm in contest.leaders()])
+        told = f"{names} share the highest balanced accuracy, {percent(mean)} % (Mean(Dataset))"
     else:
         told = f"{name} has the highest balanced accuracy, {percent(mean)} % (Mean(Dataset))"
         told += _lead(verdict)
@@ -101,12 +104,13 @@ def _over_best(verdict: "Verdict") -> list[str]:
 
 
 def _by_mean_over_subjects(verdict: "Verdict") -> list[str]:
-    best = str(verdict.contest.means.loc[MEAN_SUBJECT].idxmax())
-    if best == verdict.winner:
+    winners, others = verdict.contest.leaders(), verdict.contest.leaders(MEAN_SUBJECT)
+    if {*winners} & {*others}:
         return []
+    first, instead = (listed([norm_name(norm) for norm in norms]) for norms in (winners, others))
     return [
-        f"By Mean(Subject), in which large cohorts weigh more, {norm_name(best)} is first, not "
-        f"{norm_name(verdict.winner)}."
+        f"By Mean(Subject), in which large cohorts weigh more, {instead} "
+        f"{'is' if len(others) == 1 else 'are'} first, not {first}."
     ]
 
 

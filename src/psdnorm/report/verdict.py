@@ -43,7 +43,7 @@ class Verdict:
     results : Results
     contest : Contest
     winner : str
-        The norm with the highest Mean(Dataset).
+        The norm with the highest Mean(Dataset); of those that share it, the first.
     focus : str
         The norm that the sentences are about: PSDNorm where it was run, else the winner.
     duels : dict of str to Duel
@@ -141,7 +141,7 @@ def judge(results: Results, contest: Contest) -> Verdict:
     """
     winner = next(iter(contest.arms))
     if len(contest.subjects):
-        winner = str(contest.means.loc[MEAN_DATASET].idxmax())
+        winner = contest.leaders()[0]
     ours = [norm for norm in ("psd", "psd-white") if norm in contest.arms]
     focus = winner if winner in ours or not ours else ours[0]
     values = contest.tables.by_seed.dropna()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from psdnorm.errors import ArgumentError
 from psdnorm.ops import reference
-from psdnorm.store import Store
+from psdnorm.store import Layout, Store
 
 # of a night's mean power in a channel, added to its PSD: as in psdnorm.alignment.TMA
 _EPS = 1e-5
@@ -97,6 +97,23 @@ def align_night(
     return epochs.clamp(-largest, largest).to(kind).contiguous().cpu().numpy()
 
 
+def check_filter(filter_size: int, layout: Layout) -> None:
+    """Refuse a filter that a night of one epoch does not hold.
+
+    Parameters
+    ----------
+    filter_size : int
+        f.
+    layout : Layout
+        Of the store.
+    """
+    if layout.n_times < filter_size:
+        raise ArgumentError(
+            f"filter_size is {filter_size}, expected at most the {layout.n_times} samples of an "
+            "epoch"
+        )
+
+
 def training_barycenter(
     store: Store, recordings: Iterable[str], filter_size: int, device: torch.device
 ) -> Tensor:
@@ -117,11 +134,7 @@ def training_barycenter(
     Tensor of float64, (C, F)
         On the CPU. A channel that is flat in a night is left out of that night's share.
     """
-    if store.layout.n_times < filter_size:
-        raise ArgumentError(
-            f"filter_size is {filter_size}, expected at most the {store.layout.n_times} samples "
-            "of an epoch"
-        )
+    check_filter(filter_size, store.layout)
     n_channels, n_bins = store.layout.n_channels, reference.n_bins(filter_size)
     total = torch.zeros(n_channels, n_bins, dtype=torch.float64, device=device)
     count = torch.zeros(n_channels, dtype=torch.float64, device=device)

@@ -5,10 +5,11 @@ A cell that is trained takes::
     epochs · (training sequences / training rate + validation sequences / prediction rate)
     + held-out sequences / prediction rate
 
-with rates in sequences per second. Where cells of the same model are finished, their seconds per
-training sequence replace all of it.
+with rates in sequences per second, and sequences in whole batches, as the last one is filled up.
+Where cells of the same model are finished, their seconds per training sequence replace all of it.
 """
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from psdnorm.training.grid import Entry
 from psdnorm.training.network import build_model
 
 # until early stopping, which the paper does not say: its 1,500 GPU-hours, at its 173 seconds an
-# epoch for balanced@400, make 17 for each training of our presets
+# epoch for balanced@400, make 18 for each training of our presets
 EPOCHS = 15
 
 
@@ -65,6 +66,16 @@ class Amount:
             return 2 * self.test / rates.prediction
         once = self.training / rates.training + self.validation / rates.prediction
         return epochs * once + self.test / rates.prediction
+
+    def in_batches(self, batch_size: int) -> "Amount":
+        """Return what is computed for it: of a batch that is not full, all of it.
+
+        Parameters
+        ----------
+        batch_size : int
+        """
+        parts = self.training, self.validation, self.test
+        return Amount(*(batch_size * math.ceil(part / batch_size) for part in parts))
 
 
 class Amounts:
@@ -154,7 +165,7 @@ def relative_work(entry: Entry) -> float:
 
 
 def from_rates(
-    cells: Iterable[Cell], amounts: Amounts, rates: Mapping[str, Rates], max_epochs: int
+    cells: Iterable[Cell], amounts: Amounts, rates: Mapping[str, Rates], protocol: Protocol
 ) -> dict[Cell, float]:
     """Estimate the seconds of every cell from rates.
 
@@ -164,11 +175,14 @@ def from_rates(
     amounts : Amounts
     rates : mapping of str to Rates
         By model.
-    max_epochs : int
-        No more than these are assumed.
+    protocol : Protocol
+        No more than its epochs are assumed, and its batches are whole.
     """
-    epochs = min(EPOCHS, max_epochs)
-    return {cell: amounts.of(cell).seconds(cell, rates[cell.model], epochs) for cell in cells}
+    epochs, size = min(EPOCHS, protocol.max_epochs), protocol.batch_size
+    return {
+        cell: amounts.of(cell).in_batches(size).seconds(cell, rates[cell.model], epochs)
+        for cell in cells
+    }
 
 
 def measured_rates(cell: Cell, protocol: Protocol, layout: Layout, batch_size: int = 4) -> Rates:

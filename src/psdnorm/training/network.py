@@ -13,7 +13,8 @@ from psdnorm.layer import PSDNorm
 from psdnorm.models import CNNTransformer, USleep, accelerate
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.store import Layout
-from psdnorm.training.cell import TMA, Cell, Protocol
+from psdnorm.training.aligned import check_filter
+from psdnorm.training.cell import TMA, Cell, Protocol, filter_size_of
 
 _CLASSES: dict[str, type[Pretrained]] = {"usleep": USleep, "cnn-transformer": CNNTransformer}
 
@@ -71,6 +72,8 @@ def build_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
 def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
     """Refuse a cell whose network cannot be built, or lacks blocks for so many norms.
 
+    A filter of TMA's that is longer than an epoch is refused, too.
+
     Parameters
     ----------
     cell : Cell
@@ -84,6 +87,8 @@ def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
         raise ArgumentError(
             f"norm_depth is {cell.norm_depth}, expected at most the {blocks} blocks of {cell.model}"
         )
+    if cell.norm == TMA:
+        check_filter(filter_size_of(cell), layout)
 
 
 def unshared_norms(cell: Cell, protocol: Protocol, layout: Layout, device: torch.device) -> int:

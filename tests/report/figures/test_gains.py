@@ -76,3 +76,14 @@ def test_without_batchnorm_it_is_said(tmp_path):
     write_runs(tmp_path, [Axes(norms=("layer", "psd"), hold_outs=("ABC",), seeds=(0,))])
     with pytest.raises(CannotDraw, match="BatchNorm has no result"):
         draw_gains(comparisons(read_results(tmp_path))[0])
+
+
+def test_one_cohort_is_one_row_with_the_interval_of_the_verdict(tmp_path):
+    write_runs(tmp_path, [Axes(norms=("batch", "psd"), hold_outs=("CHAT",), seeds=(0, 1))])
+    results = read_results(tmp_path)
+    drawing = draw_gains(comparisons(results)[0])
+    gain = judge(results, contests(results)[0]).duels["psd"].gains["Mean(Dataset)"]
+    expected = [100 * x for x in (gain.gain, gain.low, gain.high)]
+    assert drawn(drawing.canvas.axes[0]) == {"CHAT": pytest.approx(expected)}
+    assert "of the means" not in drawing.caption
+    assert drawing.words.startswith(f"PSDNorm over BatchNorm, in points: CHAT {expected[0]:+.2f}")

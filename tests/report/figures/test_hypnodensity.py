@@ -127,8 +127,9 @@ def test_damaged_predictions_are_named_and_other_cohorts_shown(kept):
 def test_where_all_are_damaged_it_is_said(kept):
     for file in kept.glob("cells/*/predictions.parquet"):
         file.write_bytes(b"no Parquet")
-    with pytest.raises(CannotDraw, match="no predictions can be read"):
+    with pytest.raises(CannotDraw, match="no predictions can be read") as said:
         draw(kept)
+    assert str(said.value).count("Best, median and worst night") == 1
 
 
 def test_without_predictions_it_is_said_how_to_keep_them(results):

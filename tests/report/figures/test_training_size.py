@@ -9,6 +9,7 @@ from experiments import write_runs
 from psdnorm.report.figures.drawing import CannotDraw
 from psdnorm.report.figures.training_size import draw_training_size
 from psdnorm.report.results import read_results
+from psdnorm.training import Cell
 from psdnorm.training.grid import Axes
 
 COHORTS = {"ABC": 12, "MASS": 14, "SOF": 16}
@@ -79,3 +80,24 @@ def test_sizes_that_come_to_as_many_subjects_are_drawn_once_and_it_is_said(tmp_p
 def test_one_size_is_no_curve_and_it_is_said(results):
     with pytest.raises(CannotDraw, match="no norm was run with two training sizes"):
         draw_training_size(results, "usleep")
+
+
+def test_a_cell_that_lacks_does_not_make_one_size_two(tmp_path):
+    axes = [Axes(norms=("batch", "psd"), balanced=(400, None), hold_outs=ALL, seeds=(0, 1))]
+    gone = Cell("usleep", "psd", hold_out="SOF", seed=1).name
+    write_runs(tmp_path, axes, COHORTS, unfinished=[gone])
+    with pytest.raises(CannotDraw, match="all sizes have as many training subjects"):
+        draw_training_size(read_results(tmp_path), "usleep")
+
+
+def test_a_norm_that_was_not_run_with_fewer_subjects_has_no_factor(tmp_path):
+    axes = [
+        Axes(norms=("batch",), balanced=(2, 8), hold_outs=ALL, seeds=(0,)),
+        Axes(norms=("psd",), balanced=(8, None), hold_outs=ALL, seeds=(0,)),
+    ]
+    write_runs(tmp_path, axes, COHORTS)
+    drawing = draw_training_size(read_results(tmp_path), "usleep")
+    assert "PSDNorm is as good as BatchNorm with 13 subjects, and was not run with fewer" in (
+        drawing.words
+    )
+    assert "×" not in drawing.words + "".join(t.get_text() for t in drawing.canvas.axes[0].texts)

@@ -69,8 +69,12 @@ def forest(
     """
     is_seeded = has_seeds(values)
     overall = bootstrap_gains(values, reference, resample_seeds=is_seeded)
-    of_means = overall.gains.assign(row=overall.gains["mean"])
-    gains = pd.concat([_of_cohorts(values, reference), of_means])
+    cohorts = values.index.unique("cohort")
+    if len(cohorts) == 1:  # whose means are its own
+        gains = overall.gains[overall.gains["mean"] == MEAN_DATASET].assign(row=cohorts[0])
+    else:
+        of_means = overall.gains.assign(row=overall.gains["mean"])
+        gains = pd.concat([_of_cohorts(values, reference), of_means])
     norms = [norm for norm in labels if norm != reference]
     rows = list(dict.fromkeys(gains["row"]))
     height = 0.21 * len(rows) + 0.75
@@ -84,10 +88,10 @@ def forest(
         panel.set_title(labels[norm], loc="left")
     axes[0].invert_yaxis()
     canvas.supxlabel("gain in balanced accuracy (points)", fontsize=9)
+    drawn = f"; of the means, {listed(overall.resampled)}" if len(cohorts) > 1 else ""
     caption = (
         f"Points and {overall.confidence:.0%} bootstrap intervals. Of a cohort, its subjects"
-        f"{' and seeds' * is_seeded} are drawn; of the means, {listed(overall.resampled)}. "
-        f"{overall.caption} "
+        f"{' and seeds' * is_seeded} are drawn{drawn}. {overall.caption} "
     )
     return Drawing(
         name=name,
@@ -115,7 +119,8 @@ def _draw(axes: "Axes", gains: pd.DataFrame, norm: str) -> None:
     gain = gains["gain"].to_numpy()
     reach = np.abs(gains[["low", "high"]].to_numpy().T - gain)
     axes.axvline(0, color="black", lw=0.8, ls="--")
-    axes.axhspan(at[is_mean].min() - 0.5, at.max() + 0.5, color="#EEEEEE", lw=0)
+    if is_mean.any():
+        axes.axhspan(at[is_mean].min() - 0.5, at.max() + 0.5, color="#EEEEEE", lw=0)
     for mask, size, width in ((~is_mean, 4, 1.0), (is_mean, 6, 2.0)):
         axes.errorbar(
             gain[mask],
@@ -138,8 +143,15 @@ def _words(gains: pd.DataFrame, norms: list[str], labels: dict[str, str], refere
     sentences = []
     for norm in norms:
         own = gains[gains["norm"] == norm].set_index("row")
-        cohorts = own.drop([MEAN_DATASET, MEAN_SUBJECT])
-        means = [f"{name} {_interval(own.loc[name])}" for name in (MEAN_DATASET, MEAN_SUBJECT)]
+        is_mean = own.index.isin([MEAN_DATASET, MEAN_SUBJECT])
+        cohorts = own[~is_mean]
+        if len(cohorts) == 1:
+            name, row = next(cohorts.iterrows())
+            sentences.append(
+                f"{labels[norm]} over {reference}, in points: {name} {_interval(row)}."
+            )
+            continue
+        means = [f"{name} {_interval(row)}" for name, row in own[is_mean].iterrows()]
         ahead = int((cohorts["gain"] > 0).sum())
         each = listed([f"{name} {row['gain']:+.2f}" for name, row in cohorts.iterrows()])
         sentences.append(

@@ -78,7 +78,7 @@ def draw_hypnodensity(compared: Iterable[Comparison]) -> Drawing:
     nights, missing = _nights(results)
     others = _others_nights(comparison, norm)
     if not nights:
-        raise CannotDraw(f"{_TITLE}: no predictions can be read: {' '.join(missing)}")
+        raise CannotDraw(f"{_TITLE}: no predictions can be read: {'; '.join(missing)}.")
     canvas = new_canvas(8.5, 2.15 * len(nights) + 0.7)
     axes = canvas.subplots(2 * len(nights), height_ratios=[1, 1.7] * len(nights))
     for place, night in enumerate(nights):
@@ -100,7 +100,10 @@ def draw_hypnodensity(compared: Iterable[Comparison]) -> Drawing:
         "whose predictions were kept; of a subject with several nights, the best, the middle and "
         f"the worst is shown. Numbers are of the night's central epochs. {others}".rstrip(),
         canvas=canvas,
-        missing=[*missing, *([f"{_TITLE}: {others}"] if others else [])],
+        missing=[
+            *(f"{_TITLE}: {reason}." for reason in missing),
+            *([f"{_TITLE}: {others}"] if others else []),
+        ],
     )
 
 
@@ -133,7 +136,7 @@ def _with_predictions(comparison: Comparison) -> tuple[Comparison, str, Results]
 
 
 def _nights(results: Results) -> tuple[list[ShownNight], list[str]]:
-    """Return the nights to show; those of cells whose predictions are damaged are left out."""
+    """Return the nights to show, and why cells whose predictions are damaged are left out."""
     subjects = results.subjects.dropna(subset=[SCORE])
     folders = results.cells.set_index("cell")["folder"]
     missing: list[str] = []
@@ -146,7 +149,7 @@ def _nights(results: Results) -> tuple[list[ShownNight], list[str]]:
             try:
                 nights.append(_night(path, rank, row["cohort"], row["subject"]))
             except StoreError as error:
-                missing.append(f"{_TITLE}: {error}.")
+                missing.append(str(error))
                 subjects = subjects[subjects["cell"] != row["cell"]]
                 break
         else:

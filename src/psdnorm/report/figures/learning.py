@@ -64,7 +64,7 @@ def draw_learning(comparison: Comparison) -> Drawing:
     axes[0].set_xlim(left=0)
     axes[0].plot([], [], color="black", ls=_DASHED, lw=0.8, label="training")
     axes[0].plot([], [], color="black", lw=0.8, label="validation")
-    axes[0].legend(handles=axes[0].lines[-2:], loc="upper right")
+    canvas.legend(handles=axes[0].lines[-2:], loc="outside right upper", fontsize=8)
     canvas.supxlabel("step", fontsize=9)
     canvas.supylabel("loss (nats)", fontsize=9)
     said = f"Not all cells are drawn: {listed(capped)}. " if capped else ""

@@ -98,6 +98,11 @@ def factor_words(label: str, result: FewerSubjectsResult, by_seed: list[float]) 
     by_seed : list of float
         Factors of single seeds.
     """
+    if result.at_least <= 1:
+        return (
+            f"{label} is as good as BatchNorm with {result.reference_size:,.0f} subjects, and was "
+            "not run with fewer: there is no factor."
+        )
     if np.isfinite(result.at_least):
         return (
             f"{label} is as good as BatchNorm with {result.reference_size:,.0f} subjects from its "
@@ -144,8 +149,8 @@ def _sized(cells: pd.DataFrame) -> list[Curve]:
 
 
 def _training_subjects(cells: pd.DataFrame, cohorts: list[str]) -> dict[float, float]:
-    """Return how many subjects a network of each size learned from, mean over its cells."""
-    counts: dict[float, list[int]] = {}
+    """Return how many subjects a network of each size learned from, mean over held-out cohorts."""
+    counts: dict[float, dict[str, list[int]]] = {}
     for cell in cells[cells["hold_out"].isin(cohorts)].itertuples():
         path = cell.folder / CONFIG
         try:
@@ -153,8 +158,12 @@ def _training_subjects(cells: pd.DataFrame, cohorts: list[str]) -> dict[float, f
         except (KeyError, TypeError, ValueError) as error:
             raise CannotDraw(f"{_TITLE}: {path} does not say how many subjects trained.") from error
         size = np.inf if pd.isna(cell.balanced) else float(cell.balanced)
-        counts.setdefault(size, []).append(number)
-    return {size: float(np.mean(each)) for size, each in counts.items()}
+        counts.setdefault(size, {}).setdefault(cell.hold_out, []).append(number)
+    # cohorts first: a cell that lacks must not make one size look like another
+    return {
+        size: float(np.mean([np.mean(own[cohort]) for cohort in sorted(own)]))
+        for size, own in counts.items()
+    }
 
 
 def _placed(curves: list[Curve], subjects: dict[float, float]) -> tuple[list[Curve], list[str]]:
@@ -220,7 +229,7 @@ def _mark(
             ends = [result.norm_size, result.reference_size]
             look = look_of(curve.norm)
             axes.plot(ends, [result.target] * 2, color=look.colour, lw=1, ls=":", marker="|")
-        elif np.isfinite(result.at_least):
+        elif result.at_least > 1:
             lines.append(f"{curve.label}: at least ×{result.at_least:.2g} fewer subjects")
     if lines:
         axes.text(0.98, 0.03, "\n".join(lines), transform=axes.transAxes, ha="right", fontsize=8)
