@@ -1,6 +1,7 @@
 """A night in, a hypnogram out: its statistics, its agreement with a human scoring, its files."""
 
 from psdnorm.staging.agreement import Agreement, Disagreement, agreement
+from psdnorm.staging.conditions import Condition, channel_conditions
 from psdnorm.staging.models import StagingModel, load_model
 from psdnorm.staging.night import stage
 from psdnorm.staging.outputs import write_edf_annotations, write_json, write_text, write_tsv
@@ -13,23 +14,29 @@ from psdnorm.staging.review import (
     read_corrected,
     write_review,
 )
+from psdnorm.staging.shift import Distance, ShiftReport, shift_report
 from psdnorm.staging.statistics import SleepStatistics, sleep_statistics
 from psdnorm.staging.writing import write_night
 
 __all__ = [
     "Agreement",
     "Change",
+    "Condition",
     "Correction",
     "Disagreement",
+    "Distance",
+    "ShiftReport",
     "SleepStatistics",
     "Spectrogram",
     "StagedNight",
     "StagingModel",
     "agreement",
+    "channel_conditions",
     "least_confident",
     "load_model",
     "read_corrected",
     "read_tsv",
+    "shift_report",
     "sleep_statistics",
     "stage",
     "write_edf_annotations",

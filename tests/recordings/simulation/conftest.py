@@ -1,24 +1,38 @@
 """Nights that several tests look at."""
 
+import importlib.util
 import os
 from pathlib import Path
 
 import pytest
 
-from psdnorm.recordings.simulation import simulate_night
-from psdnorm.recordings.simulation.measure import band_powers_db
+ROOT = Path(__file__).parents[3]
+
+
+def load(path):
+    """Load a module that is in no package that is installed."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")
-def reference_nights():
+def band_powers():
+    """The baseline that stages by band powers."""
+    return load(ROOT / "benchmarks" / "band_powers.py")
+
+
+@pytest.fixture(scope="session")
+def reference_nights(band_powers):
     """Nights at shift 0, of subjects that the calibration did not see."""
-    return [simulate_night("PHYS", f"held out {n}", seed=3, shift=0.0) for n in range(16)]
+    return band_powers.simulated_nights()
 
 
 @pytest.fixture(scope="session")
-def reference_powers(reference_nights):
+def reference_powers(reference_nights, band_powers):
     """Their band powers, one (E, 10) each."""
-    return [band_powers_db(n.signal, n.sfreq).reshape(-1, 10) for n in reference_nights]
+    return [band_powers.features(n.signal, n.sfreq) for n in reference_nights]
 
 
 @pytest.fixture(scope="session")
@@ -32,11 +46,5 @@ def realdata():
 @pytest.fixture(scope="session")
 def fit_simulation():
     """The script that fits the table."""
-    import importlib.util
-
     pytest.importorskip("pandas")
-    path = Path(__file__).parents[3] / "scripts" / "fit_simulation.py"
-    spec = importlib.util.spec_from_file_location("fit_simulation", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(ROOT / "scripts" / "fit_simulation.py")

@@ -11,7 +11,6 @@ from scipy.stats import ks_2samp
 from psdnorm.recordings.simulation import simulate_night
 from psdnorm.recordings.simulation.fitted import ACTIVE, fitted
 from psdnorm.recordings.simulation.hypnograms import REM, bouts, sleep_period
-from psdnorm.recordings.simulation.measure import band_powers_db
 
 CHANCE = 0.20
 
@@ -119,22 +118,12 @@ def test_nights_have_cycles(many_nights):
     assert 2 <= np.median(periods) <= 5
 
 
-def classifier(nights, powers):
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    model = LogisticRegression(class_weight="balanced", max_iter=1000)
-    labels = np.concatenate([n.stages for n in nights])
-    return make_pipeline(StandardScaler(), model).fit(np.concatenate(powers), labels)
-
-
 def test_band_powers_tell_the_stages_of_unseen_simulated_subjects(
-    reference_nights, reference_powers
+    reference_nights, reference_powers, band_powers
 ):
     from sklearn.metrics import balanced_accuracy_score
 
-    model = classifier(reference_nights[:10], reference_powers[:10])
+    model = band_powers.classifier(reference_nights[:10], reference_powers[:10])
     labels = np.concatenate([n.stages for n in reference_nights[10:]])
     found = model.predict(np.concatenate(reference_powers[10:]))
     accuracy = balanced_accuracy_score(labels, found)
@@ -182,7 +171,13 @@ def test_bout_lengths_are_those_of_the_real_nights(many_nights, realdata, fit_si
 # the real file has one byte more than its header says
 @pytest.mark.filterwarnings("ignore:Incomplete data record")
 def test_a_classifier_of_simulated_nights_stages_the_real_one(
-    reference_nights, reference_powers, realdata, fit_simulation, tmp_path, record_property
+    reference_nights,
+    reference_powers,
+    band_powers,
+    realdata,
+    fit_simulation,
+    tmp_path,
+    record_property,
 ):
     edfio = pytest.importorskip("edfio")
     from sklearn.metrics import balanced_accuracy_score
@@ -193,12 +188,12 @@ def test_a_classifier_of_simulated_nights_stages_the_real_one(
     edf = edfio.read_edf(path)
     signal = np.array([edf.get_signal(name).data for name in ("EEG Fpz-Cz", "EEG Pz-Oz")])
     stages = fit_simulation.read_stages(folder / "SC4001EC-Hypnogram.edf")
-    powers = band_powers_db(signal, 100.0).reshape(-1, 10)
+    powers = band_powers.features(signal, 100.0)
     sleep = sleep_period(stages)
     # as the recipe of the paper trims: wake within 30 min of sleep
     night = slice(sleep.start - 60, sleep.stop + 60)
     stages, powers = stages[night], powers[night]
-    model = classifier(reference_nights, reference_powers)
+    model = band_powers.classifier(reference_nights, reference_powers)
     is_scored = stages >= 0
     accuracy = balanced_accuracy_score(stages[is_scored], model.predict(powers[is_scored]))
     record_property("balanced accuracy on SC4001", accuracy)
