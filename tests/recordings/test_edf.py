@@ -122,6 +122,17 @@ def test_candidates_are_tried_in_order_and_the_one_used_is_named(save):
     np.testing.assert_allclose(read.signal[:, 0], [0.7, 0.5, 0.2], rtol=1e-5)
 
 
+def test_eeg_before_a_label_need_not_be_said(save):
+    path = save(edf([constant("EEG Fpz-Cz", 7), constant("EEG Cz", 2)]))
+    read = read_channels(path, ["Fpz-Cz", "Cz", "Fpz-Cz - Cz"])
+    np.testing.assert_allclose(read.signal[:, 0], [0.7, 0.2, 0.5], rtol=1e-5)
+
+
+def test_a_label_as_it_is_written_comes_before_one_without_its_eeg(save):
+    path = save(edf([constant(each, v) for each, v in {"EEG C3": 9, "C3": 1, "A2": 4}.items()]))
+    np.testing.assert_allclose(read_channels(path, ["C3-A2"]).signal[0], -0.3, rtol=1e-5)
+
+
 def test_a_missing_channel_is_named_with_those_found(save):
     path = save(edf([constant("C3", 0), constant("M2", 0), constant("ECG", 0)]))
     message = refusal(read_channels, path, ["C3-A2"])

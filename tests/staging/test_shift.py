@@ -183,6 +183,19 @@ def test_a_model_that_knows_few_nights_says_so():
     assert found.remarks[0].startswith("The model knows only 8 of its training nights")
 
 
+def test_a_model_that_learned_from_simulated_nights_says_so():
+    model = trained()
+    card = model.card | {"training_data": {"simulated": True}}
+    model.card, before = card, model.card
+    try:
+        found = report(night(1000), model)
+    finally:
+        model.card = before
+    assert found.remarks == (
+        "The model learned from simulated nights: the verdict compares with those.",
+    )
+
+
 def test_a_single_epoch_gets_a_report():
     found = report(night(1000, n_epochs=1))
     assert all(math.isfinite(each.value) for each in found.distances)

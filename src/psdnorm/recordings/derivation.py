@@ -1,5 +1,6 @@
 """Channels as small expressions of those in a file: ``C3-A2``, ``(Fp1+Fp2)/2-Cz``."""
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ _NAME = re.compile(r"[^-+*/()]+(?:\([^()]*\)[^-+*/()]*)*")
 # C3/A2 is a name in many files
 _NAMES = re.compile(rf"{_NAME.pattern}(?:/(?![\d.]){_NAME.pattern})*")
 _LONGEST = 200  # characters; an expression is read by recursion
+# what EDF's rules for labels put before an electrode, and few people say
+_KIND = re.compile(r"\s*EEG\s+(?=[A-Z])", re.IGNORECASE)
 
 
 def fold(label: str) -> str:
@@ -57,7 +60,8 @@ def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> 
         Expressions, in order of preference: labels joined by ``+``, ``-``, ``*`` and ``/`` with
         numbers and parentheses. They are compared without blanks and case. A label may itself
         hold such signs (``EEG Fp1-LER``, ``EEG(sec)``): the longest label that fits is taken, so
-        that ``C3-A2`` is the channel of that name where there is one.
+        that ``C3-A2`` is the channel of that name where there is one. Where no expression fits,
+        ``EEG`` before the file's labels is left out: ``Fpz-Cz`` may be ``EEG Fpz-Cz``.
     labels : sequence of str
         The file's channels.
     path : str or Path
@@ -82,6 +86,10 @@ def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> 
             absent[expression] = str(error.args[0])
         except LookupError as error:
             others[expression] = str(error.args[0])
+    bare = [_KIND.sub("", label) for label in labels]
+    for expression in absent if bare != list(labels) else ():
+        with contextlib.suppress(LookupError):
+            return expression, _Reader(expression, bare).weights()
     lacks = [f"has none of {', '.join(map(repr, absent))}"] if len(absent) > 1 else absent.values()
     problems = " and ".join(dict.fromkeys((*lacks, *others.values())))
     found = ", ".join(label.strip() for label in labels) or "none"

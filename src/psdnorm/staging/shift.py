@@ -160,7 +160,7 @@ def shift_report(
         night_psd=_density(night.sqrt_psd, night),
         training_psd=_density(target, night),
         filter_db=np.where(np.isfinite(filter_db), filter_db, np.nan),
-        remarks=remarks_of(spread),
+        remarks=remarks_of(model, spread),
     )
 
 

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from psdnorm.models.checkpoint import Pretrained
 from psdnorm.store.summary import BANDS_HZ
 from psdnorm.training.spectra import NightSpectra
 from psdnorm.training.spread import FEW, Spread, swap_gap
@@ -69,14 +70,18 @@ def reasons_of(
     return reasons + _of_swap(night, spread, channels)
 
 
-def remarks_of(spread: Spread | None) -> tuple[str, ...]:
+def remarks_of(model: Pretrained, spread: Spread | None) -> tuple[str, ...]:
     """Say what weakens every verdict of a model."""
-    if spread is None or spread.n_nights >= FEW:
-        return ()
-    return (
-        f"The model knows only {spread.n_nights} of its training nights, so that its limits are "
-        "wide and little is called unusual.",
-    )
+    remarks = []
+    facts = (model.card or {}).get("training_data")
+    if isinstance(facts, dict) and facts.get("simulated") is True:
+        remarks.append("The model learned from simulated nights: the verdict compares with those.")
+    if spread is not None and spread.n_nights < FEW:
+        remarks.append(
+            f"The model knows only {spread.n_nights} of its training nights, so that its limits "
+            "are wide and little is called unusual."
+        )
+    return tuple(remarks)
 
 
 def _of_channel(
