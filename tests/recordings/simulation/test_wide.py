@@ -49,6 +49,20 @@ class TestVariety:
         assert density(drifting, 2, 30) < 1.1 * density(usual, 2, 30)
 
 
+class TestDay:
+    def test_a_recording_that_goes_on_by_day_is_active_wake_before_and_after_the_night(self):
+        night = simulate_night(replace(PLAIN, day_h=2.0), 0, hours=3.0)
+        asleep = np.flatnonzero(night.true_stages > 0)
+        around = np.r_[: asleep[0], asleep[-1] + 1 : len(night.stages)]
+        assert len(night.stages) == 360
+        assert len(around) >= 240
+        assert night.is_active[around].sum() >= 240
+        assert len(asleep) <= 120
+
+    def test_without_it_nothing_changes(self):
+        assert simulated().signal.tobytes() == simulated(day_h=0.0).signal.tobytes()
+
+
 class TestWide:
     def test_the_same_subject_has_the_same_bytes(self):
         first, second = (wide_recording(3, seed=1, hours=0.25) for _ in range(2))

@@ -124,7 +124,11 @@ def simulate_night(
     variety = draw_variety(scaled, len(weights), rngs["variety"])
     if variety is not None:
         who, weights = variety.of(who), variety.seen(weights)
-    stages, is_active = simulate_hypnogram(n_epochs, table, who.tendency, rngs["hypnogram"])
+    before, after = _day(scaled, n_epochs, rngs["variety"])
+    asleep = n_epochs - before - after
+    stages, is_active = simulate_hypnogram(asleep, table, who.tendency, rngs["hypnogram"])
+    stages, is_active = np.pad(stages, (before, after)), np.pad(is_active, (before, after))
+    is_active[:before] = is_active[n_epochs - after :] = True
     states = np.where(is_active, ACTIVE, stages)
     deviation_db, power_db = _spectrum(states, table, who, rngs["spectrum"])
     if variety is not None:
@@ -163,6 +167,15 @@ def _record(
     events = add_events(signal, sfreq, sleeper, scene.weights, rngs["events"])
     add_disturbances(signal, sfreq, profile, scene.weights["heart"], rngs["disturbances"])
     return amplify(signal, sfreq, amplifier), events
+
+
+def _day(profile: CohortProfile, n_epochs: int, rng: np.random.Generator) -> tuple[int, int]:
+    """Return how many epochs of a recording are day, before the night and after it."""
+    if profile.day_h == 0:
+        return 0, 0
+    n_day = int(min(profile.day_h * 3600 / EPOCH_S, n_epochs - 2))
+    before = int(rng.integers(n_day + 1))
+    return before, n_day - before
 
 
 def traits_of(profile: CohortProfile, subject: int | str, seed: int, shift: float) -> Subject:

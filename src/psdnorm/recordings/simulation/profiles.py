@@ -73,6 +73,8 @@ class CohortProfile:
         Spread between subjects of the logarithms of the montage's weights.
     drift_uv : float
         Median RMS of what is slower than the EEG: sweat, breath and cables.
+    day_h : float
+        Hours of a recording that are day, up and about, before and after the night.
     """
 
     name: str
@@ -104,6 +106,7 @@ class CohortProfile:
     state_sd_db: float = 0.0
     montage_sd: float = 0.0
     drift_uv: float = 0.0
+    day_h: float = 0.0
 
     def at(self, shift: float) -> "CohortProfile":
         """Return the profile with its knobs scaled.

@@ -27,6 +27,8 @@ USUAL_SHARE = 0.75
 SINGLE_SHARE = 0.15
 # of channels that were connected the other way round
 REVERSED_SHARE = 0.1
+# of recordings that begin before the night or go on after it, and for how many hours
+DAY_SHARE, DAY_H = 0.3, (0.5, 6.0)
 _RATES_HZ = (100.0, 128.0)
 
 
@@ -75,6 +77,7 @@ def wide_profile(rng: np.random.Generator, name: str = "wide") -> CohortProfile:
         state_sd_db=1.0,
         montage_sd=0.25,
         drift_uv=float(_log_uniform(rng, 1, 25)),
+        day_h=float(rng.uniform(*DAY_H)) if rng.random() < DAY_SHARE else 0.0,
     )
 
 
