@@ -15,6 +15,7 @@ if _INSTALLED:
     from psdnorm.cli import (  # noqa: F401
         compare_command,
         demo_command,
+        dissect_command,
         inspect_command,
         lodo_command,
         prepare_command,

@@ -1,0 +1,322 @@
+"""The dissection, run: networks of a folder of runs on test nights with one trouble at a time.
+
+::
+
+    OUT/
+      dissection.json            how nights are simulated, and their recipe
+      nights/                    a store of them, only until every network has predicted them
+      scores/CELL/weights.json   which weights were used
+      scores/CELL/KIND_STRENGTH/ scores.parquet, and predictions.parquet if they are kept
+      report/                    see :mod:`psdnorm.report.dissected_page`
+"""
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psdnorm
+from psdnorm.errors import ArgumentError, PsdnormError, StoreError
+from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
+from psdnorm.recordings.recipe import Recipe
+from psdnorm.recordings.simulation.dissection import NAME, Condition
+from psdnorm.report.dissected_nights import Made, TestNights
+from psdnorm.report.trained import Trained, load_trained
+from psdnorm.store import Store
+from psdnorm.training.adabn import AdaptedCell, adapted_predictions
+from psdnorm.training.cell import Cell, Protocol, read_json
+from psdnorm.training.finite import finite_predictions
+from psdnorm.training.grid import Runs, units_of
+from psdnorm.training.network import Network, network_for
+from psdnorm.training.prediction import NightPrediction, predict_nights
+from psdnorm.training.process import quiet_libraries, reproducible, resolve_device
+from psdnorm.training.records import CONFIG, SCORES, WEIGHTS, write_json, write_outcome
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+SETTINGS, NIGHTS, PREDICTED, WHICH = f"{NAME}.json", "nights", "scores", "weights.json"
+_FORMAT = 1
+
+
+class Predicted(NamedTuple):
+    """What became of one network under one condition.
+
+    Attributes
+    ----------
+    cell : Cell
+    condition : Condition
+    reason : str
+        A sentence where it failed, else "".
+    """
+
+    cell: Cell
+    condition: Condition
+    reason: str = ""
+
+
+class Models(NamedTuple):
+    """The networks of a folder of runs.
+
+    Attributes
+    ----------
+    cells : list of Cell
+        Whose weights are there, those of one shape together.
+    lacking : list of str
+        A sentence for each cell that has none.
+    """
+
+    cells: list[Cell]
+    lacking: list[str]
+
+
+def find_models(runs: Runs) -> Models:
+    """Find the cells of a grid whose weights were kept; AdaBN needs those of its BatchNorm cell.
+
+    Parameters
+    ----------
+    runs : Runs
+    """
+    cells = [entry.cell for entry in runs.entries()]
+    if not cells:
+        raise ArgumentError(f"{runs.path} has no grid, expected a folder of psdnorm lodo")
+    found = Models([], [])
+    for cell in cells:
+        base = _base(cell)
+        if (runs.folder(base) / WEIGHTS / WEIGHTS_FILE).exists() and runs.is_done(base):
+            found.cells.append(cell)
+        else:
+            why = "kept no weights" if runs.is_done(base) else "is not finished"
+            found.lacking.append(f"{cell.name} is left out: {base.name} {why}")
+    if not found.cells:
+        raise ArgumentError(
+            f"{runs.path} has no finished cell with weights, expected some: psdnorm lodo --keep "
+            "weights"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Dissection:
+    """Networks, conditions, and the folder for what comes of them.
+
+    Parameters
+    ----------
+    runs : Runs
+        Whose networks they are.
+    out : Path
+    cells : tuple of Cell
+        From :func:`find_models`.
+    conditions : tuple of Condition
+        The unshifted one first.
+    subjects : int
+        Simulated test subjects, the same in all conditions.
+    hours : float
+        Length of their nights.
+    seed : int
+        Of their simulation.
+    """
+
+    runs: Runs
+    out: Path
+    cells: tuple[Cell, ...]
+    conditions: tuple[Condition, ...]
+    subjects: int = 10
+    hours: float = 8.0
+    seed: int = 0
+
+    @property
+    def recipe(self) -> Recipe:
+        """How the nights of the networks' training were prepared."""
+        path = self.runs.folder(self.cells[0]) / CONFIG
+        if not path.exists():  # an AdaBN cell that was asked for, but not run
+            path = self.runs.folder(_base(self.cells[0])) / CONFIG
+        try:
+            return Recipe.from_dict(read_json(path)["recipe"])
+        except (KeyError, TypeError, ArgumentError) as error:
+            raise ArgumentError(f"{path} holds no recipe that psdnorm prepares: {error}") from error
+
+    @property
+    def nights(self) -> TestNights:
+        """The test nights."""
+        return TestNights(
+            self.out / NIGHTS, self.recipe, self.subjects, float(self.hours), self.seed
+        )
+
+    def folder(self, cell: Cell, condition: Condition) -> Path:
+        """Return where the scores of a network under a condition are."""
+        return self.out / PREDICTED / cell.name / condition.name
+
+    def is_done(self, cell: Cell, condition: Condition) -> bool:
+        """Tell whether a network has predicted a condition."""
+        return (self.folder(cell, condition) / SCORES).exists()
+
+    def left(self) -> list[tuple[Cell, Condition]]:
+        """Return what is still to be predicted."""
+        return [(a, b) for a in self.cells for b in self.conditions if not self.is_done(a, b)]
+
+    def claim(self) -> None:
+        """Write down how nights are simulated; refuse a folder of something else.
+
+        More kinds and more networks may come later; other subjects, hours, seeds, recipes, weights
+        and versions need a folder of their own.
+        """
+        described = {
+            "format": _FORMAT,
+            "subjects": self.subjects,
+            "hours": float(self.hours),
+            "seed": self.seed,
+            "recipe": self.recipe.to_dict(),
+            "psdnorm": psdnorm.__version__,
+        }
+        path = self.out / SETTINGS
+        if path.exists():
+            _refuse_other(path, described)
+        elif self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+            raise ArgumentError(
+                f"{self.out} holds something else than a dissection, expected a new or empty folder"
+            )
+        else:
+            try:
+                self.out.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreError(f"{self.out} cannot be made: {error.strerror}") from error
+            write_json(path, described)
+        for cell in self.cells:
+            self._claim_weights(cell)
+
+    def _claim_weights(self, cell: Cell) -> None:
+        weights = self.runs.folder(_base(cell)) / WEIGHTS / WEIGHTS_FILE
+        with weights.open("rb") as file:
+            own = {
+                "cell": cell.to_json(),
+                "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
+            }
+        path = self.out / PREDICTED / cell.name / WHICH
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, own)
+        elif read_json(path) != own:
+            raise ArgumentError(
+                f"{path.parent} is of other weights than {weights}: delete it, or give another "
+                "folder"
+            )
+
+    def make_nights(self, jobs: int = 1) -> Iterator[Made]:
+        """Simulate what the predictions that are left need; see :meth:`TestNights.make`."""
+        needed = dict.fromkeys(condition for _, condition in self.left())
+        return self.nights.make(list(needed), jobs)
+
+    def predict(
+        self, *, device: str = "auto", fast: bool | str = "auto", keep: bool = False
+    ) -> Iterator[Predicted]:
+        """Predict all that is left, network by network; a failure stops no other.
+
+        Parameters
+        ----------
+        device : str
+        fast : {"auto", True, False}
+            As in :func:`psdnorm.models.accelerate`.
+        keep : bool
+            Whether to keep the predictions of every epoch beside the scores.
+
+        Yields
+        ------
+        Predicted
+        """
+        left = self.left()
+        if not left:
+            return
+        place = resolve_device(device)
+        store = self.nights.open()
+        for unit in units_of(self.cells):
+            todo = [(cell, condition) for cell, condition in left if cell in unit]
+            if not todo:
+                continue
+            with quiet_libraries(), reproducible(place):
+                try:
+                    predictor = self._predictor(_base(unit[0]), store, place, fast)
+                except PsdnormError as error:
+                    yield from (Predicted(*each, str(error)) for each in todo)
+                    continue
+                for cell, condition in todo:
+                    yield self._attempt(predictor, cell, condition, keep)
+
+    def forget_nights(self) -> None:
+        """Delete the test nights if nothing is left to predict: a seed brings them back."""
+        if not self.left():
+            shutil.rmtree(self.out / NIGHTS, ignore_errors=True)
+
+    def _predictor(
+        self, cell: Cell, store: Store, device: "torch.device", fast: bool | str
+    ) -> "_Predictor":
+        protocol = Protocol.from_json(self.runs.settings()["protocol"])
+        trained = load_trained(self.runs.folder(cell))
+        trained.check_takes(store)
+        network = network_for(cell, protocol, store.layout, device, fast=fast)
+        network.model.load_state_dict(trained.model.state_dict())
+        network.model.eval()
+        return _Predictor(trained, network, protocol, store, device)
+
+    def _attempt(
+        self, predictor: "_Predictor", cell: Cell, condition: Condition, keep: bool
+    ) -> Predicted:
+        index = predictor.store.index
+        index = index[index["cohort"] == condition.name].reset_index(drop=True)
+        if index.empty:
+            return Predicted(cell, condition, "no night of it could be made")
+        folder = self.folder(cell, condition)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_outcome(folder, index, predictor.predictions(cell, index), keep=keep)
+        except PsdnormError as error:
+            return Predicted(cell, condition, str(error))
+        return Predicted(cell, condition)
+
+
+@dataclass(frozen=True)
+class _Predictor:
+    """A network with its weights, and the nights as it takes them."""
+
+    trained: Trained
+    network: Network
+    protocol: Protocol
+    store: Store
+    device: "torch.device"
+
+    def predictions(self, cell: Cell, index: "pd.DataFrame") -> Iterator[NightPrediction]:
+        source = self.trained.source(self.store, self.device)
+        found: Iterator[NightPrediction]
+        if isinstance(cell, AdaptedCell):
+            found = adapted_predictions(
+                self.network, source, index, self.protocol, cell.layers, device=self.device
+            )
+        else:
+            found = predict_nights(
+                self.network.forward,
+                source,
+                index,
+                length=self.protocol.length,
+                stride=self.protocol.stride,
+                batch_size=self.protocol.batch_size,
+                device=self.device,
+            )
+        return finite_predictions(source, index, found)
+
+
+def _base(cell: Cell) -> Cell:
+    return cell.base if isinstance(cell, AdaptedCell) else cell
+
+
+def _refuse_other(path: Path, described: dict[str, Any]) -> None:
+    there = read_json(path)
+    for name, value in described.items():
+        found = there.get(name) if isinstance(there, dict) else None
+        if found != value:
+            raise ArgumentError(
+                f"{path.parent} was begun with {name} {found!r:.80}, found {value!r:.80}: give "
+                "another folder"
+            )

@@ -1,0 +1,167 @@
+"""The words, the figure and the page of a dissection say what the numbers say, and no more."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from psdnorm.recordings.simulation.dissection import KINDS, UNSHIFTED
+from psdnorm.report.dissected import Losses
+from psdnorm.report.dissected_figure import cell_text, draw_losses
+from psdnorm.report.dissected_page import write_dissection
+from psdnorm.report.dissected_words import choices, sentences
+from psdnorm.report.figures.drawing import styled
+
+NAMES = {"b": "BatchNorm", "i": "InstanceNorm", "p": "PSDNorm"}
+SUBJECTS = 8
+
+
+def losses(lost, spread=0.5, unshifted=(80.0, 80.0, 80.0), subjects=SUBJECTS, seeds=2):
+    """Accuracies in which norms lose ``lost[kind][strength number]`` points on average."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for arm, start in zip(NAMES, unshifted, strict=True):
+        for seed in range(seeds):
+            for subject in range(subjects):
+                base = start / 100
+                owner = {"arm": arm, "training": f"SHHS, seed {seed}", "subject": f"{subject}"}
+                rows.append({**owner, "kind": UNSHIFTED.kind, "strength": 0.0, "a": base})
+                for kind, by_strength in lost.items():
+                    steps = zip(KINDS[kind].strengths, by_strength, strict=True)
+                    for strength, by_arm in steps:
+                        points = by_arm[list(NAMES).index(arm)] + spread * rng.standard_normal()
+                        case = {"kind": kind, "strength": strength, "a": base - points / 100}
+                        rows.append({**owner, **case})
+    table = pd.DataFrame(rows).rename(columns={"a": "balanced_accuracy"})
+    return Losses(table, NAMES, "paper", subjects)
+
+
+TILTED = {"response": [(3, 0, 0), (9, 2, 0), (20, 10, 1)]}
+HARMLESS = {"line": [(0, 0, 0)] * 3}
+
+
+def said(found):
+    return [" ".join(sentences(found, choice)) for choice in choices(found)]
+
+
+def test_a_norm_that_loses_least_beyond_noise_is_picked_and_the_others_are_told():
+    (words,) = said(losses(TILTED))
+    assert words.startswith("Pick PSDNorm: at −2 dB per octave it loses least, ")
+    assert "More than it lose InstanceNorm " in words
+    assert "BatchNorm " in words
+    assert "a loss beyond noise of BatchNorm at −0.5, −1 and −2 dB per octave" in words
+    assert "InstanceNorm at −1 and −2 dB per octave" in words
+
+
+def test_norms_within_noise_of_the_best_are_named_with_it():
+    tied = {"response": [(3, 0, 0), (9, 0, 0), (20, 1, 1)]}
+    (words,) = said(losses(tied, spread=3.0))
+    assert "within noise of it: " in words
+    assert "Pick one of these." in words
+    assert "Pick PSDNorm" not in words
+    assert "Pick InstanceNorm" not in words
+    assert "More than it lose BatchNorm" in words
+
+
+def test_where_nobody_loses_no_norm_is_picked():
+    (words,) = said(losses(HARMLESS, spread=0.0))
+    assert words.startswith("Pick for other reasons: up to 80 µV, no norm loses more than noise")
+    assert "8 subjects" in words
+
+
+def test_where_all_lose_alike_none_is_better_than_another():
+    (words,) = said(losses({"scorer": [(1, 1, 1), (2, 2, 2), (5, 5, 5)]}, spread=0.0))
+    assert words.startswith("No norm is better than another beyond noise: at +2 epochs ")
+    assert "of BatchNorm, InstanceNorm and PSDNorm at +0.5, +1 and +2 epochs." in words
+
+
+def test_a_loss_at_a_lesser_strength_alone_is_told_and_who_loses_nothing_too():
+    (words,) = said(losses({"electrode": [(4, 0, 0), (0, 0, 0), (0, 0, 0)]}, spread=0.0))
+    assert "a loss beyond noise of BatchNorm at 2 µV RMS." in words
+    assert "InstanceNorm and PSDNorm lose nothing beyond noise at any strength." in words
+
+
+def test_a_norm_that_loses_more_but_stays_ahead_is_said_to_stay_ahead():
+    found = losses({"gain": [(1, 0, 0), (2, 0, 0), (5, 0, 0)]}, unshifted=(90, 70, 70))
+    (words,) = said(found)
+    assert "BatchNorm is still the most accurate, with 8" in words
+    assert "it began at 90.0 %" in words
+
+
+def test_one_subject_tells_norms_apart_by_no_words():
+    (words,) = said(losses(TILTED, subjects=1))
+    assert words.startswith("1 subject cannot tell norms apart")
+    assert "Pick" not in words
+
+
+def test_the_matrix_goes_from_mild_to_severe_in_the_order_of_kinds_and_norms():
+    matrix = losses(TILTED | {"gain": [(0, 0, 0)] * 3}).matrix
+    assert list(dict.fromkeys(matrix["kind"])) == ["gain", "response"]
+    own = matrix[matrix["kind"] == "response"]
+    assert own["strength"].unique().tolist() == [-0.5, -1.0, -2.0]
+    assert own["norm"].tolist()[:3] == list(NAMES.values())
+
+
+def test_what_is_not_whole_is_said():
+    found = losses(TILTED)
+    table = found.accuracies
+    severe = (table["kind"] == "response") & (table["strength"] == -2)
+    without = table[~(severe & (table["subject"] == "0"))]
+    limits = Losses(without, NAMES, "paper", SUBJECTS).limits()
+    assert limits == [
+        "Amplifier response, −2 dB per octave: 7 of 8 subjects have a score with and without it."
+    ]
+    once = table[~((table["arm"] == "p") & (table["training"] == "SHHS, seed 1"))]
+    assert Losses(once, NAMES, "paper", SUBJECTS).limits() == ["PSDNorm has 1 of 2 trainings."]
+    assert "another seed" in losses(TILTED, seeds=1).limits()[0]
+
+
+def test_the_figure_has_every_number_and_the_units_of_strengths():
+    found = losses(TILTED | HARMLESS)
+    with styled():
+        drawing = draw_losses(found)
+        first, second = drawing.canvas.axes[:2]
+    shown = {
+        axes.get_title(loc="left"): [text.get_text() for text in axes.texts]
+        for axes in (first, second)
+    }
+    for kind in found.kinds():
+        own = found.matrix[found.matrix["kind"] == kind.name]
+        expected = [cell_text(r.lost, r.low, r.high) for r in own.itertuples()]
+        assert shown[kind.title] == expected
+    assert first.get_xlabel() == "dB per octave"
+    assert [tick.get_text() for tick in first.get_xticklabels()] == ["−0.5", "−1", "−2"]
+    assert [tick.get_text() for tick in first.get_yticklabels()] == list(NAMES.values())
+
+
+def test_a_loss_whose_interval_holds_zero_is_in_brackets():
+    assert cell_text(3.0, 1.0, 5.0) == "3.0"
+    assert cell_text(3.0, -1.0, 5.0) == "(3.0)"
+    assert cell_text(-2.0, -3.0, -1.0) == "−2.0"
+    assert cell_text(1.0, float("nan"), float("nan")) == "(1.0)"
+
+
+def test_the_page_has_the_words_and_the_tables_are_the_matrix(tmp_path):
+    found = losses(TILTED | HARMLESS)
+    headlines = write_dissection(found, tmp_path / "report", "psdnorm dissect runs")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "These nights are simulated" in page
+    assert "<td>nobody</td><td>all</td>" in page.replace("\n", "")
+    assert "psdnorm dissect runs" in page
+    record = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert record["sentences"]["response"][0] in headlines[0]
+    for words in record["sentences"].values():
+        assert all(word.split(" (")[0] in page for word in words)
+    tables = tmp_path / "report" / "tables"
+    pd.testing.assert_frame_equal(pd.read_parquet(tables / "matrix.parquet"), found.matrix)
+    as_text = pd.read_csv(tables / "matrix.csv")
+    assert as_text["lost"].to_numpy() == pytest.approx(found.matrix["lost"].to_numpy(), rel=1e-5)
+    assert len(pd.read_parquet(tables / "subjects.parquet")) == len(found.pairs)
+    figures = {file.name for file in (tmp_path / "report" / "figures").iterdir()}
+    assert figures == {"dissection.png", "dissection.svg"}
+
+
+def test_a_page_without_figures_is_written_too(tmp_path):
+    write_dissection(losses(HARMLESS), tmp_path / "report", "x", figures=False)
+    assert not (tmp_path / "report" / "figures").exists()
