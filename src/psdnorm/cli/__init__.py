@@ -25,6 +25,7 @@ if _INSTALLED:
         simulate_command,
         stage_command,
         status_command,
+        study_command,
         train_command,
     )
     from psdnorm.cli.app import app

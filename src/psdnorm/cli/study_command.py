@@ -1,0 +1,132 @@
+"""``psdnorm study``: an experiment from its file, in pieces, its scores in one small file."""
+
+import functools
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from psdnorm.cli.app import INTERRUPTED, SOME_FAILED, command
+from psdnorm.cli.console import cores, errors, output, say, track
+from psdnorm.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from psdnorm.study import Study
+    from psdnorm.training.grid import Runs
+    from psdnorm.training.work import Outcome
+
+
+@command
+def study(
+    file: Annotated[Path, typer.Argument(help="A study's YAML file, as in experiments/.")],
+    work: Annotated[
+        Path, typer.Option(help="Folder for nights and cells; studies of the same nights share it.")
+    ] = Path("work"),
+    minutes: Annotated[
+        float | None, typer.Option(help="Stop after so many, nights that are made included.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes that run cells on the device together.")
+    ] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Only unpack results/NAME.tar.xz beside FILE.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the cells and an estimate of their time.")
+    ] = False,
+) -> None:
+    """Run the study of FILE until its cells are done or the minutes are up.
+
+    WORK/NAME is a folder of runs as psdnorm lodo leaves it, for psdnorm report; cost.json there
+    tells what it cost. Finished cells are packed into results/NAME.tar.xz beside FILE and never run
+    again, interrupted ones go on where WORK is still there. Exit code 1: some failed or are left.
+    """
+    from psdnorm.study import read_study
+    from psdnorm.study.packing import packed_path
+    from psdnorm.study.packing import restore as unpack
+    from psdnorm.study.running import runs_of
+
+    described = read_study(file)
+    runs = runs_of(described, work)
+    if dry_run:
+        from psdnorm.cli.study_tables import print_estimate
+
+        print_estimate(described, runs)
+        return
+    if restore and not packed_path(described).exists():
+        raise ArgumentError(f"{packed_path(described)} does not exist, expected packed results")
+    unpacked = unpack(described, runs)
+    if unpacked:
+        say(errors, f"{unpacked} finished cells were unpacked from {packed_path(described)}")
+    if not restore and not all(map(runs.is_done, described.cells)):
+        _run(described, runs, work, minutes, workers, device)
+    _say_what_is_left(described, runs)
+
+
+def _run(
+    described: "Study", runs: "Runs", work: Path, minutes: float | None, workers: int, device: str
+) -> None:
+    """Run what is left for so many minutes, and pack what is finished, however it ends."""
+    from psdnorm.study.cost import Meter, commit_of
+    from psdnorm.study.packing import pack
+    from psdnorm.study.running import MinutesAreUp, for_minutes
+
+    size = described.protocol.batch_size
+    meter = Meter(runs, device, workers, size, commit_of(described.path))
+    try:
+        with for_minutes(minutes):
+            _run_cells(described, runs, work, meter, workers, device)
+    except MinutesAreUp:
+        say(errors, f"{minutes:g} minutes are up; give the same command again to go on")
+    except KeyboardInterrupt:
+        errors.print("psdnorm: interrupted; run the same command again to go on")
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        if runs.path.exists():
+            meter.write()
+            packed = pack(described, runs)
+            if packed is not None:
+                say(errors, f"{packed} has {packed.stat().st_size:,} bytes of results")
+
+
+def _run_cells(
+    described: "Study", runs: "Runs", work: Path, meter: Any, workers: int, device: str
+) -> None:
+    from psdnorm.cli.lodo_tables import Progress, print_results
+    from psdnorm.study.nights import made_store
+    from psdnorm.study.running import run_study
+    from psdnorm.training.estimate import Amounts
+
+    watched = functools.partial(track, what="simulating")
+    store = made_store(work, described.nights, cores(), watched)
+    meter.simulated()
+    amounts = Amounts(store, described.protocol)
+    left = [cell for cell in described.cells if not runs.is_done(cell)]
+    shown = Progress([amounts.entry(cell) for cell in left])
+    outcomes: list[Outcome] = []
+    cells: Any = run_study(
+        described, store, runs, meter, workers=workers, device=device, told=shown.tell
+    )
+    with shown, closing(cells):
+        for outcome in cells:
+            outcomes.append(outcome)
+            shown.finish(outcome)
+    print_results(store, runs, described.cells, outcomes)
+
+
+def _say_what_is_left(described: "Study", runs: "Runs") -> None:
+    """Name the cells that are not finished, and what can be read already."""
+    from psdnorm.cli.lodo_tables import SIMULATED
+
+    left = [cell.name for cell in described.cells if not runs.is_done(cell)]
+    done = len(described.cells) - len(left)
+    say(output, f"{described.name}: {done} of {len(described.cells)} cells are done")
+    if done:
+        say(output, f"psdnorm report {runs.path} shows what they came to. {SIMULATED}")
+    if left:
+        say(output, f"left ({len(left)}):")
+        for name in left:
+            say(output, f"  {name}")
+        raise typer.Exit(SOME_FAILED)

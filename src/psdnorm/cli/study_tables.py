@@ -1,0 +1,60 @@
+"""What ``psdnorm study --dry-run`` shows: the cells of a study, and how their time adds up."""
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from psdnorm.cli.console import output, say
+from psdnorm.cli.lodo_tables import SIMULATED, counted, duration
+from psdnorm.study.nights import planned_amounts
+from psdnorm.study.running import seconds_of
+from psdnorm.training.experiment import label
+
+if TYPE_CHECKING:
+    from psdnorm.study import Study
+    from psdnorm.training.grid import Runs
+
+
+def print_estimate(study: "Study", runs: "Runs") -> None:
+    """Print the cells of a study by norm, and the time that they take together on one H200.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+        The folder of its cells, which need not exist.
+    """
+    amounts = planned_amounts(study)
+    seconds = seconds_of(study, amounts)
+    size = study.protocol.batch_size
+    table = Table(title=f"{study.name}: {study.about}")
+    table.add_column("what", no_wrap=True)
+    for name in ("cells", "done", "steps an epoch", "one cell", "all cells"):
+        table.add_column(name, justify="right")
+    for name in dict.fromkeys(map(label, study.cells)):
+        group = [cell for cell in study.cells if label(cell) == name]
+        steps = sum(amounts.of(cell).in_batches(size).training for cell in group) / size
+        own = [seconds[cell] for cell in group]
+        table.add_row(
+            name,
+            str(len(group)),
+            str(sum(map(runs.is_done, group))),
+            "–" if group[0].norm.startswith("ada") else f"{steps / len(group):.0f}",
+            f"{sum(own) / len(own):.1f} s",
+            duration(sum(own)),
+        )
+    output.print(table)
+    nights = study.nights
+    by_cohort = ", ".join(f"{cohort} {number}" for cohort, number in nights.subjects.items())
+    n_nights = sum(nights.subjects.values())
+    say(output, f"{n_nights} nights of {nights.hours:g} h, recipe {nights.recipe}: {by_cohort}")
+    left = [cell for cell in study.cells if not runs.is_done(cell)]
+    total = sum(seconds[cell] for cell in left)
+    say(
+        output,
+        f"{counted(len(study.cells), 'cell')}, {len(study.cells) - len(left)} done; the others "
+        f"take about {total / 60:.1f} minutes of one H200 that they share, at rates measured "
+        f"there and {counted(study.expected_epochs, 'epoch')} until early stopping; networks to "
+        "compile and nights to simulate come on top",
+    )
+    say(output, SIMULATED)

@@ -1,0 +1,181 @@
+"""A study run in pieces: until its cells are done, or its minutes are up."""
+
+import _thread
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from psdnorm.errors import ArgumentError
+from psdnorm.store import Store
+from psdnorm.study.cost import Meter
+from psdnorm.study.reading import Study
+from psdnorm.training import Cell
+from psdnorm.training.estimate import H200, Amounts
+from psdnorm.training.experiment import check_grid
+from psdnorm.training.grid import Runs, Unit, units_of
+from psdnorm.training.places import run_units
+from psdnorm.training.work import FAILURE, Job, Outcome, Told
+
+_DIED = "process died"
+
+
+class MinutesAreUp(KeyboardInterrupt):
+    """Raised where the minutes that were given are over; it takes the road of Ctrl-C."""
+
+
+def runs_of(study: Study, work: Path) -> Runs:
+    """Return the folder of the cells of a study.
+
+    Parameters
+    ----------
+    study : Study
+    work : Path
+    """
+    return Runs(work / study.name)
+
+
+def seconds_of(study: Study, amounts: Amounts) -> dict[Cell, float]:
+    """Estimate the seconds of every cell on one H200 that all of them share.
+
+    Parameters
+    ----------
+    study : Study
+        Whose expected epochs are assumed.
+    amounts : Amounts
+        Of its nights, made or planned.
+    """
+    size, epochs = study.protocol.batch_size, study.expected_epochs
+    return {
+        cell: amounts.of(cell).in_batches(size).seconds(cell, H200[cell.model], epochs)
+        for cell in study.cells
+    }
+
+
+def shares_of(
+    units: Sequence[Unit], seconds: Mapping[Cell, float], workers: int
+) -> list[tuple[Cell, ...]]:
+    """Deal units out to workers in shares of about the same time, in order.
+
+    Units of one network lie beside each other, so that a share has few of them: each is compiled
+    anew, for half a minute and more on a GPU.
+
+    Parameters
+    ----------
+    units : sequence of tuple of Cell
+        From :func:`psdnorm.training.grid.units_of`.
+    seconds : mapping of Cell to float
+    workers : int
+    """
+    total = sum(seconds[cell] for unit in units for cell in unit)
+    shares: list[list[Cell]] = [[] for _ in range(workers)]
+    passed = 0.0
+    for unit in units:
+        own = sum(seconds[cell] for cell in unit)
+        # by where its middle lies
+        place = int(workers * (passed + own / 2) / total) if total else 0
+        shares[min(place, workers - 1)] += unit
+        passed += own
+    return [tuple(share) for share in shares if share]
+
+
+def run_study(
+    study: Study,
+    store: Store,
+    runs: Runs,
+    meter: Meter,
+    *,
+    workers: int = 1,
+    device: str = "auto",
+    told: Told = lambda name, words: None,
+) -> Iterator[Outcome]:
+    """Run the cells of a study that are not finished; what was interrupted goes on.
+
+    Parameters
+    ----------
+    study : Study
+    store : Store
+        Its nights.
+    runs : Runs
+        The folder of its cells.
+    meter : Meter
+        Is told of every cell.
+    workers : int
+        Processes that share the device; 1 is this one.
+    device : str
+    told : callable
+        Of a cell's name and words on how it goes.
+
+    Yields
+    ------
+    Outcome
+        Of each cell that was not finished before, as they come.
+
+    Raises
+    ------
+    ArgumentError
+        A grid that cannot be run, or a folder of other nights; nothing is trained then.
+    """
+    runs.check(store, study.protocol)
+    amounts = Amounts(store, study.protocol)
+    left = [unit for unit in units_of(study.cells) if not all(map(runs.is_done, unit))]
+    waiting = [cell for unit in left for cell in unit if not runs.is_done(cell)]
+    check_grid(store, waiting, study.protocol, runs, device=device, keep=study.keep)
+    runs.extend(store, study.protocol, [amounts.entry(cell) for cell in study.cells])
+    job = Job(store, runs, study.protocol, device, "auto", study.keep)
+    shares = shares_of(left, seconds_of(study, amounts), workers)
+    lost: set[Cell] = set()
+    for outcome in run_units(shares, job, jobs=workers, told=told):
+        if outcome.status == FAILURE and _DIED in outcome.reason and len(shares) < len(left):
+            lost.add(outcome.cell)
+        elif outcome.cell in waiting:
+            meter.count(outcome)
+            yield outcome
+    # whose share's process died: one by one, so that it is clear which one kills it
+    again = [unit for unit in left if not lost.isdisjoint(unit)]
+    for outcome in run_units(again, job, jobs=workers, told=told):
+        if outcome.cell in lost:
+            meter.count(outcome)
+            yield outcome
+
+
+@contextlib.contextmanager
+def for_minutes(minutes: float | None) -> Iterator[None]:
+    """End a block by :class:`MinutesAreUp` when the minutes are over, as Ctrl-C would.
+
+    Parameters
+    ----------
+    minutes : float, optional
+        Without end if it is not given.
+    """
+    if minutes is None:
+        yield
+        return
+    if not 0 < minutes < float("inf"):
+        raise ArgumentError(f"minutes is {minutes}, expected a number above 0")
+    over = threading.Event()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def ring() -> None:
+        over.set()
+        if hasattr(signal, "pthread_kill"):
+            # to the thread that waits: only there a signal ends the wait
+            signal.pthread_kill(main, signal.SIGINT)
+        else:  # on Windows
+            _thread.interrupt_main()
+
+    timer = threading.Timer(60 * minutes, ring)
+    timer.daemon = True
+    timer.start()
+    try:
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()  # it may ring this very moment: then that is heard here
+    except KeyboardInterrupt:
+        if over.is_set():
+            raise MinutesAreUp from None
+        raise

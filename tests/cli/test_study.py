@@ -1,0 +1,152 @@
+"""``psdnorm study`` runs a file in pieces, packs what is finished, and names what is left."""
+
+import contextlib
+import json
+import re
+import sys
+
+import pytest
+from studies import drawn_study, trained_study, written_study
+
+from psdnorm.cli import lodo_tables, main, study_command
+from psdnorm.report.building import build_report
+from psdnorm.study import running
+from psdnorm.study.packing import pack, packed_path
+
+
+@pytest.fixture
+def study(monkeypatch, capsys):
+    """Run the command; returns exit code, output and errors."""
+    monkeypatch.setattr(study_command, "cores", lambda: 1)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["psdnorm", "study", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return stop.value.code, said.out, said.err
+
+    return run
+
+
+@contextlib.contextmanager
+def minutes_that_end_as_ctrl_c(minutes):
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise running.MinutesAreUp from None
+
+
+@pytest.mark.slow
+def test_in_pieces_it_says_what_is_left_and_then_that_all_is_done(study, tmp_path, monkeypatch):
+    path = trained_study(tmp_path / "files")
+    arguments = (path, "--work", tmp_path / "work", "--device", "cpu", "--minutes", 9)
+
+    def interrupt(shown, name, words):
+        if "psd" in name:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lodo_tables.Progress, "tell", interrupt)
+        patch.setattr(running, "for_minutes", minutes_that_end_as_ctrl_c)
+        code, out, err = study(*arguments)
+    assert code == 1
+    assert "9 minutes are up; give the same command again to go on" in err
+    assert "tiny: 2 of 4 cells are done" in out
+    assert re.search(r"left \(2\):\n  usleep_psd_f5_d3_ABC_\w+\n  usleep_psd_f5_d3_MASS_\w+\n", out)
+    packed = tmp_path / "files" / "results" / "tiny.tar.xz"
+    assert f"{packed} has {packed.stat().st_size:,} bytes of results" in err
+
+    code, out, err = study(*arguments)
+    assert code == 0, err
+    assert "simulating" not in err  # the nights are there
+    assert "tiny: 4 of 4 cells are done" in out
+    assert "of simulated nights, recipe paper" in out
+    cost = json.loads((tmp_path / "work" / "tiny" / "cost.json").read_text())
+    assert [piece["cells"] for piece in cost["pieces"]] == [2, 2]
+    assert cost["sequences"] > 0
+
+    code, out, err = study(path, "--work", tmp_path / "other")
+    assert code == 0, err
+    assert f"4 finished cells were unpacked from {packed}" in err
+    assert [each.name for each in (tmp_path / "other").iterdir()] == ["tiny"]  # and no nights
+    verdict, results = build_report(tmp_path / "other" / "tiny", tmp_path / "report", figures=False)
+    assert len(results.cells) == 4
+    assert not results.lacking
+    assert verdict.headline
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_how_to_go_on_and_packs_what_is_finished(study, tmp_path, monkeypatch):
+    def interrupt(shown, name, words):
+        if "psd" in name:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(lodo_tables.Progress, "tell", interrupt)
+    path = trained_study(tmp_path / "files")
+    code, _, err = study(path, "--work", tmp_path / "work", "--device", "cpu")
+    assert code == 130
+    assert "psdnorm: interrupted; run the same command again to go on" in err
+    assert (tmp_path / "files" / "results" / "tiny.tar.xz").exists()
+
+
+def test_results_are_restored_without_nights(study, tmp_path):
+    described, runs = drawn_study(tmp_path, tmp_path / "work")
+    pack(described, runs)
+    code, out, err = study(described.path, "--work", tmp_path / "new", "--restore")
+    assert code == 0, err
+    assert f"4 finished cells were unpacked from {packed_path(described)}" in err
+    assert f"psdnorm report {tmp_path / 'new' / 'tiny'} shows what they came to" in out
+    assert "The nights are simulated" in out
+
+
+def test_what_restored_results_lack_is_listed_with_exit_code_1(study, tmp_path):
+    unfinished = ["usleep_psd_f5_d3_MASS_all_seed0"]
+    described, runs = drawn_study(tmp_path, tmp_path / "work", unfinished=unfinished)
+    pack(described, runs)
+    code, out, _ = study(described.path, "--work", tmp_path / "new", "--restore")
+    assert code == 1
+    assert out.endswith(f"left (1):\n  {unfinished[0]}\n")
+
+
+def test_a_dry_run_counts_and_estimates_and_writes_nothing(study, tmp_path, monkeypatch):
+    many = {"protocol": {"max_epochs": 5000}, "expected_epochs": 5000}
+    path = written_study(tmp_path / "files", **many)
+    monkeypatch.setenv("COLUMNS", "120")
+    code, out, err = study(path, "--work", tmp_path / "work", "--dry-run")
+    assert code == 0, err
+    assert "9 nights of 8 h, recipe paper: ABC 4, MASS 5" in out
+    found = re.search(r"4 cells, 0 done; the others take about ([\d.]+) minutes of one H200", out)
+    # nights of 46 sequences in batches of 64: 3 or 4 train, one validates, 5 or 4 are tested
+    training, prediction = 5122 * 0.93, 16881 * 0.93
+    by_hand = sum(
+        2 * 64 * (5000 * (3 / training + 1 / prediction) + tested / prediction) for tested in (4, 3)
+    )
+    assert float(found[1]) == pytest.approx(by_hand / 60, abs=0.051)
+    assert "5000 epochs until early stopping" in out
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--restore",), "results/tiny.tar.xz does not exist, expected packed results"),
+        (("--minutes", "0"), "--minutes is 0.0, expected a number above 0"),
+        (("--device", "tpu"), "--device is 'tpu', expected 'auto', 'cpu' or 'cuda'"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(study, tmp_path, arguments, sentence):
+    path = written_study(tmp_path / "files")
+    code, _, err = study(path, "--work", tmp_path / "work", *arguments)
+    assert code == 2
+    assert err.startswith("psdnorm: ")
+    assert err.endswith(f"{sentence}\n")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_wrong_key_is_refused_with_file_and_key(study, tmp_path):
+    path = written_study(tmp_path, stroe={})
+    code, _, err = study(path)
+    assert code == 2
+    assert err.startswith(f"psdnorm: {path}: the file has the key 'stroe', expected one of name,")

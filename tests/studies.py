@@ -1,0 +1,52 @@
+"""Files of studies: one that is trained in seconds, and one whose scores are drawn."""
+
+import json
+
+from experiments import write_runs
+
+from psdnorm.study import read_study
+from psdnorm.study.running import runs_of
+from psdnorm.training.grid import Axes
+
+COHORTS = {"ABC": 4, "MASS": 5}
+NORMS = ["batch", "psd"]
+
+
+def described(**changes):
+    """What the file of a study says: two cohorts, two norms."""
+    known = {
+        "name": "tiny",
+        "about": "two cohorts, two norms",
+        "store": {"subjects": dict(COHORTS), "recipe": "paper"},
+        "grid": [{"norms": NORMS, "seeds": 1}],
+    }
+    return known | changes
+
+
+def written_study(folder, **changes):
+    """Write the file of a study, which JSON is good enough for; return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "tiny.yaml"
+    path.write_text(json.dumps(described(**changes)))
+    return path
+
+
+def trained_study(folder, norms=("batch", "psd")):
+    """Write the file of a study that is trained in seconds."""
+    small = {"batch_size": 4, "max_epochs": 2, "length": 9, "stride": 5}
+    return written_study(
+        folder,
+        store={"subjects": {"ABC": 2, "MASS": 2}, "recipe": "paper", "hours": 0.2},
+        grid=[{"norms": list(norms), "seeds": 1}],
+        protocol={**small, "model_arguments": {"depth": 3, "n_time_filters": 4}},
+    )
+
+
+def drawn_study(folder, work, norms=NORMS, unfinished=()):
+    """Write a study and the runs that it would have left, with drawn scores; return both."""
+    study = read_study(written_study(folder, grid=[{"norms": list(norms), "seeds": 1}]))
+    runs = runs_of(study, work)
+    axes = [Axes(norms=tuple(norms), hold_outs=tuple(COHORTS), seeds=(0,))]
+    cells = write_runs(runs.path, axes, COHORTS, unfinished=unfinished)
+    assert {*cells} == {*study.cells}
+    return study, runs

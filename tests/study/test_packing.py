@@ -1,0 +1,125 @@
+"""Scores travel in one small file; nights and weights are not needed to read them again."""
+
+import json
+import lzma
+import tarfile
+
+import pytest
+from stores import tree
+from studies import drawn_study, written_study
+
+from psdnorm.errors import ArgumentError, StoreError
+from psdnorm.report.building import build_report
+from psdnorm.report.results import read_results
+from psdnorm.study import read_study
+from psdnorm.study.packing import pack, packed_path, restore
+from psdnorm.study.running import runs_of
+from psdnorm.training.records import write_json
+
+ADABN = ("batch", "adabn3", "psd")
+
+
+def test_what_is_restored_is_what_was_packed(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    (runs.path / "cells" / "usleep_batch_ABC_all_seed0" / "weights").mkdir()
+    (runs.path / "cells" / "usleep_batch_ABC_all_seed0" / "weights" / "big").touch()
+    assert pack(study, runs) == tmp_path / "results" / "tiny.tar.xz"
+    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    assert restore(study, elsewhere) == 4
+    before = {name: content for name, content in tree(runs.path).items() if "weights" not in name}
+    assert tree(elsewhere.path) == before
+    assert restore(study, elsewhere) == 0  # what is there stays
+
+
+def test_the_same_cells_are_packed_into_the_same_bytes(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    first = pack(study, runs).read_bytes()
+    assert pack(study, runs).read_bytes() == first
+
+
+def test_a_report_is_built_from_what_was_packed(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    pack(study, runs)
+    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    restore(study, elsewhere)
+    verdict, results = build_report(elsewhere.path, tmp_path / "report", figures=False)
+    assert results.simulated
+    assert verdict.headline
+    expected = read_results(runs.path).subjects
+    assert results.subjects.equals(expected)
+
+
+def test_a_batch_norm_cell_is_packed_only_with_all_of_its_adabn_cells(tmp_path):
+    unfinished = ["usleep_adabn3_MASS_all_seed0"]
+    study, runs = drawn_study(tmp_path, tmp_path / "work", ADABN, unfinished)
+    pack(study, runs)
+    with tarfile.open(packed_path(study)) as archive:
+        cells = {name.split("/")[1] for name in archive.getnames() if "/" in name}
+    assert cells == {
+        *("usleep_batch_ABC_all_seed0", "usleep_adabn3_ABC_all_seed0"),
+        *(f"usleep_psd_f5_d3_{cohort}_all_seed0" for cohort in ("ABC", "MASS")),
+    }
+
+
+def test_a_restored_cell_says_that_it_kept_scores_alone(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    path = runs.path / "cells" / "usleep_batch_ABC_all_seed0" / "done.json"
+    write_json(path, json.loads(path.read_text()) | {"keep": "weights"})
+    pack(study, runs)
+    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    restore(study, elsewhere)
+    (found,) = elsewhere.path.glob("cells/usleep_batch_ABC_*/done.json")
+    assert json.loads(found.read_text())["keep"] == "scores"
+
+
+def test_nothing_is_packed_before_a_cell_is_finished_nor_restored_before_it_is_packed(tmp_path):
+    study = read_study(written_study(tmp_path))
+    runs = runs_of(study, tmp_path / "work")
+    assert pack(study, runs) is None
+    assert restore(study, runs) == 0
+    assert not runs.path.exists()
+
+
+def test_results_of_another_protocol_are_refused(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    pack(study, runs)
+    changed = read_study(written_study(tmp_path, protocol={"patience": 7}))
+    with pytest.raises(ArgumentError, match=r"tiny\.tar\.xz was made with another protocol than"):
+        restore(changed, runs_of(changed, tmp_path / "elsewhere"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_results_of_other_nights_than_the_folder_has_are_refused(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    pack(study, runs)
+    grid = runs.path / "grid.json"
+    write_json(grid, json.loads(grid.read_text()) | {"data": "1" * 64})
+    with pytest.raises(ArgumentError, match="differ in their data, expected results of the same"):
+        restore(study, runs)
+
+
+def test_a_damaged_file_is_refused_and_nothing_is_unpacked(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    path = pack(study, runs)
+    whole = path.read_bytes()
+    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    for damaged in (whole[:-200], b"no archive", lzma.compress(b"no archive")):
+        path.write_bytes(damaged)
+        with pytest.raises(StoreError, match=r"tiny\.tar\.xz (cannot be read as packed|has no)"):
+            restore(study, elsewhere)
+    assert not elsewhere.path.exists()
+
+
+def test_no_file_is_written_outside_of_the_folder(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    path = pack(study, runs)
+    with tarfile.open(path) as archive:
+        contents = [(m, archive.extractfile(m).read()) for m in archive]
+    with tarfile.open(path, "w:xz") as archive:
+        for member, content in contents:
+            (tmp_path / "content").write_bytes(content)
+            archive.add(tmp_path / "content", member.name)
+        archive.add(tmp_path / "content", "../outside")
+        archive.add(tmp_path / "content", "cells/../../outside/done.json")
+    assert restore(study, runs_of(study, tmp_path / "a" / "b")) == 4
+    assert not list(tmp_path.rglob("outside"))

@@ -1,0 +1,188 @@
+"""A study goes on where it stopped, and ends as if it had never been stopped."""
+
+import threading
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+import torch
+from cells import outcome
+from studies import drawn_study, trained_study, written_study
+
+from psdnorm.errors import ArgumentError
+from psdnorm.study import read_study, running
+from psdnorm.study.cost import Meter, read_cost
+from psdnorm.study.nights import made_store
+from psdnorm.study.packing import pack, restore
+from psdnorm.study.running import MinutesAreUp, for_minutes, run_study, runs_of, shares_of
+from psdnorm.training.grid import units_of
+from psdnorm.training.work import FAILURE, FINISHED, Outcome
+
+NORMS = ("batch", "psd")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Results are equal to the bit where processes have as many threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return read_study(trained_study(tmp_path_factory.mktemp("study")))
+
+
+@pytest.fixture(scope="module")
+def nights(study, tmp_path_factory):
+    return made_store(tmp_path_factory.mktemp("nights"), study.nights, 1, lambda made, n: made)
+
+
+def run(study, nights, work, **options):
+    """Run a study in this process; return what came of its cells, and its folder."""
+    runs = runs_of(study, work)
+    meter = Meter(runs, "cpu", 1, study.protocol.batch_size, None)
+    with closing(run_study(study, nights, runs, meter, device="cpu", **options)) as cells:
+        return list(cells), runs
+
+
+@pytest.fixture(scope="module")
+def at_once(study, nights, tmp_path_factory):
+    """The study as it is when nothing disturbs it."""
+    outcomes, runs = run(study, nights, tmp_path_factory.mktemp("at_once"))
+    assert [each.status for each in outcomes] == ["done"] * 4
+    return runs
+
+
+def results(study, runs):
+    return {cell.name: outcome(runs.folder(cell)) for cell in study.cells}
+
+
+@pytest.mark.slow
+def test_in_two_pieces_it_ends_as_at_once_bit_for_bit(study, nights, at_once, tmp_path):
+    def interrupt(name, words):
+        if "psd" in name and "epoch 2, batch 1" in words:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(study, nights, tmp_path, told=interrupt)
+    runs = runs_of(study, tmp_path)
+    left = [cell for cell in study.cells if not runs.is_done(cell)]
+    assert [cell.norm for cell in left] == ["psd", "psd"]
+    assert (runs.folder(left[0]) / "resume.pt").exists()
+    outcomes, _ = run(study, nights, tmp_path)
+    assert [each.cell for each in outcomes] == left  # no finished cell is run again
+    assert results(study, runs) == results(study, at_once)
+    assert [piece["cells"] for piece in read_cost(runs.path)["pieces"]] == [2, 2]
+
+
+@pytest.mark.slow
+def test_where_only_results_survive_finished_cells_are_not_run_again(
+    study, nights, at_once, tmp_path
+):
+    def interrupt(name, words):
+        if "psd" in name:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(study, nights, tmp_path / "lost", told=interrupt)
+    pack(study, runs_of(study, tmp_path / "lost"))
+    runs = runs_of(study, tmp_path / "new")
+    assert restore(study, runs) == 2
+    outcomes, _ = run(study, nights, tmp_path / "new")
+    assert [each.cell.norm for each in outcomes] == ["psd", "psd"]
+    scores = [
+        {name: files["scores.parquet"] for name, files in results(study, each).items()}
+        for each in (runs, at_once)
+    ]
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.slow
+def test_processes_that_share_a_device_come_to_the_same(study, nights, at_once, tmp_path):
+    outcomes, runs = run(study, nights, tmp_path, workers=2)
+    assert sorted(each.status for each in outcomes) == ["done"] * 4
+    assert results(study, runs) == results(study, at_once)
+
+
+@pytest.mark.slow
+def test_other_nights_than_the_folder_was_begun_with_are_refused(study, nights, at_once, tmp_path):
+    changed = trained_study(tmp_path)
+    changed.write_text(changed.read_text().replace('"hours": 0.2', '"hours": 0.25'))
+    other = read_study(changed)
+    others = made_store(tmp_path, other.nights, 1, lambda made, n: made)
+    with pytest.raises(ArgumentError, match="other nights than the store has now"):
+        run(other, others, at_once.path.parent)
+
+
+def test_a_share_has_few_networks_and_about_its_part_of_the_time(tmp_path):
+    path = written_study(
+        tmp_path,
+        grid=[{"norms": ["batch", "layer", "instance", "tma", "psd", "adabn3"], "seeds": 6}],
+    )
+    study = read_study(path)
+    seconds = {cell: 0.1 if cell.norm == "adabn3" else 1.0 for cell in study.cells}
+    units = units_of(study.cells)
+    shares = shares_of(units, seconds, 8)
+    assert [cell for share in shares for cell in share] == list(study.cells)
+    total = sum(seconds.values())
+    for share in shares:
+        assert abs(sum(map(seconds.get, share)) - total / 8) < 1.2
+        assert len({cell.norm.replace("tma", "batch") for cell in share} - {"adabn3"}) <= 2
+    owner = {cell: number for number, share in enumerate(shares) for cell in share}
+    assert all(len({owner[cell] for cell in unit}) == 1 for unit in units)
+    assert len(shares_of(units[:2], seconds, 8)) == 2
+
+
+def test_cells_of_a_share_whose_process_died_are_tried_one_by_one(tmp_path, monkeypatch):
+    study, runs = drawn_study(tmp_path, tmp_path / "work", NORMS)
+    given = []
+
+    def died(units, job, **options):
+        given.append(list(units))
+        for cell in (cell for unit in units for cell in unit):
+            alone = len(given) > 1
+            is_bad = cell.norm == "psd" and cell.hold_out == "ABC"
+            if alone and not is_bad:
+                yield Outcome(cell, FINISHED)
+            else:
+                yield Outcome(cell, FAILURE, f"{cell.name}: its process died twice, perhaps")
+
+    monkeypatch.setattr(running, "run_units", died)
+    monkeypatch.setattr(running, "check_grid", lambda *_, **__: None)
+    monkeypatch.setattr(running, "Amounts", lambda *_: SimpleNamespace(entry=lambda cell: None))
+    monkeypatch.setattr(running, "seconds_of", lambda study, _: dict.fromkeys(study.cells, 1.0))
+    for method in ("check", "extend"):
+        monkeypatch.setattr(type(runs), method, lambda *_: None)
+    for path in runs.path.glob("cells/*/done.json"):
+        path.unlink()
+    counted = []
+    meter = SimpleNamespace(count=counted.append)
+    found = {o.cell: o.status for o in run_study(study, None, runs, meter, device="cpu")}
+    assert [len(units) for units in given] == [1, 4]
+    assert sorted(found.values()) == ["done"] * 3 + ["failed"]
+    assert {each.cell for each in counted} == {*study.cells}
+    assert len(counted) == 4
+
+
+def test_a_block_ends_when_its_minutes_are_up_and_says_so():
+    with pytest.raises(MinutesAreUp), for_minutes(1e-4):
+        threading.Event().wait(60)
+
+
+def test_ctrl_c_before_is_still_ctrl_c():
+    with pytest.raises(KeyboardInterrupt) as stopped, for_minutes(60):
+        raise KeyboardInterrupt
+    assert type(stopped.value) is KeyboardInterrupt
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
+def test_minutes_that_are_none_are_refused(minutes):
+    with (
+        pytest.raises(ArgumentError, match=r"minutes is .*, expected a number above 0"),
+        for_minutes(minutes),
+    ):
+        pass
