@@ -47,4 +47,4 @@ def flat(n_epochs=4, sfreq=100):
 def undrawn(monkeypatch):
     """Leave page and picture empty: drawing takes most of the time of a small night."""
     for write in ("_write_page", "_write_picture"):
-        monkeypatch.setattr(writing, write, lambda path, night: path.write_text(""))
+        monkeypatch.setattr(writing, write, lambda path, night, agreement: path.write_text(""))

@@ -62,6 +62,8 @@ def test_the_least_confident_epochs_are_written_as_questions(night):
     assert result.exit_code == 0
     asked, start = read_annotations(night.with_name("night-review.edf"))
     assert start == START
+    notice, *asked = asked
+    assert (notice.text, notice.duration_s) == ("not for diagnosis", 0)
     assert len(asked) == 34
     assert {each.text.split("?")[1] for each in asked} == {"", " 0.30"}
     assert "34 of 204 epochs" in result.stdout
@@ -71,7 +73,7 @@ def test_the_least_confident_epochs_are_written_as_questions(night):
 def test_fifty_are_asked_about_and_a_night_is_found_without_its_ending(night, tmp_path):
     result = review(night.with_suffix(""), "-o", tmp_path / "questions.edf")
     assert result.exit_code == 0
-    assert len(read_annotations(tmp_path / "questions.edf")[0]) == 50
+    assert len(read_annotations(tmp_path / "questions.edf")[0]) == 1 + 50
 
 
 def test_answers_come_back_as_what_changed_statistics_and_files(night, tmp_path, probabilities):
@@ -92,7 +94,8 @@ def test_answers_come_back_as_what_changed_statistics_and_files(night, tmp_path,
     stages, read = read_tsv(tmp_path / "night-corrected.tsv")
     np.testing.assert_array_equal(stages, expected)
     np.testing.assert_allclose(read, probabilities, atol=1e-6)
-    assert read_annotations(tmp_path / "night-corrected-hypnogram.edf")[1] == START
+    corrected, start = read_annotations(tmp_path / "night-corrected-hypnogram.edf")
+    assert (corrected[0].text, start) == ("not for diagnosis", START)
     lines = (tmp_path / "night-corrected.txt").read_text().split()
     assert (lines[120], lines[200], lines[201]) == ("N1", "W", "?")
 
@@ -172,3 +175,9 @@ def test_a_table_and_a_summary_of_two_stagings_are_refused(night, tmp_path, prob
     assert sentence(review(night)) == (
         f"{night} has 100 epochs and night.json beside it 204, expected files of one staging"
     )
+
+
+def test_a_review_whose_questions_are_all_still_there_is_no_scoring_whatever_its_notice(night):
+    review(night)
+    answers = night.with_name("night-review.edf")
+    assert str(answers) in sentence(review(night, "--corrected", answers))

@@ -150,7 +150,7 @@ def test_scorings_beside_signals_are_left_out_and_counted(stage, tmp_path):
     write_edf_annotations(tmp_path / "in" / "S1-Hypnogram.edf", [0, 1, 2, 3])
     code, out, _ = stage("in")
     assert code == 0
-    assert "left out, as they hold annotations alone: 1 EDF files\n" in out
+    assert "left out, as they hold annotations alone: 1 EDF file\n" in out
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_memory_does_not_grow_with_the_number_of_nights(tmp_path, model):
         "from psdnorm.staging.finding import find_recordings\n"
         "from psdnorm.staging.many import Nights, Options\n"
         "for write in ('_write_page', '_write_picture'):\n"
-        "    setattr(writing, write, lambda path, night: path.write_text(''))\n"
+        "    setattr(writing, write, lambda path, night, agreement: path.write_text(''))\n"
         "nights = Nights(find_recordings(['in']).names, 'out', Options(model=sys.argv[1]))\n"
         "for outcome in nights.run():\n"
         "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"

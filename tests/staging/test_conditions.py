@@ -130,3 +130,11 @@ def test_names_that_do_not_fit_are_refused():
     signal, sfreq, _ = night()
     with pytest.raises(RecordingError, match=r"n\.edf: channels has 1 names"):
         channel_conditions(signal, sfreq, ["C3-A2"], source="n.edf")
+
+
+def test_noise_that_rises_with_frequency_is_not_trusted():
+    signal, _, _ = night()
+    white = np.random.default_rng(0).standard_normal(signal.shape[1] + 1)
+    rising = white[1:] - 0.7 * white[:-1]  # by 5 dB from delta to beta
+    signal[1] = 40 * rising / rising.std()
+    assert only(conditions(signal)) == ("C4-A1", "noise", NOT_TRUSTED)

@@ -6,10 +6,11 @@ import json
 import numpy as np
 import pytest
 from clinic import signal
-from stagers import flat, recording, small_model, undrawn
+from stagers import flat, recording, small_model, small_network, undrawn
 from stores import tree
 
 from psdnorm.errors import CheckpointError, StoreError
+from psdnorm.recordings.recipe import RECIPES
 from psdnorm.staging import many
 from psdnorm.staging.finding import find_recordings
 from psdnorm.staging.many import FAILED, STAGED, SUMMARY_TABLE, THERE, Nights, Options
@@ -180,3 +181,27 @@ def test_several_processes_leave_what_one_leaves(tmp_path, model):
             for jobs in ("1", "2")
         ]
         np.testing.assert_allclose(*tables, atol=1e-5)
+
+
+def test_other_weights_in_the_same_folder_are_another_model(tmp_path, monkeypatch, counted):
+    undrawn(monkeypatch)
+    for name in ("S1", "S2"):
+        recording(tmp_path / "in" / f"{name}.edf", n_epochs=1)
+    own = tmp_path / "own"
+    for seed in (0, 1):
+        recipe = RECIPES["robust"].to_dict()
+        small_network(seed=seed).save_pretrained(own, recipe=recipe)
+        list(nights_of(tmp_path / "in", tmp_path / "out", model=str(own)).run())
+    assert counted == ["S1.edf", "S2.edf"] * 2
+
+
+def test_the_table_names_files_and_not_the_folders_they_were_in(tmp_path, model, monkeypatch):
+    undrawn(monkeypatch)
+    folder = tmp_path / "Jane Roe"
+    folder.mkdir()
+    for name in ("bad", "worse"):
+        (folder / f"{name}.edf").write_bytes(b"no edf")
+    outcomes = list(nights_of(folder, tmp_path / "out", model=model).run())
+    assert all(str(folder) in outcome.reason for outcome in outcomes)
+    assert table_of(tmp_path / "out")["bad"]["reason"].startswith("bad.edf is no EDF")
+    assert "Jane" not in (tmp_path / "out" / SUMMARY_TABLE).read_text()

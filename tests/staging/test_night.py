@@ -12,6 +12,7 @@ from clinic import samples
 from stagers import flat, recording, small_model
 
 import psdnorm
+import psdnorm.staging.night as night_module
 from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError
 from psdnorm.staging import StagedNight, load_model, stage
 from psdnorm.staging.night import seconds_of
@@ -119,6 +120,49 @@ def test_brainvision_is_read_through_mne(tmp_path, model):
     night = stage(tmp_path / "night.vhdr", model)
     assert night.pairs == (("C3-M2", "C3-M2"),)
     assert (night.hypnogram >= 0).sum() == 3
+
+
+def test_the_verdict_is_on_what_was_measured_and_not_on_a_pause(tmp_path, model, monkeypatch):
+    shown = []
+
+    def report(network, signals, *others, original=night_module.shift_report):
+        shown.append(signals)
+        return original(network, signals, *others)
+
+    monkeypatch.setattr(night_module, "shift_report", report)
+    channels = [edf_files.channel("C3-M2", samples(4))]
+    onsets = (0, 30, 900, 930)
+    channels.append(edf_files.annotations([b"+%d\x14\x14\x00" % onset for onset in onsets]))
+    path = tmp_path / "night.edf"
+    path.write_bytes(edf_files.edf(channels, record_s=30, reserved="EDF+D"))
+    night = stage(path, model)
+    assert np.flatnonzero(night.hypnogram >= 0).tolist() == [0, 1, 30, 31]
+    assert shown[0].shape == (4, 2, 3000)
+    assert not any("flat" in reason for reason in night.shift.reasons)
+
+
+def test_epochs_around_a_pause_are_staged_as_if_there_were_none(tmp_path, model):
+    signal = edf_files.channel("C3-M2", samples(6))
+    whole, paused = tmp_path / "whole.edf", tmp_path / "paused.edf"
+    whole.write_bytes(edf_files.edf([signal], record_s=30))
+    onsets = (0, 30, 60, 3600, 3630, 3660)
+    times = edf_files.annotations([b"+%d\x14\x14\x00" % onset for onset in onsets])
+    paused.write_bytes(edf_files.edf([signal, times], record_s=30, reserved="EDF+D"))
+    of_whole, of_paused = stage(whole, model), stage(paused, model)
+    heard = [0, 1, 2, 120, 121, 122]
+    assert np.flatnonzero(of_paused.hypnogram >= 0).tolist() == heard
+    np.testing.assert_allclose(of_paused.probabilities[heard], of_whole.probabilities, atol=1e-6)
+
+
+def test_a_channel_that_did_not_vote_is_named_beside_the_verdict(tmp_path, model):
+    labels = ("C3-M2", "C4-M1")
+    path = recording(tmp_path / "night.edf", labels=labels, **{"C4-M1": flat()})
+    night = stage(path, model)
+    assert night.pairs == (("C3-M2", "C3-M2"),)
+    remark = "C4-M1 did not vote, and the verdict is without: the notes say why."
+    assert night.shift.remarks[-1] == remark
+    assert any(note.startswith("C4-M1 is not used: C4-M1 is flat in 100 %") for note in night.notes)
+    assert not any("vote" in each for each in stage(recording(path), model).shift.remarks)
 
 
 def test_a_flat_night_is_returned_without_stages_and_not_to_be_trusted(tmp_path, model):

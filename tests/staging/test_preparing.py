@@ -72,6 +72,32 @@ def test_epochs_with_a_gap_in_them_are_not_measured_and_that_is_said(tmp_path):
     assert any("the last 15 s fill no epoch" in note for note in night.notes)
 
 
+@pytest.mark.parametrize("sfreq", [100, 128])
+def test_a_pause_that_is_longer_than_the_recording_is_no_flat_signal(tmp_path, sfreq):
+    onsets = (0, 30, 900, 930)
+    channels = [edf_files.channel("C3-M2", samples(4, sfreq))]
+    channels.append(edf_files.annotations([b"+%d\x14\x14\x00" % onset for onset in onsets]))
+    path = tmp_path / "night.edf"
+    path.write_bytes(edf_files.edf(channels, record_s=30, reserved="EDF+D"))
+    seen = []
+    night = prepared(path, look=seen.append)
+    assert (night.channels, night.n_epochs) == (("C3-M2",), 32)
+    assert np.flatnonzero(night.measured["C3-M2"]).tolist() == [0, 1, 30, 31]
+    assert seen[0].signal.shape == (1, 4 * 30 * sfreq)
+    assert not any("flat" in note for note in night.notes)
+    path.write_bytes(edf_files.edf(channels[:1], record_s=30))
+    alone = prepared(path).prepared["C3-M2"]
+    np.testing.assert_array_equal(night.prepared["C3-M2"][[0, 1, 30, 31]], alone)
+
+
+def test_a_recording_that_pauses_in_every_epoch_is_refused(tmp_path):
+    channels = [edf_files.channel("C3-M2", samples(4)[:, :2000])]
+    channels.append(edf_files.annotations([b"+%d\x14\x14\x00" % (30 * n) for n in range(4)]))
+    path = tmp_path / "night.edf"
+    path.write_bytes(edf_files.edf(channels, record_s=20, reserved="EDF+D"))
+    assert refusal(path).startswith(f"{path} pauses in each of its 3 epochs of 30 s, expected")
+
+
 def test_a_bad_channel_does_not_stop_the_others(tmp_path):
     labels = ("F3-M2", "C3-M2", "C4-M1")
     path = recording(tmp_path / "night.edf", labels=labels, **{"C3-M2": flat()})
@@ -138,7 +164,8 @@ def test_without_eeg_the_channels_found_and_the_flag_are_named(tmp_path):
 
 def test_a_rate_that_is_too_low_is_no_flat_night_but_refused(tmp_path):
     path = recording(tmp_path / "night.edf", labels=("C3-M2",), sfreq=50)
-    assert "at 50 Hz, expected at least 64 Hz" in refusal(path)
+    expected = f"{path} has 'C3-M2' at 50 Hz, expected at least 64 Hz"
+    assert refusal(path) == expected
 
 
 def test_ten_seconds_are_refused(tmp_path):

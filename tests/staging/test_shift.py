@@ -12,6 +12,7 @@ from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.models import USleep
 from psdnorm.staging.conditions import Condition
 from psdnorm.staging.shift import IN_RANGE, NOT_TRUSTED, UNUSUAL, shift_report
+from psdnorm.staging.verdict import verdict_of
 from psdnorm.training.spread import measure_spread
 
 SFREQ, N_TIMES = 64.0, 640
@@ -208,3 +209,17 @@ def test_a_night_that_is_not_as_the_model_expects_it_is_refused():
         shift_report(trained(), night(0), CHANNELS[:1], SFREQ)
     with pytest.raises(ShapeError, match="signals have shape"):
         report(night(0)[:, :1])
+
+
+@pytest.mark.parametrize(
+    ("excess", "verdict"),
+    [(0.0, IN_RANGE), (1.0, IN_RANGE), (1.01, UNUSUAL), (2.0, UNUSUAL), (2.01, NOT_TRUSTED)],
+)
+def test_beyond_a_limit_is_unusual_and_beyond_twice_a_limit_not_to_be_trusted(excess, verdict):
+    assert verdict_of(excess) == verdict
+
+
+def test_channels_that_are_hardly_apart_are_not_called_swapped():
+    alike = [night(1000 + n, second=pole)[:, 1] for n, pole in enumerate((0.87, 0.89))]
+    found = report(np.stack(alike, axis=1))
+    assert not any("swapped" in each for each in found.reasons)

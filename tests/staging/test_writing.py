@@ -12,7 +12,7 @@ from stagers import recording, small_model, undrawn
 
 from psdnorm.errors import MissingExtraError, StoreError
 from psdnorm.recordings import read_stages
-from psdnorm.staging import load_model, read_tsv, stage, write_night, writing
+from psdnorm.staging import agreement, load_model, read_tsv, stage, write_night, writing
 from psdnorm.staging.writing import FILES, is_finished, read_summary
 
 MARKS = {"recording": "a", "options": "b"}
@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path, night):
 def test_without_matplotlib_the_rest_is_written_and_what_is_missing_said(
     tmp_path, night, monkeypatch
 ):
-    def refuse(path, night):
+    def refuse(path, night, agreement):
         raise MissingExtraError('figures need matplotlib: pip install "psdnorm[report]"')
 
     with monkeypatch.context() as patch:
@@ -172,3 +172,29 @@ def test_nobodys_identity_reaches_an_output(tmp_path):
         for word in who:
             assert word.encode() not in content, (file.name, word)
     assert len(list((tmp_path / "out").iterdir())) == 6
+
+
+def test_the_agreement_with_a_scoring_is_in_the_summary_and_on_the_page(tmp_path, night):
+    compared = agreement(np.zeros(6, int), night.hypnogram, night.probabilities)
+    night.write(tmp_path / "with", agreement=compared)
+    night.write(tmp_path / "without")
+    assert read_summary(tmp_path / "with", "S1")["agreement"]["n_compared"] == 6
+    heading = "Agreement with a scoring"
+    assert heading in (tmp_path / "with" / "S1.html").read_text()
+    assert heading not in (tmp_path / "without" / "S1.html").read_text()
+
+
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path, night, monkeypatch):
+    undrawn(monkeypatch)
+    (tmp_path / ".S1.tsv.12.partial").write_text("onset")
+    night.write(tmp_path)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+
+
+def test_a_place_is_checked_before_anything_is_made_there(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(writing, "check_writable", asked.append)
+    writing.check_place(tmp_path)
+    writing.check_place(tmp_path / "new" / "out")
+    assert asked == [tmp_path, tmp_path]
+    assert not os.listdir(tmp_path)

@@ -22,15 +22,6 @@ _DEFAULT_N = 50
 _SHOWN_CHANGES = 20
 _REVIEW, _CORRECTED = "-review.edf", "-corrected"
 _ENDINGS = (".tsv", "-hypnogram.edf", ".txt")  # as psdnorm stage names them
-_SHOWN = {
-    "time in bed": ("tib_min", "min"),
-    "total sleep time": ("tst_min", "min"),
-    "sleep efficiency": ("sleep_efficiency_percent", "%"),
-    "sleep onset latency": ("sol_min", "min"),
-    "wake after sleep onset": ("waso_min", "min"),
-    "REM latency": ("rem_latency_min", "min"),
-    "awakenings": ("awakenings", ""),
-}
 
 
 @command
@@ -90,7 +81,9 @@ def _write_questions(found: "ReopenedNight", n: int, out: Path | None) -> None:
     if path.suffix.lower() != ".edf":
         raise ArgumentError(f"out is {str(path)!r}, expected a file that ends in .edf")
     _check_free([path])
-    epochs = write_review(path, found.stages, found.probabilities, n, found.start)
+    epochs = write_review(
+        path, found.stages, found.probabilities, n, found.start, notice=found.notice
+    )
     say(output, f"written to {path}: {len(epochs)} of {len(found.stages)} epochs, as questions")
     again = f"psdnorm review {found.folder / found.name} --corrected FILE"
     say(output, f"with answers in it, it is read back by {again}")
@@ -113,7 +106,7 @@ def _read_answers(found: "ReopenedNight", corrected: Path, out: Path | None) -> 
         _print_changes(correction.changes)
     _print_statistics(found.statistics(found.stages), found.statistics(correction.stages))
     write_tsv(paths[0], correction.stages, found.probabilities)
-    write_edf_annotations(paths[1], correction.stages, found.start)
+    write_edf_annotations(paths[1], correction.stages, found.start, notice=found.notice)
     write_text(paths[2], correction.stages)
     say(output, f"written to {base.parent}: {', '.join(path.name for path in paths)}")
 
@@ -150,21 +143,15 @@ def _print_changes(changes: "list[Change]") -> None:
 
 
 def _print_statistics(before: "SleepStatistics", after: "SleepStatistics") -> None:
+    from psdnorm.staging.words import short_rows
+
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("")
     for name in ("before", "after"):
         table.add_column(name, justify="right")
-    for words, (field, unit) in _SHOWN.items():
-        table.add_row(words, *(_figure(getattr(each, field), unit) for each in (before, after)))
-    for stage in before.stage_min:
-        table.add_row(stage, *(_figure(each.stage_min[stage], "min") for each in (before, after)))
-    table.add_row("not staged", *(_figure(each.unscored_min, "min") for each in (before, after)))
+    rows = [short_rows(each, shares=False) for each in (before, after)]
+    for (words, was), (_, became) in zip(*rows, strict=True):
+        table.add_row(words, was, became)
     output.print(table)
     lights = dict.fromkeys((before.lights, after.lights))
     say(output, f"lights: {' before, '.join(lights)}{' after' * (len(lights) > 1)}")
-
-
-def _figure(value: float, unit: str) -> str:
-    if value != value:
-        return "–"
-    return f"{value:.1f} {unit}" if unit else str(value)

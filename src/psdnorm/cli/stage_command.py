@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from psdnorm.staging.many import Nights, Options, Outcome
 
 _MOST_DISAGREEMENTS = 5
-_ROWS = {
-    "time in bed": ("tib_min", "min"),
-    "total sleep time": ("tst_min", "min"),
-    "sleep efficiency": ("sleep_efficiency_percent", "%"),
-    "sleep onset latency": ("sol_min", "min"),
-    "wake after sleep onset": ("waso_min", "min"),
-    "REM latency": ("rem_latency_min", "min"),
-}
 
 
 @command
@@ -91,11 +83,12 @@ def _stage_one(name: str, path: Path, out: Path, options: "Options", scoring: Pa
     from psdnorm.recordings import EPOCH_S, read_stages
     from psdnorm.recordings.hypnogram import read_bouts
     from psdnorm.staging.many import marks_of
-    from psdnorm.staging.writing import check_free
+    from psdnorm.staging.writing import check_free, check_place
 
     model = staging.load_model(options.model)
     marks = marks_of(path, options, str(model.description["sha256"]))
     check_free(out, name, path.name, marks["recording"])
+    check_place(out)
     if scoring is not None:
         read_bouts(scoring)  # what is wrong with it is told before what takes long
     fields = {key: value for key, value in asdict(options).items() if key != "model"}
@@ -113,21 +106,18 @@ def _stage_one(name: str, path: Path, out: Path, options: "Options", scoring: Pa
 
 def summarize(night: "StagedNight", compared: "Agreement | None" = None) -> None:
     """Print what a night amounts to: whether to trust it first."""
+    from psdnorm.staging.words import short_rows
+
     report = night.shift
     say(output, f"{one_line(night.source)}: {report.verdict}")
     for sentence in (*report.reasons, *report.remarks):
         say(output, f"  {one_line(sentence)}")
-    statistics = night.statistics
-    say(output, f"lights: {statistics.lights}")
+    say(output, f"lights: {night.statistics.lights}")
     table = Table(show_header=False)
     table.add_column("")
     table.add_column("", justify="right")
-    for words, (field, unit) in _ROWS.items():
-        table.add_row(words, _figure(getattr(statistics, field), unit))
-    for name, minutes in statistics.stage_min.items():
-        share = statistics.stage_percent.get(name)
-        words = "" if share is None else f" ({_figure(share, '%')} of sleep)"
-        table.add_row(name, f"{_figure(minutes, 'min')}{words}")
+    for row in short_rows(night.statistics):
+        table.add_row(*row)
     output.print(table)
     voted = ", ".join(" and ".join(dict.fromkeys(pair)) for pair in night.pairs)
     say(output, f"channels: {voted or 'none could be staged'}")
@@ -177,6 +167,7 @@ def _stage_many(found: "FoundRecordings", nights: "Nights", jobs: int) -> None:
 def _print_outcomes(
     found: "FoundRecordings", nights: "Nights", outcomes: "Iterable[Outcome]"
 ) -> None:
+    from psdnorm.cli.lodo_tables import counted
     from psdnorm.staging.many import SUMMARY_TABLE
 
     outcomes = list(outcomes)
@@ -199,11 +190,8 @@ def _print_outcomes(
         for sentence in sentences:
             say(output, f"  {one_line(sentence)}")
     if found.n_scorings:
-        say(output, f"left out, as they hold annotations alone: {found.n_scorings} EDF files")
+        files = counted(found.n_scorings, "EDF file")
+        say(output, f"left out, as they hold annotations alone: {files}")
     say(output, f"written to {nights.out}: {SUMMARY_TABLE}, and six files for each night")
     if nights.notice:
         say(output, nights.notice)
-
-
-def _figure(value: float, unit: str) -> str:
-    return "–" if value != value else f"{value:.1f} {unit}"

@@ -21,8 +21,14 @@ from psdnorm.recordings.fingerprint import fingerprint
 from psdnorm.staging.models import StagingModel, load_model
 from psdnorm.staging.night import stage
 from psdnorm.staging.outputs import MISSING
-from psdnorm.staging.writing import check_free, is_finished, read_summary, write_night
-from psdnorm.store.atomic import check_writable, remove_leftovers, written
+from psdnorm.staging.writing import (
+    check_free,
+    is_finished,
+    open_folder,
+    read_summary,
+    write_night,
+)
+from psdnorm.store.atomic import written
 from psdnorm.training.prediction import Forward
 from psdnorm.training.process import resolve_device
 
@@ -59,8 +65,8 @@ class Outcome:
     ----------
     name : str
         What its files are called.
-    file : str
-        The recording's name, without its folder.
+    path : Path
+        The recording.
     status : {"staged", "already there", "failed"}
     reason : str
         One sentence where it failed, else "".
@@ -69,7 +75,7 @@ class Outcome:
     """
 
     name: str
-    file: str
+    path: Path
     status: str
     reason: str = ""
     summary: dict[str, Any] | None = None
@@ -107,12 +113,7 @@ class Nights:
         model = load_model(options.model)
         self.notice = model.notice
         self.model_sha256 = str(model.description["sha256"])
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"{self.out} cannot be made: {error.strerror or error}") from error
-        check_writable(self.out)
-        remove_leftovers(self.out)
+        open_folder(self.out)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -181,13 +182,13 @@ def stage_one(
     try:
         marks = marks_of(path, options, model_sha256)
         if is_finished(out, name, marks):
-            return Outcome(name, path.name, THERE, summary=_slim(read_summary(out, name)))
+            return Outcome(name, path, THERE, summary=_slim(read_summary(out, name)))
         check_free(out, name, path.name, marks["recording"])
         model, forward = _model_of(options.model, options.device, n_nights, jobs)
         fields = {key: value for key, value in asdict(options).items() if key != "model"}
         night = stage(path, model, forward=forward, **fields)
         write_night(out, night, name, marks=marks)
-        return Outcome(name, path.name, STAGED, summary=_slim(read_summary(out, name)))
+        return Outcome(name, path, STAGED, summary=_slim(read_summary(out, name)))
     except PsdnormError as error:
         reason = str(error)
     except MemoryError:
@@ -215,15 +216,20 @@ def marks_of(path: Path, options: Options, model_sha256: str) -> dict[str, str]:
 
 
 def row_of(outcome: Outcome) -> list[str]:
-    """Return the row of a night in ``summary.tsv``, as :data:`COLUMNS` name it."""
+    """Return the row of a night in ``summary.tsv``, as :data:`COLUMNS` name it.
+
+    The table travels: like all outputs, it names the file and not whose folder it was in.
+    """
+    file = outcome.path.name
     summary = outcome.summary or {}
     statistics = summary.get("statistics", {})
-    cells: list[Any] = [outcome.name, outcome.file, outcome.status]
+    cells: list[Any] = [outcome.name, file, outcome.status]
     cells.append(summary.get("shift", {}).get("verdict"))
     cells.append(summary["epochs"] / 120 if summary else None)
     cells += [statistics.get(name) for name in _FIGURES]
     cells += [statistics.get("stage_percent", {}).get(stage) for stage in STAGES[1:]]
-    cells += [summary.get("mean_confidence"), summary.get("mean_disagreement"), outcome.reason]
+    cells += [summary.get("mean_confidence"), summary.get("mean_disagreement")]
+    cells.append(outcome.reason.replace(str(outcome.path), file))
     return [_cell(cell) for cell in cells]
 
 
@@ -253,7 +259,7 @@ def _slim(summary: dict[str, Any] | None) -> dict[str, Any] | None:
 def _lost(item: tuple[str, Path], reason: str) -> Outcome:
     name, path = item
     named = reason if path.name in reason else f"{path}: {reason}"
-    return Outcome(name, path.name, FAILED, named)
+    return Outcome(name, path, FAILED, named)
 
 
 def _cell(value: Any) -> str:

@@ -24,6 +24,12 @@ from psdnorm.training.records import WEIGHTS
 
 NOTICE = "For research and demonstration, not for diagnosis."
 _SHIPPED = "shipped"
+# of a prepared signal, by how the recipe scales it
+_UNITS = {
+    "none": "µV",
+    "epoch": "standard deviations of the epoch",
+    "recording": "interquartile ranges of the recording",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +43,7 @@ class StagingModel:
     recipe : Recipe
         How its nights were prepared.
     description : dict
-        Name, architecture, norm, recipe and SHA-256 of the weights.
+        Name, architecture, norm, recipe, unit of what it prepares, SHA-256 of the weights, licence.
     notice : str or None
         What must stand on every output; None for a user's own model.
     sqrt_barycenter : Tensor of float64, (C, F), or None
@@ -121,6 +127,7 @@ def _load(path: Path, name: str, notice: str | None) -> StagingModel:
         "architecture": card["architecture"],
         "norm": network.config.get("norm"),
         "recipe": recipe.name,
+        "unit": _UNITS[recipe.scaling],
         "sha256": card["weights"].get("sha256"),
         "licence": card.get("licence"),
     }

@@ -1,5 +1,6 @@
 """One night in, its hypnogram out."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -200,13 +201,21 @@ def _shift(
             [each.sentence for each in conditions if each.verdict == NOT_TRUSTED]
             or [f"{name} cannot be used: {why}" for name, why in night.refused.items()]
         )
-        report = ("No channel could be staged.", *reasons)
-        return ShiftReport(NOT_TRUSTED, report, (), names, np.empty(0), nothing, nothing, nothing)
+        said = ("No channel could be staged.", *reasons)
+        return ShiftReport(NOT_TRUSTED, said, (), names, np.empty(0), nothing, nothing, nothing)
     voters = {name for group in groups for name in group}
     # not aligned, as the nights were not that the model was held against
     signals = np.stack([night.prepared[name] for name in groups[0]], axis=1)  # (E, C, T)
+    measured = np.all([night.measured[name] for name in groups[0]], axis=0)
+    if measured.any():  # zeros in a pause are no spectrum of the night
+        signals = signals[measured]
     concerned = [each for each in conditions if each.channel in voters]
-    return shift_report(model.network, signals, groups[0], model.recipe.sfreq, concerned)
+    report = shift_report(model.network, signals, groups[0], model.recipe.sfreq, concerned)
+    silent = [name for name in (*night.channels, *night.refused) if name not in voters]
+    if not silent:
+        return report
+    remark = f"{' and '.join(silent)} did not vote, and the verdict is without: the notes say why."
+    return dataclasses.replace(report, remarks=(*report.remarks, remark))
 
 
 def _shares(night: PreparedNight, groups: Sequence[tuple[str, ...]]) -> NDArray[np.float64]:

@@ -61,7 +61,7 @@ def night_page(night: StagedNight, agreement: Agreement | None = None) -> Page:
     _add_statistics(page, night)
     if agreement is not None:
         _add_agreement(page, night, agreement)
-    _add_shift(page, night.shift)
+    _add_shift(page, night)
     _add_channels(page, night)
     _add_origin(page, night)
     return page
@@ -136,12 +136,15 @@ def _add_disagreements(page: Page, night: StagedNight, found: Agreement) -> None
     )
 
 
-def _add_shift(page: Page, shift: ShiftReport) -> None:
+def _add_shift(page: Page, night: StagedNight) -> None:
     page.heading("How far to trust it")
+    shift = night.shift
     if shift.distances:
+        unit = night.model.get("unit")
         page.text(
             "Distances (Bures–Wasserstein) of the night's power spectra from the barycenter of the "
-            "training nights: of the input, and inside the model at each PSDNorm layer."
+            "training nights: of the input, and inside the model at each PSDNorm layer. That of "
+            f"the input is in {unit or 'units of the prepared signal'}; the others have no unit."
         )
         page.picture(
             as_png(draw_distances(shift.distances)),

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,12 +116,16 @@ def plan_channels(
         ], []
     found: Montage = find_montage(source.header.labels)
     planned, notes = [], list(found.notes)
+    left_out: list[RecordingError] = []
     for derivation in found.derivations:
         try:
             options = (derivation.expression,)
             planned.append(_planned(source, derivation.name, options, recipe, unit))
         except RecordingError as error:  # another may do
+            left_out.append(error)
             notes.append(f"{derivation.name} is left out: {error}")
+    if left_out and not planned:
+        raise left_out[0]
     if not planned:
         labels = ", ".join(label.strip() for label in source.header.labels) or "none"
         why = f": {notes[-1]}" if notes else ""
@@ -191,8 +195,9 @@ def prepare_channels(
         ends.append(recording.signal.shape[1] / recording.sfreq)
         spreads_uv += [spread_uv(row, recording.sfreq) for row in recording.signal]
         doubt_unit(spreads_uv, unit, source.called)  # before what takes long
-        look(recording)
-        _prepare_each(recording, in_gap, recipe, night)
+        between = _between_gaps(recording, in_gap)
+        look(between)
+        _prepare_each(recording, between, in_gap, recipe, night)
     if not ends:
         raise RecordingError(next(iter(night.refused.values())))
     night.n_epochs = whole_epochs(min(ends))
@@ -258,16 +263,48 @@ def _as_recording(
     return Recording(signal, names, read.sfreq, stages, read.start, read.source), in_gap
 
 
+def _between_gaps(recording: Recording, in_gap: NDArray[np.bool_]) -> Recording:
+    """Return the epochs that have no gap in them, one after the other.
+
+    A pause is no flat signal: it must neither refuse a channel nor decide how it is scaled.
+    """
+    if not in_gap.any():
+        return recording
+    kept = np.flatnonzero(~in_gap)
+    if not len(kept):
+        raise RecordingError(
+            f"{recording.source} pauses in each of its {len(in_gap)} epochs of {EPOCH_S} s, "
+            "expected one without a pause at least"
+        )
+    length = EPOCH_S * recording.sfreq
+    # the borders of epochs in the result; they may lie between samples
+    edges = np.rint(np.arange(len(kept) + 1) * length).astype(int)
+    signal = np.empty((len(recording.signal), int(np.ceil(len(kept) * length))), np.float32)
+    for place, epoch in enumerate(kept.tolist()):
+        end = signal.shape[1] if place == len(kept) - 1 else edges[place + 1]
+        n_samples = end - edges[place]
+        first = min(round(epoch * length), recording.signal.shape[1] - n_samples)
+        signal[:, edges[place] : end] = recording.signal[:, first : first + n_samples]
+    return dataclasses.replace(recording, signal=signal, stages=recording.stages[kept])
+
+
 def _prepare_each(
-    recording: Recording, in_gap: NDArray[np.bool_], recipe: Recipe, night: PreparedNight
+    recording: Recording,
+    between: Recording,
+    in_gap: NDArray[np.bool_],
+    recipe: Recipe,
+    night: PreparedNight,
 ) -> None:
-    """Prepare channels one by one, so that a bad one does not refuse the others."""
+    """Prepare channels one by one, so that a bad one does not refuse the others.
+
+    They are prepared from what is ``between`` gaps, and put where they were in time.
+    """
     alone = dataclasses.replace(recipe, n_channels=1)
+    n_epochs = len(recording.stages)
     for index, name in enumerate(recording.channels):
         one = dataclasses.replace(
-            recording, signal=recording.signal[index : index + 1], channels=(name,)
+            between, signal=between.signal[index : index + 1], channels=(name,)
         )
-        n_epochs = len(one.stages)
         first = night.spectrogram is None
         try:
             prepared = preprocess(one, alone)
@@ -276,13 +313,23 @@ def _prepare_each(
             night.refused[name] = str(error).removeprefix(f"{recording.source}: ")
         else:
             first = first or not night.prepared
-            night.prepared[name] = stored
             quality = examine(one)
-            unmeasured = (quality.not_finite | quality.flat)[:, 0] | in_gap
-            night.measured[name] = ~unmeasured
+            is_measured = ~(quality.not_finite | quality.flat)[:, 0]
+            night.prepared[name] = _in_time(stored, in_gap)
+            night.measured[name] = _in_time(is_measured, in_gap)
             night.notes += prepared.flags
         if first:
-            night.spectrogram = spectrogram_of(one.signal[0], one.sfreq, n_epochs, name)
+            row = recording.signal[index]
+            night.spectrogram = spectrogram_of(row, recording.sfreq, n_epochs, name)
+
+
+def _in_time(epochs: NDArray[Any], in_gap: NDArray[np.bool_]) -> NDArray[Any]:
+    """Put epochs that have no gap where they were; 0 and False in the others."""
+    if not in_gap.any():
+        return epochs
+    whole = np.zeros((len(in_gap), *epochs.shape[1:]), epochs.dtype)
+    whole[~in_gap] = epochs
+    return whole
 
 
 def _as_stored(

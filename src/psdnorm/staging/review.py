@@ -86,6 +86,8 @@ def write_review(
     probabilities: ArrayLike,
     n: int = 50,
     start: datetime | None = None,
+    *,
+    notice: str | None = None,
 ) -> NDArray[np.intp]:
     """Write the least confident epochs as EDF+ annotations, to be gone through in EDFbrowser.
 
@@ -101,6 +103,8 @@ def write_review(
         How many epochs, as in :func:`least_confident`.
     start : datetime, optional
         When the recording starts; EDFbrowser lays annotations over a signal by the clock.
+    notice : str, optional
+        A line for whoever reads the file: an annotation at 0 s of no length.
 
     Returns
     -------
@@ -113,7 +117,9 @@ def write_review(
     epochs = np.sort(least_confident(known, n))
     texts = [_question(int(night[epoch]), float(confidence[epoch])) for epoch in epochs]
     onsets_s = (EPOCH_S * epochs).tolist()
-    annotate(path, [(o, EPOCH_S, text) for o, text in zip(onsets_s, texts, strict=True)], start)
+    first = [] if notice is None else [(0.0, 0.0, notice)]
+    questions = [(o, float(EPOCH_S), text) for o, text in zip(onsets_s, texts, strict=True)]
+    annotate(path, first + questions, start)
     return epochs
 
 

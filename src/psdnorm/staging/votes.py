@@ -41,17 +41,22 @@ def predict_groups(
     Returns
     -------
     ndarray of float32, (P, E, 5)
-        NaN in epochs in which no channel of the group was measured.
+        NaN in epochs in which no channel of the group was measured; the model is shown the others
+        as if they followed each other.
     """
     stride = STRIDE_ALONE if len(groups) == 1 else STRIDE_TOGETHER
     speak = model.network.to(device) if forward is None else forward
     votes = []
     for group in groups:
-        signals = model.inputs(np.stack([prepared[name] for name in group], axis=1))  # (E, C, T)
-        vote = predict_epochs(
-            speak, signals, stride=stride, fill=forward is not None, device=device
-        )
-        vote[~np.any([measured[name] for name in group], axis=0)] = np.nan
+        signals = np.stack([prepared[name] for name in group], axis=1)  # (E, C, T)
+        heard = np.any([measured[name] for name in group], axis=0)
+        vote = np.full((len(signals), 5), np.nan, np.float32)
+        if heard.any():
+            # those of a pause are not shown: zeros would spoil what norms measure over a window
+            shown = model.inputs(signals[heard])
+            vote[heard] = predict_epochs(
+                speak, shown, stride=stride, fill=forward is not None, device=device
+            )
         votes.append(vote)
     return np.stack(votes)
 

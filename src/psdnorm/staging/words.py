@@ -97,6 +97,31 @@ def statistics_rows(night: StagedNight) -> list[Sequence[str]]:
     ]
 
 
+def short_rows(found: SleepStatistics, *, shares: bool = True) -> list[tuple[str, str]]:
+    """Return the statistics that are asked for first, name and value, for a terminal.
+
+    Parameters
+    ----------
+    found : SleepStatistics
+    shares : bool
+        Whether stages are told as shares of sleep, too.
+    """
+    rows = [
+        ("time in bed", _min(found.tib_min)),
+        ("total sleep time", _min(found.tst_min)),
+        ("sleep efficiency", _percent(found.sleep_efficiency_percent)),
+        ("sleep onset latency", _min(found.sol_min)),
+        ("wake after sleep onset", _min(found.waso_min)),
+        ("REM latency", _min(found.rem_latency_min)),
+        ("awakenings", str(found.awakenings)),
+    ]
+    for stage, minutes in found.stage_min.items():
+        share = found.stage_percent.get(stage, math.nan)
+        told = f" ({_percent(share)} of sleep)" if shares and not math.isnan(share) else ""
+        rows.append((stage, _min(minutes) + told))
+    return [*rows, ("not staged", _min(found.unscored_min))]
+
+
 def _time_rows(found: SleepStatistics, night: StagedNight) -> list[Sequence[str]]:
     lights = f"taken from: {found.lights}"
     return [

@@ -21,6 +21,7 @@ from psdnorm.staging.outputs import write_json, write_text
 from psdnorm.staging.plain import plain
 from psdnorm.staging.result import StagedNight
 from psdnorm.staging.shift import ShiftReport
+from psdnorm.store.atomic import check_writable, remove_leftovers
 
 SUMMARY = ".json"
 # an EDF beside a signal of the same name would look like the signal
@@ -47,7 +48,7 @@ def write_night(
         What the files are called: ``NAME.json``, ``NAME.tsv``, ``NAME-hypnogram.edf``,
         ``NAME.txt``, ``NAME.html`` and ``NAME.png``; the recording's name without its suffix.
     agreement : Agreement, optional
-        With a human scoring, for the summary.
+        With a human scoring, for the summary and the page.
     marks : mapping of str to str, optional
         Hashes by which the recording and the way it was staged are known again.
 
@@ -65,7 +66,7 @@ def write_night(
     place = Path(folder)
     stem = Path(night.source).stem if name is None else name
     marks = dict(marks or {})
-    _make(place)
+    open_folder(place)
     check_free(place, stem, night.source, marks.get("recording"))
     summary = place / f"{stem}{SUMMARY}"
     _write_summary(summary, night, agreement, marks, finished=False)
@@ -73,7 +74,7 @@ def write_night(
     night.to_tsv(paths[".tsv"])
     night.to_edf(paths["-hypnogram.edf"])
     write_text(paths[".txt"], night.hypnogram)
-    undrawn = _draw(paths[".html"], paths[".png"], night)
+    undrawn = _draw(paths[".html"], paths[".png"], night, agreement)
     if undrawn:
         night = dataclasses.replace(night, notes=(*night.notes, undrawn))
     _write_summary(summary, night, agreement, marks, finished=True)
@@ -143,32 +144,53 @@ def check_free(folder: Path, name: str, source: str, recording: str | None) -> N
         )
 
 
-def _make(folder: Path) -> None:
+def check_place(folder: Path) -> None:
+    """Refuse a folder that could not be written to, or not be made; nothing is made yet.
+
+    Parameters
+    ----------
+    folder : Path
+    """
+    place = folder.absolute()
+    check_writable(next(each for each in (place, *place.parents) if each.is_dir()))
+
+
+def open_folder(folder: Path) -> None:
+    """Make the folder of outputs; refuse one that cannot be written to, before what takes long.
+
+    What a killed process left half written in it is removed.
+
+    Parameters
+    ----------
+    folder : Path
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{folder} cannot be made: {error.strerror or error}") from error
+    check_writable(folder)
+    remove_leftovers(folder)
 
 
-def _draw(page: Path, picture: Path, night: StagedNight) -> str:
+def _draw(page: Path, picture: Path, night: StagedNight, agreement: Agreement | None) -> str:
     """Write page and picture; say what is missing, "" if nothing."""
     missing = []
     for path, write in ((page, _write_page), (picture, _write_picture)):
         try:
-            write(path, night)
+            write(path, night, agreement)
         except MissingExtraError as error:
             path.unlink(missing_ok=True)  # of an older staging, which this one replaces
             missing.append(f"{path.name} was not written: {error}")
     return "; ".join(missing)
 
 
-def _write_page(path: Path, night: StagedNight) -> None:
+def _write_page(path: Path, night: StagedNight, agreement: Agreement | None) -> None:
     from psdnorm.staging.page import write_page
 
-    write_page(path, night)
+    write_page(path, night, agreement)
 
 
-def _write_picture(path: Path, night: StagedNight) -> None:
+def _write_picture(path: Path, night: StagedNight, agreement: Agreement | None) -> None:
     from psdnorm.staging.drawing import write_png
 
     write_png(path, night)
