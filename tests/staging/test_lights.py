@@ -2,11 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from psdnorm.errors import ArgumentError
 from psdnorm.staging import sleep_statistics
-from psdnorm.staging.lights import given_lights
+from psdnorm.staging.lights import find_lights, given_lights
 
 # an hour and a half of wake, an hour of sleep, two of wake
 NIGHT = [0] * 180 + [2] * 120 + [0] * 240
@@ -136,3 +137,14 @@ def test_lights_with_no_epoch_between_them_are_refused(off, on):
 def test_lights_that_were_given_are_found_again_in_the_statistics(lights):
     found = sleep_statistics(NIGHT, **lights).to_dict()
     assert given_lights(found) == (lights.get("lights_off"), lights.get("lights_on"))
+
+
+def test_dozing_near_the_main_sleep_period_belongs_to_it_and_does_not_chain():
+    stages = np.zeros(2000, np.int8)
+    stages[900:1600] = 2
+    stages[[1640, 1690]] = 1  # 20 min after the night, and 25 min after that
+    found = find_lights(stages, None, None)
+    assert (found.first, found.end) == (840, 1701)
+    assert found.source == "main sleep period ± 30 min"
+    stages[1740] = 1
+    assert find_lights(stages, None, None)[:2] == (840, 1701)

@@ -1,5 +1,6 @@
 """A study goes on where it stopped, and ends as if it had never been stopped."""
 
+import signal
 import threading
 from contextlib import closing
 from types import SimpleNamespace
@@ -170,6 +171,16 @@ def test_cells_of_a_share_whose_process_died_are_tried_one_by_one(tmp_path, monk
 def test_a_block_ends_when_its_minutes_are_up_and_says_so():
     with pytest.raises(MinutesAreUp), for_minutes(1e-4):
         threading.Event().wait(60)
+
+
+def test_minutes_are_up_too_where_a_shell_made_the_process_ignore_ctrl_c():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(MinutesAreUp), for_minutes(1e-4):
+            threading.Event().wait(60)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_before_is_still_ctrl_c():

@@ -78,17 +78,20 @@ def _sleep_period(asleep: NDArray[np.bool_]) -> tuple[int, int, str]:
 
 
 def _main_sleep(asleep: NDArray[np.bool_]) -> tuple[int, int]:
-    """Return the stretch in which sleep outweighs what is no sleep the most.
+    """Return the stretch in which sleep outweighs what is no sleep the most, with what is near.
 
     Naps stay out, and so do wrong epochs of sleep, however regularly they come by day; a waking by
-    night is within if more sleep follows than it takes.
+    night is within if more sleep follows than it takes. Sleep within 30 min of the stretch, dozing
+    at its ends, belongs to it.
     """
     gained = np.concatenate([[0], np.cumsum(np.where(asleep, 1, -1))])  # (E + 1,)
     lowest = np.minimum.accumulate(gained)
     stop = int((gained - lowest).argmax())
     # the last of equal beginnings: a stretch begins and ends with sleep
     onset = stop - int(gained[stop::-1].argmin())
-    return onset, stop
+    near = max(0, onset - _MARGIN_EPOCHS)
+    found = near + np.flatnonzero(asleep[near : stop + _MARGIN_EPOCHS])
+    return int(found[0]), int(found[-1]) + 1
 
 
 def _border(name: str, time_s: float, n_epochs: int) -> int:

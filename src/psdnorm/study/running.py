@@ -168,14 +168,28 @@ def for_minutes(minutes: float | None) -> Iterator[None]:
 
     timer = threading.Timer(60 * minutes, ring)
     timer.daemon = True
-    timer.start()
     try:
-        try:
-            yield
-        finally:
-            timer.cancel()
-            timer.join()  # it may ring this very moment: then that is heard here
+        with _interruptible():
+            timer.start()
+            try:
+                yield
+            finally:
+                timer.cancel()
+                timer.join()  # it may ring this very moment: then that is heard here
     except KeyboardInterrupt:
         if over.is_set():
             raise MinutesAreUp from None
         raise
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT interrupt, though a shell that runs a script in the background ignores it."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
