@@ -71,6 +71,9 @@ def test_what_mne_cannot_read_is_refused_in_one_sentence(tmp_path):
     other = tmp_path / "night.docx"
     other.write_bytes(b"\x00")
     assert "cannot be read through MNE" in refusal(other, ["C3"])
+    letter = tmp_path / "letter.txt"
+    letter.write_text("hi\n")
+    assert "no recording of the kind that its name says" in refusal(letter, ["C3"])
 
 
 def test_without_mne_the_answer_says_what_to_install(tmp_path, monkeypatch):

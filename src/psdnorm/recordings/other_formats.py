@@ -110,5 +110,6 @@ def header_of(raw: Any) -> Header:
 
 
 def _unreadable(path: str | Path, error: Exception) -> RecordingError:
-    reason = " ".join(str(error).split()) or type(error).__name__
+    # some of MNE's readers give up without a word on what is none of theirs
+    reason = " ".join(str(error).split()) or "it is no recording of the kind that its name says"
     return RecordingError(f"{path} cannot be read through MNE: {reason:.200}")
