@@ -22,6 +22,14 @@ PROTOCOL = Protocol(
     validation_fraction=0.34,
     model_arguments={"depth": 3, "n_time_filters": 4},
 )
+# for real nights in 30 s epochs, where all that counts is that a network is there
+TINY = replace(
+    PROTOCOL,
+    max_epochs=1,
+    length=5,
+    stride=3,
+    model_arguments={"depth": 2, "n_time_filters": 2},
+)
 CELL = Cell("usleep", "psd", hold_out="abc")
 # dropout, so that random generators count; PSDNorm, so that running statistics do
 DROPPING = Cell("cnn-transformer", "psd", hold_out="abc")

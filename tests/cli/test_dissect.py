@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from cells import TINY
 
 from psdnorm.cli import (
     dissect_command,  # noqa: F401
@@ -13,18 +14,9 @@ from psdnorm.recordings.recipe import RECIPES
 from psdnorm.recordings.simulation.into_store import add_nights
 from psdnorm.recordings.simulation.plan import Settings, plan_nights
 from psdnorm.store import Store
-from psdnorm.training import Cell, Protocol
+from psdnorm.training import Cell
 from psdnorm.training.experiment import run_grid
 from psdnorm.training.locking import held
-
-PROTOCOL = Protocol(
-    batch_size=4,
-    max_epochs=1,
-    length=5,
-    stride=3,
-    validation_fraction=0.34,
-    model_arguments={"depth": 2, "n_time_filters": 2},
-)
 
 
 @pytest.fixture
@@ -60,8 +52,8 @@ def test_a_dissection_is_run_told_and_not_run_again(dissect, tmp_path):
     list(add_nights(tmp_path / "store", nights, RECIPES["paper"]))
     cells = [Cell("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "instance")]
     store, runs, out = Store.open(tmp_path / "store"), tmp_path / "runs", tmp_path / "out"
-    list(run_grid(store, cells[:1], PROTOCOL, runs, device="cpu", keep="weights"))
-    list(run_grid(store, cells[1:], PROTOCOL, runs, device="cpu", keep="scores"))
+    list(run_grid(store, cells[:1], TINY, runs, device="cpu", keep="weights"))
+    list(run_grid(store, cells[1:], TINY, runs, device="cpu", keep="scores"))
     arguments = (runs, "-o", out, "--subjects", 2, "--hours", 0.5, "--jobs", 1, "--device", "cpu")
     code, said, err = dissect(*arguments, "--kinds", "gain")
     assert code == 0, err

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from cells import TINY
 
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.evaluation import score_night, subject_metrics
@@ -20,20 +21,12 @@ from psdnorm.report.dissected import interval, read_losses
 from psdnorm.report.dissected_nights import Made, TestNights
 from psdnorm.report.dissected_run import Dissection, find_models
 from psdnorm.store import Store
-from psdnorm.training import Cell, Protocol
+from psdnorm.training import Cell
 from psdnorm.training.adabn import AdaptedCell
 from psdnorm.training.experiment import run_grid
 from psdnorm.training.grid import Runs
 from psdnorm.training.prediction import predict_night
 
-PROTOCOL = Protocol(
-    batch_size=4,
-    max_epochs=1,
-    length=5,
-    stride=3,
-    validation_fraction=0.34,
-    model_arguments={"depth": 2, "n_time_filters": 2},
-)
 CELLS = [
     Cell("usleep", "batch", hold_out="SHHS"),
     Cell("usleep", "batch", hold_out="SHHS", seed=1),
@@ -51,7 +44,7 @@ def runs(tmp_path_factory):
     nights = plan_nights(["ABC", "SHHS"], 3, 1, Settings(hours=0.1, shift=0.0))
     list(add_nights(root / "store", nights, RECIPES["paper"]))
     store = Store.open(root / "store")
-    outcomes = list(run_grid(store, CELLS, PROTOCOL, root / "runs", device="cpu", keep="weights"))
+    outcomes = list(run_grid(store, CELLS, TINY, root / "runs", device="cpu", keep="weights"))
     assert {outcome.status for outcome in outcomes} == {"done"}
     return Runs(root / "runs")
 

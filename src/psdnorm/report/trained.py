@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from psdnorm.batches.sequences import LENGTH
-from psdnorm.errors import ArgumentError, CheckpointError
+from psdnorm.errors import ArgumentError
 from psdnorm.models import CNNTransformer, USleep, from_pretrained
 from psdnorm.models.card import STAGES
 from psdnorm.models.checkpoint import CONFIG, Pretrained
@@ -17,7 +17,7 @@ from psdnorm.report.naming import arm_name, model_name
 from psdnorm.report.tables.scores import WITH_DEPTH, WITH_FILTER
 from psdnorm.store import Store
 from psdnorm.store.recipe import recipe_hash
-from psdnorm.training.aligned import AlignedStore
+from psdnorm.training.aligned import AlignedStore, alignment_of
 from psdnorm.training.cell import TMA
 from psdnorm.training.grid import GRID
 from psdnorm.training.records import WEIGHTS
@@ -91,14 +91,8 @@ class Trained:
         device : torch.device
             Where to align them.
         """
-        if self.norm != TMA:
-            return store
-        try:
-            barycenter = torch.tensor(self.training["sqrt_barycenter"], dtype=torch.float64)
-            size = int(self._cell["filter_size"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{self.folder} lacks the barycenter of TMA") from error
-        return AlignedStore(store, barycenter, size, device)
+        aligned = alignment_of(self.training, store.layout.n_channels, self.folder)
+        return store if aligned is None else AlignedStore(store, *aligned, device)
 
     def check_takes(self, store: Store) -> None:
         """Refuse a store whose nights were not prepared as this network expects them.

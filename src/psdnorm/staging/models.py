@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,11 +14,9 @@ from psdnorm.errors import ArgumentError, CheckpointError
 from psdnorm.models import from_pretrained
 from psdnorm.models.checkpoint import CONFIG, Pretrained
 from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
-from psdnorm.ops.reference import n_bins
 from psdnorm.recordings import STAGES
 from psdnorm.recordings.recipe import Recipe
-from psdnorm.training.aligned import align_night
-from psdnorm.training.cell import TMA
+from psdnorm.training.aligned import align_night, alignment_of
 from psdnorm.training.records import WEIGHTS
 
 NOTICE = "For research and demonstration, not for diagnosis."
@@ -121,7 +118,8 @@ def _load(path: Path, name: str, notice: str | None) -> StagingModel:
     except ArgumentError as error:
         raise CheckpointError(f"{path}: {error}") from error
     _check_fits(network, recipe, path)
-    barycenter, filter_size = _alignment(card.get("training_data"), recipe, path)
+    aligned = alignment_of(card.get("training_data"), recipe.n_channels, path)
+    barycenter, filter_size = aligned or (None, None)
     described = {
         "name": name,
         "architecture": card["architecture"],
@@ -143,26 +141,3 @@ def _check_fits(network: Pretrained, recipe: Recipe, path: Path) -> None:
             f"{path} takes {found[0]} channels of {found[1]} samples, its recipe {recipe.name!r} "
             f"prepares {layout.n_channels} of {layout.n_times}: expected the same"
         )
-
-
-def _alignment(training_data: Any, recipe: Recipe, path: Path) -> tuple[Tensor | None, int | None]:
-    """Return what the nights of the training were aligned onto, and with which filter size."""
-    facts: dict[str, Any] = training_data if isinstance(training_data, dict) else {}
-    cell: dict[str, Any] = facts["cell"] if isinstance(facts.get("cell"), dict) else {}
-    written = facts.get("sqrt_barycenter")
-    if written is None and cell.get("norm") != TMA:
-        return None, None
-    filter_size: Any = cell.get("filter_size")
-    try:
-        barycenter = torch.tensor(written, dtype=torch.float64)
-        expected = (recipe.n_channels, n_bins(filter_size))
-        fits = barycenter.shape == expected and bool((barycenter >= 0).all())
-    except (TypeError, ValueError, RuntimeError):
-        fits = False
-    if not fits:
-        raise CheckpointError(
-            f"{path} was trained on aligned nights (TMA) and does not say onto what: expected "
-            f"'sqrt_barycenter' with {recipe.n_channels} rows and the cell's filter_size in its "
-            "training_data"
-        )
-    return barycenter, filter_size

@@ -2,15 +2,18 @@
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from psdnorm.errors import ArgumentError
+from psdnorm.errors import ArgumentError, CheckpointError
 from psdnorm.ops import reference
 from psdnorm.store import Layout, Store
+from psdnorm.training.cell import TMA
 
 # of a night's mean power in a channel, added to its PSD: as in psdnorm.alignment.TMA
 _EPS = 1e-5
@@ -155,3 +158,48 @@ def _rows(signals: NDArray[np.float16 | np.float32], device: torch.device) -> Te
 def _psd(rows: Tensor, filter_size: int) -> Tensor:
     psd = reference.welch_psd(rows, filter_size)  # (C, F)
     return psd + _EPS * psd.mean(dim=-1, keepdim=True)
+
+
+def alignment_of(
+    training_data: Any, n_channels: int, path: str | Path
+) -> tuple[Tensor, int] | None:
+    """Return what the nights of a checkpoint's training were aligned onto, and the filter size.
+
+    Parameters
+    ----------
+    training_data : Any
+        What the checkpoint says of its training.
+    n_channels : int
+        C.
+    path : str or Path
+        The checkpoint, for the error.
+
+    Returns
+    -------
+    tuple of Tensor of float64, (C, F), and int; or None
+        None if they were not aligned.
+
+    Raises
+    ------
+    CheckpointError
+        If they were, and it does not say onto what.
+    """
+    facts: dict[str, Any] = training_data if isinstance(training_data, dict) else {}
+    cell: dict[str, Any] = facts["cell"] if isinstance(facts.get("cell"), dict) else {}
+    written = facts.get("sqrt_barycenter")
+    if written is None and cell.get("norm") != TMA:
+        return None
+    filter_size: Any = cell.get("filter_size")
+    try:
+        barycenter = torch.tensor(written, dtype=torch.float64)
+        expected = (n_channels, reference.n_bins(filter_size))
+        fits = barycenter.shape == expected and bool((barycenter >= 0).all())
+    except (TypeError, ValueError, RuntimeError):
+        fits = False
+    if not fits:
+        raise CheckpointError(
+            f"{path} was trained on aligned nights (TMA) and does not say onto what: expected "
+            f"'sqrt_barycenter' with {n_channels} rows and the cell's filter_size in its "
+            "training_data"
+        )
+    return barycenter, filter_size
