@@ -1,6 +1,7 @@
 """``psdnorm dissect`` says what it needs, and does nothing before it has it."""
 
 import json
+import shutil
 import sys
 
 import pytest
@@ -78,3 +79,8 @@ def test_a_dissection_is_run_told_and_not_run_again(dissect, tmp_path):
         code, _, err = dissect(*arguments, "--kinds", "gain")
     assert code == 2
     assert "another process works in" in " ".join(err.split())
+    shutil.rmtree(runs / "cells" / cells[0].name / "weights")
+    shutil.rmtree(out / "report")
+    code, said, err = dissect(*arguments, "--kinds", "gain,line")
+    assert code == 0, err  # scores are all that a report needs
+    assert "Line noise. " in said

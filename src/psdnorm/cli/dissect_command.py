@@ -64,7 +64,7 @@ def dissect(
 
         matplotlib()  # said before nights are simulated, if it is missing
     grid = Runs(runs)
-    models = find_models(grid)
+    models = find_models(grid, out)
     for sentence in models.lacking:
         say(errors, sentence)
     found = Dissection(

@@ -73,12 +73,15 @@ class Models(NamedTuple):
     lacking: list[str]
 
 
-def find_models(runs: Runs) -> Models:
+def find_models(runs: Runs, out: Path | None = None) -> Models:
     """Find the cells of a grid whose weights were kept; AdaBN needs those of its BatchNorm cell.
 
     Parameters
     ----------
     runs : Runs
+    out : Path, optional
+        The folder of a dissection: cells that predicted there count too, though their weights are
+        gone by now.
     """
     cells = [entry.cell for entry in runs.entries()]
     if not cells:
@@ -86,7 +89,9 @@ def find_models(runs: Runs) -> Models:
     found = Models([], [])
     for cell in cells:
         base = _base(cell)
-        if (runs.folder(base) / WEIGHTS / WEIGHTS_FILE).exists() and runs.is_done(base):
+        has_weights = (runs.folder(base) / WEIGHTS / WEIGHTS_FILE).exists()
+        has_predicted = out is not None and (out / PREDICTED / cell.name / WHICH).exists()
+        if runs.is_done(base) and (has_weights or has_predicted):
             found.cells.append(cell)
         else:
             why = "kept no weights" if runs.is_done(base) else "is not finished"
@@ -190,12 +195,14 @@ class Dissection:
 
     def _claim_weights(self, cell: Cell) -> None:
         weights = self.runs.folder(_base(cell)) / WEIGHTS / WEIGHTS_FILE
+        path = self.out / PREDICTED / cell.name / WHICH
+        if path.exists() and not weights.exists():  # what it predicted is still good for a report
+            return
         with weights.open("rb") as file:
             own = {
                 "cell": cell.to_json(),
                 "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
             }
-        path = self.out / PREDICTED / cell.name / WHICH
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, own)
