@@ -15,6 +15,7 @@ from psdnorm.training.presets import PAPER_COHORTS
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 FILES = sorted(EXPERIMENTS.glob("*.yaml"))
+PAPERS = [path for path in FILES if path.stem != "dissection"]  # which nobody else has
 GRID = {"norms": ["psd"]}
 
 
@@ -127,17 +128,30 @@ def test_json_that_tests_write_is_what_yaml_reads(tmp_path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
-def test_each_experiment_is_named_as_its_file_and_of_the_papers_cohorts_one_in_50(path):
+def test_each_experiment_is_named_as_its_file_and_can_be_estimated(path):
     study = read_study(path)
     assert study.name == path.stem
-    assert study.nights.subjects == {
-        cohort: max(8, round(subjects / 50)) for cohort, (subjects, _) in PAPER_COHORTS.items()
-    }
     assert min(seconds_of(study, planned_amounts(study)).values()) > 0
 
 
+@pytest.mark.parametrize("path", PAPERS, ids=[path.stem for path in PAPERS])
+def test_the_papers_experiments_have_its_cohorts_one_subject_in_50(path):
+    study = read_study(path)
+    assert study.nights.subjects == {
+        cohort: max(8, round(subjects / 50)) for cohort, (subjects, _) in PAPER_COHORTS.items()
+    }
+
+
+def test_networks_to_dissect_are_trained_without_a_shift_and_keep_their_weights():
+    study = read_study(EXPERIMENTS / "dissection.yaml")
+    assert set(study.nights.shift.values()) == {0.0}
+    assert study.keep == "weights"
+    trained = [cell for cell in study.cells if not isinstance(cell, AdaptedCell)]
+    assert len(trained) == 5 * 3
+
+
 def test_all_experiments_of_the_paper_are_there():
-    names = {path.stem for path in FILES}
+    names = {path.stem for path in PAPERS}
     assert names == {
         *("main", "cnn-transformer", "whitening", "as-released", "filter-size"),
         *("training-size", "norm-depth", "low-data"),
