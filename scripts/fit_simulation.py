@@ -27,7 +27,9 @@ from psdnorm.recordings.simulation.hypnograms import (
     sleep_period,
 )
 from psdnorm.recordings.simulation.measure import band_powers_db
+from psdnorm.recordings.simulation.montage import REFERENCE
 from psdnorm.recordings.simulation.night import simulate_night
+from psdnorm.recordings.simulation.wide import CONTRAST_DB, wide_profile, wide_table
 
 TARGET = Path("src/psdnorm/recordings/simulation/fitted.json")
 TEST_SUBJECT = "SC400"
@@ -253,6 +255,31 @@ def calibrate(table: Fitted, rounds: int, n_subjects: int) -> Fitted:
     return table
 
 
+def contrasts(values: np.ndarray, state: np.ndarray) -> np.ndarray:
+    """Medians of a night's states beside that of N2, (6, 10); NaN where there is little of one."""
+    rows = [values[state == k] for k in range(6)]
+    medians = [np.median(v, axis=0) if len(v) >= 10 else np.full(10, np.nan) for v in rows]
+    return np.array(medians) - medians[2]
+
+
+def fit_wide(powers: pd.DataFrame, n_nights: int) -> np.ndarray:
+    """Return `wide.CONTRAST_DB`, one step closer to the contrasts of real nights."""
+    real = [
+        contrasts(decibels(night), night.state.to_numpy())
+        for _, night in powers.groupby("recording")
+    ]
+    simulated = []
+    for number in range(n_nights):
+        rng = np.random.default_rng([1, number])
+        profile = replace(wide_profile(rng), channels=REFERENCE, day_h=0.0)
+        night = simulate_night(profile, number, seed=1, table=wide_table())
+        values = band_powers_db(night.signal, night.sfreq).reshape(len(night.stages), -1)
+        simulated.append(contrasts(values, np.where(night.is_active, ACTIVE, night.true_stages)))
+    missing = np.nanmean(real, axis=0) - np.nanmean(simulated, axis=0)
+    is_gamma = np.tile([band == "gamma" for band in BANDS_HZ], 2)
+    return CONTRAST_DB + 0.8 * np.where(is_gamma, 0.0, missing)
+
+
 def to_json(table: Fitted, about: dict) -> str:
     """Round to what matters, one array a line."""
     rows = [f'  "{name}": {json.dumps(value)}' for name, value in about.items()]
@@ -269,6 +296,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=TARGET)
     parser.add_argument("--rounds", type=int, default=7, help="of calibration")
     parser.add_argument("--subjects", type=int, default=40, help="simulated in each round")
+    parser.add_argument(
+        "--wide",
+        type=int,
+        metavar="NIGHTS",
+        help="print the contrasts of wide nights (wide.CONTRAST_DB) and write nothing",
+    )
     chosen = parser.parse_args(arguments)
     if "PSDNORM_REALDATA" not in os.environ:
         parser.error("PSDNORM_REALDATA is not set, expected the folder of the real data")
@@ -276,6 +309,9 @@ def main(arguments: list[str] | None = None) -> int:
     hypnograms = read_hypnograms(folder)
     nights = [sleep_of(stages) for stages in hypnograms.values()]
     powers = read_powers(folder, hypnograms)
+    if chosen.wide:
+        print(np.array2string(fit_wide(powers, chosen.wide).round(1), separator=", "))
+        return 0
     numbers = fit_hypnograms(nights) | fit_spectra(powers)
     table = Fitted(tendency_mean=np.zeros(5), tendency_sd=np.zeros(5), **numbers)
     table = fit_tendencies(table, [len(night) for night in nights])

@@ -6,9 +6,16 @@ import numpy as np
 import scipy.signal
 
 from psdnorm.recordings.simulation import PROFILES, simulate_night
+from psdnorm.recordings.simulation.fitted import fitted
+from psdnorm.recordings.simulation.hypnograms import N2
 from psdnorm.recordings.simulation.montage import DERIVATIONS
 from psdnorm.recordings.simulation.variety import draw_variety
-from psdnorm.recordings.simulation.wide import wide_profile, wide_recording
+from psdnorm.recordings.simulation.wide import (
+    CONTRAST_DB,
+    wide_profile,
+    wide_recording,
+    wide_table,
+)
 
 PLAIN = PROFILES["PHYS"].at(0.0)
 
@@ -64,6 +71,20 @@ class TestDay:
 
 
 class TestWide:
+    def test_every_night_has_eyes_that_look_about_and_a_grain_of_its_own(self):
+        rng = np.random.default_rng(0)
+        drawn = [wide_profile(rng) for _ in range(100)]
+        for knob in ("gaze", "waxing_sd_db", "event_leak", "unrest_sd_db"):
+            values = [getattr(each, knob) for each in drawn]
+            assert min(values) > 0
+            assert max(values) > 3 * min(values)
+        assert all(each.alpha_sd and each.peak_sd_db and each.coherence_sd for each in drawn)
+
+    def test_contrasts_between_stages_are_set_beside_n2_and_the_cohorts_keep_theirs(self):
+        assert not CONTRAST_DB[N2].any()
+        assert np.allclose(wide_table().knot_db - fitted().knot_db, CONTRAST_DB)
+        assert wide_table().knot_db is not fitted().knot_db
+
     def test_the_same_subject_has_the_same_bytes(self):
         first, second = (wide_recording(3, seed=1, hours=0.25) for _ in range(2))
         assert first.signal.tobytes() == second.signal.tobytes()

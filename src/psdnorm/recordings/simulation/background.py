@@ -11,9 +11,10 @@ import scipy.fft
 import scipy.signal
 from numpy.typing import NDArray
 
-from psdnorm.recordings.simulation.fitted import BANDS_HZ, N_BANDS
+from psdnorm.recordings.simulation.fitted import BANDS_HZ, N_BANDS, STATES
 from psdnorm.recordings.simulation.hypnograms import EPOCH_S
 from psdnorm.recordings.simulation.montage import BACKGROUND
+from psdnorm.recordings.simulation.texture import ALPHA_SD_HZ, Texture
 
 HOP_S = 2.0
 CHUNK = 64
@@ -21,11 +22,13 @@ CHUNK = 64
 TRANSITION_S = 6.0
 LOWEST_HZ = 0.1
 COUPLING_HZ = 0.5
-ALPHA_SD_HZ = 0.8
+# power within an epoch remembers itself from one block to the next by this much
+WAXING_MEMORY = 0.7
 # correlation of the anterior and the posterior source: falls with frequency. The files that we fit
 # to hold no cross-spectra, so this is an assumption
 COHERENCE_HZ = (0.5, 4.0, 13.0, 30.0)
 COHERENCE = (0.40, 0.35, 0.25, 0.10)
+COHERENCE_RANGE = (-0.6, 0.85)
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,12 @@ class Background:
         The montage, see `montage.weights`.
     electrode_uv : float
         RMS of the electrodes' noise between 0.5 and 50 Hz.
+    states : ndarray, (E,)
+        Spectral state of each epoch, see `fitted.STATES`.
+    edges_s : ndarray, (E + 1,)
+        Where epochs begin and the last one ends.
+    texture : Texture, optional
+        The grain of the background, where it is not the usual one.
     """
 
     power_db: NDArray
@@ -51,6 +60,9 @@ class Background:
     alpha_hz: float
     weights: dict[str, NDArray]
     electrode_uv: float
+    states: NDArray
+    edges_s: NDArray
+    texture: Texture | None = None
 
 
 def synthesize(parts: Background, sfreq: int, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -108,16 +120,22 @@ class _Density:
         scale: float,
         rng: np.random.Generator,
     ) -> None:
-        self.blocks_db = _from_epochs(parts.power_db + 10 * np.log10(scale), n_blocks)
+        self.blocks_db = _from_epochs(
+            parts.power_db + 10 * np.log10(scale), parts.edges_s, n_blocks
+        )
         sd = 0.8
         waxing = scipy.signal.lfilter([0.8], [1, -0.6], rng.standard_normal(n_blocks))
-        self.alpha = _from_epochs(parts.alpha_height[:, None], n_blocks)
+        self.alpha = _from_epochs(parts.alpha_height[:, None], parts.edges_s, n_blocks)
         self.alpha *= np.exp(sd * waxing - sd**2 / 2)[:, None].astype(np.float32)
-        self.peak = np.exp(-0.5 * ((frequency_hz - parts.alpha_hz) / ALPHA_SD_HZ) ** 2)
+        width_hz = parts.texture.alpha_sd_hz if parts.texture else ALPHA_SD_HZ
+        self.peak = np.exp(-0.5 * ((frequency_hz - parts.alpha_hz) / width_hz) ** 2)
         self.peak = self.peak.astype(np.float32)
         # dB to natural logarithm, so that one exponential is all it takes
         self.basis = (_interpolation(frequency_hz) * np.log(10) / 10).astype(np.float32)
         self.coherence = np.interp(frequency_hz, COHERENCE_HZ, COHERENCE).astype(np.float32)
+        self.grain = _Grain(parts, frequency_hz, n_blocks)
+        if parts.texture:
+            self.blocks_db += _waxing(parts.texture.waxing_sd_db, n_blocks, rng.spawn(1)[0])
         noise = scale * _electrode_density(frequency_hz, parts.electrode_uv)
         self.noise = noise.astype(np.float32)
         self.is_heard = (frequency_hz >= LOWEST_HZ).astype(np.float32)
@@ -126,12 +144,12 @@ class _Density:
     def factor(self, start: int, stop: int) -> tuple[NDArray, NDArray, NDArray]:
         """Square root of the density of a run of blocks: three times (blocks, F)."""
         knots = self.blocks_db[start:stop].reshape(stop - start, 2, N_BANDS)
-        density = np.exp(knots @ self.basis)  # (blocks, 2, F)
+        density = np.exp(self.grain.add_fine(knots @ self.basis, start, stop))  # (blocks, 2, F)
         density *= (1 + self.alpha[start:stop] * self.peak)[:, None]
         density *= self.is_heard
         anterior, posterior = density[:, 0], density[:, 1]
         cross = np.sqrt(anterior * posterior)
-        shared = 2 * self.coherence * cross
+        shared = 2 * self.grain.add_coherence(self.coherence, start, stop) * cross
 
         def between(i: int, j: int) -> NDArray:
             a, p, left, right = (self.weights[name] for name in BACKGROUND)
@@ -150,11 +168,44 @@ class _Density:
         return first, mixed, np.sqrt(np.maximum(left_over, 0))
 
 
-def _from_epochs(values: NDArray, n_blocks: int) -> NDArray[np.float32]:
+class _Grain:
+    """A subject's texture, block by block; without one, nothing is added."""
+
+    def __init__(self, parts: Background, frequency_hz: NDArray, n_blocks: int) -> None:
+        texture = parts.texture
+        self.is_plain = texture is None
+        if texture is None:
+            return
+        self.shares = _from_epochs(np.eye(len(STATES))[parts.states], parts.edges_s, n_blocks)
+        self.fine = (texture.fine_db(frequency_hz) * np.log(10) / 10).astype(np.float32)
+        fading = np.interp(frequency_hz, COHERENCE_HZ, COHERENCE) / COHERENCE[0]
+        self.coherence = np.outer(texture.coherence, fading).astype(np.float32)
+
+    def add_fine(self, log_density: NDArray, start: int, stop: int) -> NDArray:
+        """Add peaks and troughs to both channels of a run of blocks, (blocks, 2, F)."""
+        if not self.is_plain:
+            log_density += (self.shares[start:stop] @ self.fine)[:, None]
+        return log_density
+
+    def add_coherence(self, usual: NDArray, start: int, stop: int) -> NDArray:
+        """Return the correlation of the two sources, (F,) or (blocks, F)."""
+        if self.is_plain:
+            return usual
+        return np.clip(usual + self.shares[start:stop] @ self.coherence, *COHERENCE_RANGE)
+
+
+def _waxing(sd_db: float, n_blocks: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Deviations in dB of each band from block to block that leave its mean power, (B, 10)."""
+    fresh = rng.standard_normal((n_blocks, 2 * N_BANDS)) * np.sqrt(1 - WAXING_MEMORY**2)
+    waves = scipy.signal.lfilter([1.0], [1.0, -WAXING_MEMORY], fresh, axis=0)
+    return (sd_db * waves - np.log(10) / 20 * sd_db**2).astype(np.float32)
+
+
+def _from_epochs(values: NDArray, edges_s: NDArray, n_blocks: int) -> NDArray[np.float32]:
     """Values of blocks from those of epochs, with a ramp at each boundary: (E, K) → (B, K)."""
     centre_s = np.arange(n_blocks) * HOP_S
     nearest = np.clip(np.round(centre_s / EPOCH_S), 1, len(values) - 1).astype(int)
-    after = np.clip(0.5 + (centre_s - nearest * EPOCH_S) / TRANSITION_S, 0, 1)[:, None]
+    after = np.clip(0.5 + (centre_s - edges_s[nearest]) / TRANSITION_S, 0, 1)[:, None]
     if len(values) == 1:
         return np.repeat(values, n_blocks, axis=0).astype(np.float32)
     return ((1 - after) * values[nearest - 1] + after * values[nearest]).astype(np.float32)

@@ -118,6 +118,7 @@ KINDS = {
     "muscle": Kind(muscle, "muscle", (0.5, 0.2, 0.05, 0.02, 0.1, 2), (0.5, 4), (5, 20)),
     "movement": Kind(movement, "movement", (0.1, 0.03, 0.02, 0.01, 0.03, 0.5), (2, 8), (50, 200)),
 }
+ARTEFACTS = ("muscle", "movement")
 # chance that the body moves when the sleeper wakes
 MOVES_ON_WAKING = 0.5
 
@@ -136,6 +137,10 @@ class Sleeper:
         Factor on slow waves that follows the epoch's slow power.
     spindle_hz : float
         The subject's spindle frequency.
+    stray : dict of str to ndarray, (6,)
+        Events a minute that come in each state besides those of `KINDS`, by kind.
+    edges_s : ndarray, (E + 1,), optional
+        Where epochs begin and the last one ends, if not every 30 s.
     """
 
     states: NDArray
@@ -143,6 +148,8 @@ class Sleeper:
     gains: dict[str, float]
     slow_gain: NDArray
     spindle_hz: float
+    stray: dict[str, NDArray]
+    edges_s: NDArray | None = None
 
 
 def add_events(
@@ -184,14 +191,18 @@ def add_events(
 
 
 def _onsets(name: str, sleeper: Sleeper, rng: np.random.Generator) -> NDArray:
-    rate = np.array(KINDS[name].per_minute)[sleeper.states] * sleeper.rates.get(name, 1.0)
+    per_minute = np.array(KINDS[name].per_minute) + sleeper.stray.get(name, 0.0)
+    rate = per_minute[sleeper.states] * sleeper.rates.get(name, 1.0)
     counts = rng.poisson(rate * EPOCH_S / 60)
     if name == "movement":
         asleep = (sleeper.states > WAKE) & (sleeper.states < 5)
         wakes = np.flatnonzero(asleep[:-1] & ~asleep[1:]) + 1
         counts[wakes] += rng.random(len(wakes)) < MOVES_ON_WAKING
     epochs = np.repeat(np.arange(len(counts)), counts)
-    return np.sort((epochs + rng.random(len(epochs))) * EPOCH_S)
+    onsets = np.sort((epochs + rng.random(len(epochs))) * EPOCH_S)
+    if sleeper.edges_s is None:
+        return onsets
+    return np.interp(onsets, np.arange(len(counts) + 1) * EPOCH_S, sleeper.edges_s)
 
 
 def _waves(

@@ -4,26 +4,35 @@ import zlib
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.signal
 from numpy.typing import NDArray
 
 from psdnorm.errors import ArgumentError
 from psdnorm.recordings.simulation import montage
 from psdnorm.recordings.simulation.background import Background, synthesize
+from psdnorm.recordings.simulation.course import (
+    blend,
+    depth_of,
+    draw_edges_s,
+    draw_spectra,
+    draw_unrest,
+)
 from psdnorm.recordings.simulation.events import Sleeper, add_events
-from psdnorm.recordings.simulation.fitted import ACTIVE, N_BANDS, Fitted, fitted
-from psdnorm.recordings.simulation.hypnograms import EPOCH_S, N2, N3, simulate_hypnogram
+from psdnorm.recordings.simulation.fitted import ACTIVE, Fitted, fitted
+from psdnorm.recordings.simulation.gaze import add_gaze
+from psdnorm.recordings.simulation.hypnograms import EPOCH_S, simulate_hypnogram
 from psdnorm.recordings.simulation.physiology import Subject, draw_subject
 from psdnorm.recordings.simulation.profiles import CohortProfile, profile_of
 from psdnorm.recordings.simulation.recorder import add_disturbances, amplify, draw_amplifier
 from psdnorm.recordings.simulation.scorer import score
+from psdnorm.recordings.simulation.texture import ALPHA_HEIGHT, Texture, draw_texture
 from psdnorm.recordings.simulation.variety import draw_variety
 
-# height of the alpha peak over the spectrum under it, by state
-ALPHA_HEIGHT = np.array([6.0, 1.0, 0.0, 0.0, 0.5, 1.5])
 # one branch of the seed for each part, so that a change to one leaves the others where they were
-_OF_SUBJECT = ("subject", "amplifier", "scorer", "variety")
-_OF_NIGHT = ("hypnogram", "spectrum", "background", "events", "disturbances", "labels")
+_OF_SUBJECT = ("subject", "amplifier", "scorer", "variety", "texture", "eyes")
+_OF_NIGHT = (
+    *("hypnogram", "spectrum", "background", "events", "disturbances", "labels"),
+    *("unrest", "gaze", "boundaries"),
+)
 
 
 @dataclass(frozen=True)
@@ -130,12 +139,12 @@ def simulate_night(
     stages, is_active = np.pad(stages, (before, after)), np.pad(is_active, (before, after))
     is_active[:before] = is_active[n_epochs - after :] = True
     states = np.where(is_active, ACTIVE, stages)
-    deviation_db, power_db = _spectrum(states, table, who, rngs["spectrum"])
+    deviation_db, power_db = draw_spectra(states, table, who, scaled, rngs["spectrum"])
     if variety is not None:
-        power_db = power_db + _blend(variety.state_db[states])
-    scene = _Scene(states, deviation_db, power_db, weights)
+        power_db = power_db + blend(variety.state_db[states])
+    scene = _draw_scene(states, deviation_db, power_db, weights, who, scaled, rngs)
     signal, events = _record(scene, who, scaled, rngs)
-    depth_db = _depth_db(states, deviation_db, table)
+    depth_db = depth_of(states, deviation_db, table)
     labels = score(stages, depth_db, scaled, rngs["scorer"], rngs["labels"])
     about = (cohort.channels, cohort.unit, who.age_y, who.sex, cohort.name, str(subject), night)
     return SimulatedNight(
@@ -151,6 +160,27 @@ class _Scene:
     deviation_db: NDArray  # (E,)
     power_db: NDArray  # (E, 10)
     weights: dict[str, NDArray]
+    edges_s: NDArray  # (E + 1,)
+    texture: Texture | None
+
+
+def _draw_scene(
+    states: NDArray,
+    deviation_db: NDArray,
+    power_db: NDArray,
+    weights: dict[str, NDArray],
+    who: Subject,
+    profile: CohortProfile,
+    rngs: dict[str, np.random.Generator],
+) -> _Scene:
+    """Add to a night's spectra what the subject's texture and unrest do to them."""
+    if profile.unrest_sd_db > 0:
+        power_db = power_db + draw_unrest(states, profile.unrest_sd_db, rngs["unrest"])
+    texture = draw_texture(profile, who.alpha_height, rngs["texture"])
+    if texture is not None:
+        power_db = power_db + blend(texture.bands_db()[states])
+    edges_s = draw_edges_s(len(states), profile.boundary_s, rngs["boundaries"])
+    return _Scene(states, deviation_db, power_db, weights, edges_s, texture)
 
 
 def _record(
@@ -159,12 +189,21 @@ def _record(
     """Signal of a night, (2, T), and the onsets of its events."""
     sfreq = int(profile.sfreq)
     amplifier = draw_amplifier(profile, rngs["amplifier"])
-    alpha = _blend(ALPHA_HEIGHT[scene.states][:, None])[:, 0] * who.alpha_height
-    parts = Background(scene.power_db, alpha, who.alpha_hz, scene.weights, amplifier.electrode_uv)
+    texture = scene.texture
+    height = ALPHA_HEIGHT if texture is None else texture.alpha_height
+    alpha = blend(height[scene.states][:, None])[:, 0] * who.alpha_height
+    parts = Background(
+        *(scene.power_db, alpha, who.alpha_hz, scene.weights),
+        *(amplifier.electrode_uv, scene.states, scene.edges_s, texture),
+    )
     signal = synthesize(parts, sfreq, rngs["background"])
     slow_gain = 10 ** (np.clip(scene.deviation_db, -9, 9) / 20)
-    sleeper = Sleeper(scene.states, who.rates, who.gains, slow_gain, who.spindle_hz)
+    traits = (who.rates, who.gains, slow_gain, who.spindle_hz, who.stray)
+    sleeper = Sleeper(scene.states, *traits, scene.edges_s if profile.boundary_s > 0 else None)
     events = add_events(signal, sfreq, sleeper, scene.weights, rngs["events"])
+    if profile.gaze > 0:
+        seen = profile.gaze * scene.weights["eye"]
+        add_gaze(signal, sfreq, scene.states, scene.edges_s, seen, rngs["eyes"], rngs["gaze"])
     add_disturbances(signal, sfreq, profile, scene.weights["heart"], rngs["disturbances"])
     return amplify(signal, sfreq, amplifier), events
 
@@ -209,33 +248,3 @@ def _streams(seed: int, cohort: str, subject: str, night: int) -> dict[str, np.r
         name: np.random.default_rng(sequence)
         for name, sequence in zip(names, (*of_subject, *of_night), strict=True)
     }
-
-
-def _spectrum(
-    states: NDArray, table: Fitted, who: Subject, rng: np.random.Generator
-) -> tuple[NDArray, NDArray]:
-    """Each epoch's slow power beside its state's, (E,), and its spectrum, (E, 10), in dB."""
-    innovation = rng.standard_normal((len(states), 2 * N_BANDS))
-    own = table.night_sd_db * rng.standard_normal(table.night_sd_db.shape)
-    rho = table.autocorrelation
-    # starts in its stationary distribution
-    innovation[1:] *= np.sqrt(1 - rho**2)
-    chain = scipy.signal.lfilter([1.0], [1.0, -rho], innovation, axis=0)
-    within = np.einsum("eij,ej->ei", table.within_factor[states], chain)
-    within = np.clip(within, -15, 15)
-    level = _blend((table.knot_db + own)[states])
-    # slow waves follow the power of both channels' delta band
-    deviation = within[:, [0, N_BANDS]].mean(axis=1)
-    return deviation, level + within + who.deviation_db
-
-
-def _blend(values: NDArray) -> NDArray:
-    """Let an epoch carry some of its neighbours: stages do not change at the stroke of 30 s."""
-    padded = np.concatenate([values[:1], values, values[-1:]])
-    return 0.15 * padded[:-2] + 0.7 * padded[1:-1] + 0.15 * padded[2:]
-
-
-def _depth_db(states: NDArray, deviation_db: NDArray, table: Fitted) -> NDArray:
-    """Slow-wave power of each epoch, from half-way between N2 and N3: (E,)."""
-    delta = table.real_median_db[:, [0, N_BANDS]].mean(axis=1)
-    return delta[states] + deviation_db - (delta[N2] + delta[N3]) / 2

@@ -1,6 +1,6 @@
 """Who sleeps: the traits of a subject, and what age does to them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,8 @@ class Subject:
         Factor on the height of the alpha peak over the background.
     rates, gains : dict of str to float
         Factors on how often events come, and on how large they are, by kind.
+    stray : dict of str to ndarray, (6,)
+        Events a minute in each state that do not mark it, by kind.
     """
 
     age_y: float
@@ -78,6 +80,7 @@ class Subject:
     alpha_height: float
     rates: dict[str, float]
     gains: dict[str, float]
+    stray: dict[str, NDArray] = field(default_factory=dict)
 
 
 def draw_subject(profile: CohortProfile, table: Fitted, rng: np.random.Generator) -> Subject:

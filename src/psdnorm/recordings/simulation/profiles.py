@@ -9,6 +9,8 @@ from psdnorm.recordings.cohorts.table import COHORTS
 REFERENCE_AGE_Y = 29.0
 # rates of artefacts grow exponentially with the shift: beyond this, a night is nothing else
 MOST_SHIFT = 10.0
+# an epoch's own stage has the most of it: half an epoch, less half of what a change takes
+MOST_BOUNDARY_S = 12.0
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,28 @@ class CohortProfile:
         Median RMS of what is slower than the EEG: sweat, breath and cables.
     day_h : float
         Hours of a recording that are day, up and about, before and after the night.
+    unrest_sd_db : float
+        Spread of what active wake is like, from hour to hour and from night to night.
+    epoch_log_spread, epoch_memory : float
+        Log of the factor on the spread of a stage's epochs, and what is added to the correlation
+        of one epoch with the next.
+    waxing_sd_db : float
+        Spread of each band's power within an epoch.
+    alpha_sd : float
+        Spread between subjects of the logarithm of the alpha peak's height in each state, and of
+        half as much of its width; the alpha band's power stays.
+    peak_sd_db : float
+        Spread between subjects of peaks and troughs anywhere from 1 to 28 Hz, in each state.
+    infraslow_db : float
+        Added to what is slower than 0.5 Hz.
+    coherence_sd : float
+        Spread between subjects of how far the sources of the background go together.
+    event_leak : float
+        Median share of a kind of event's rate at which it also comes in states it does not mark.
+    boundary_s : float
+        How far into the epochs beside it a boundary between two epochs may lie, at most 12.
+    gaze : float
+        Factor on what jumping and rolling eyes do to frontal channels: 1 is typical.
     """
 
     name: str
@@ -107,6 +131,17 @@ class CohortProfile:
     montage_sd: float = 0.0
     drift_uv: float = 0.0
     day_h: float = 0.0
+    unrest_sd_db: float = 0.0
+    epoch_log_spread: float = 0.0
+    epoch_memory: float = 0.0
+    waxing_sd_db: float = 0.0
+    alpha_sd: float = 0.0
+    peak_sd_db: float = 0.0
+    infraslow_db: float = 0.0
+    coherence_sd: float = 0.0
+    event_leak: float = 0.0
+    boundary_s: float = 0.0
+    gaze: float = 0.0
 
     def at(self, shift: float) -> "CohortProfile":
         """Return the profile with its knobs scaled.
@@ -129,6 +164,7 @@ class CohortProfile:
             scaled[name] = zero + shift * (getattr(self, name) - zero)
         scaled["female_share"] = min(max(scaled["female_share"], 0.0), 1.0)
         scaled["transition_noise"] = min(scaled["transition_noise"], 0.5)
+        scaled["boundary_s"] = min(scaled["boundary_s"], MOST_BOUNDARY_S)
         scaled["age_sd_y"] = max(scaled["age_sd_y"], 0.0)
         # a corner of infinity is no filter: go there by the reciprocal
         scaled["lowpass_hz"] = self.lowpass_hz / shift if shift > 0 else float("inf")

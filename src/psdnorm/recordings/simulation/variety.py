@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from psdnorm.recordings.simulation.events import KINDS
+from psdnorm.recordings.simulation.events import ARTEFACTS, KINDS
 from psdnorm.recordings.simulation.fitted import N_BANDS, STATES
 from psdnorm.recordings.simulation.physiology import Subject
 from psdnorm.recordings.simulation.profiles import CohortProfile
@@ -27,18 +27,21 @@ class Variety:
         Added to the spectrum of each state.
     montage : ndarray, (sources, 2)
         Factors on what the two derivations see of each source.
+    stray : dict of str to ndarray, (6,)
+        Events a minute in each state that do not mark it.
     """
 
     rates: dict[str, float]
     gains: dict[str, float]
     state_db: NDArray
     montage: NDArray
+    stray: dict[str, NDArray]
 
     def of(self, who: Subject) -> Subject:
-        """Return the subject with these rates and gains."""
+        """Return the subject with these events."""
         rates = {kind: who.rates.get(kind, 1.0) * self.rates[kind] for kind in KINDS}
         gains = {kind: who.gains.get(kind, 1.0) * self.gains[kind] for kind in KINDS}
-        return replace(who, rates=rates, gains=gains)
+        return replace(who, rates=rates, gains=gains, stray=self.stray)
 
     def seen(self, weights: dict[str, NDArray]) -> dict[str, NDArray]:
         """Return a montage's weights, each (2,), with these factors."""
@@ -61,7 +64,7 @@ def draw_variety(
         The subject's own stream.
     """
     knobs = (profile.event_rate_sd, profile.event_gain_sd, profile.state_sd_db, profile.montage_sd)
-    if not any(knobs):
+    if not any((*knobs, profile.event_leak)):
         return None
     often, large = rng.standard_normal((2, len(KINDS)))
     state_db = profile.state_sd_db * rng.standard_normal((len(STATES), 2 * N_BANDS))
@@ -70,4 +73,16 @@ def draw_variety(
         dict(zip(KINDS, np.exp(profile.event_gain_sd * large).tolist(), strict=True)),
         state_db,
         np.exp(profile.montage_sd * rng.standard_normal((n_sources, 2))),
+        _draw_stray(profile.event_leak, rng.spawn(1)[0]),
     )
+
+
+def _draw_stray(leak: float, rng: np.random.Generator) -> dict[str, NDArray]:
+    shares = leak * np.exp(rng.standard_normal((len(KINDS), len(STATES))))
+    most = [max(kind.per_minute) for kind in KINDS.values()]
+    # artefacts come in all states as it is
+    return {
+        name: share * rate
+        for name, share, rate in zip(KINDS, np.minimum(shares, 0.5), most, strict=True)
+        if name not in ARTEFACTS
+    }

@@ -5,10 +5,13 @@ are drawn from ranges that reach beyond those of the cohorts' profiles.
 """
 
 import zlib
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
 from psdnorm.recordings.recording import Recording
+from psdnorm.recordings.simulation.fitted import Fitted, fitted
 from psdnorm.recordings.simulation.montage import DERIVATIONS, REFERENCE
 from psdnorm.recordings.simulation.night import simulate_night
 from psdnorm.recordings.simulation.profiles import CohortProfile
@@ -30,6 +33,17 @@ REVERSED_SHARE = 0.1
 # of recordings that begin before the night or go on after it, and for how many hours
 DAY_SHARE, DAY_H = 0.3, (0.5, 6.0)
 _RATES_HZ = (100.0, 128.0)
+# added to the background of each state, channels and bands as in `Fitted`: with it, stages depart
+# from their own night's N2 as they do in real nights, on average. ``scripts/fit_simulation.py
+# --wide 40`` prints it, given twice; gamma is left out, as filters and noise decide there
+CONTRAST_DB = np.array([
+    [-0.7, -2.9, -0.9, -0.6, 0.0, 1.0, -2.2, 1.0, 1.7, 0.0],
+    [-1.3, -1.4, -0.4, -0.3, 0.0, 0.1, 0.4, 2.2, -0.2, 0.0],
+    [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+    [0.6, -0.5, -1.5, -2.1, 0.0, 1.5, 0.8, 0.1, -0.3, 0.0],
+    [-2.1, -1.1, -1.1, -1.6, 0.0, 0.1, -0.2, 0.5, -0.9, 0.0],
+    [-1.5, -2.0, -0.6, -0.1, 0.0, -1.1, -0.4, 1.5, 1.7, 0.0],
+])  # fmt: skip
 
 
 def wide_profile(rng: np.random.Generator, name: str = "wide") -> CohortProfile:
@@ -67,18 +81,36 @@ def wide_profile(rng: np.random.Generator, name: str = "wide") -> CohortProfile:
         electrode_uv=float(_log_uniform(rng, 0.3, 5)),
         pops_per_hour=float(_log_uniform(rng, 0.2, 6)),
         ecg_uv=float(rng.uniform(0, 25)),
-        artefact_log_rate=float(rng.uniform(-0.3, 1.2)),
+        artefact_log_rate=float(rng.uniform(-2.0, 1.0)),
         wake_log_odds=float(rng.uniform(-0.2, 0.9)),
         n1_bias=float(0.4 * rng.standard_normal()),
         n3_bias=float(0.2 * rng.standard_normal()),
         transition_noise=0.08,
-        event_rate_sd=0.7,
-        event_gain_sd=0.35,
+        event_rate_sd=0.9,
+        event_gain_sd=0.45,
         state_sd_db=1.0,
         montage_sd=0.25,
         drift_uv=float(_log_uniform(rng, 1, 25)),
         day_h=float(rng.uniform(*DAY_H)) if rng.random() < DAY_SHARE else 0.0,
+        unrest_sd_db=float(rng.uniform(1, 5)),
+        epoch_log_spread=float(rng.uniform(-0.7, 0.1)),
+        epoch_memory=float(rng.uniform(-0.7, 0.1)),
+        waxing_sd_db=float(rng.uniform(0.0, 3.0)),
+        alpha_sd=0.8,
+        peak_sd_db=1.2,
+        infraslow_db=float(rng.uniform(-2, 9)),
+        coherence_sd=0.25,
+        event_leak=float(_log_uniform(rng, 0.003, 0.06)),
+        boundary_s=12.0,
+        gaze=float(_log_uniform(rng, 0.25, 2.0)),
     )
+
+
+@lru_cache(maxsize=1)
+def wide_table() -> Fitted:
+    """Return the population of wide nights: the fitted one, with contrasts between stages set."""
+    table = fitted()
+    return replace(table, knot_db=table.knot_db + CONTRAST_DB)
 
 
 def wide_recording(number: int, seed: int = 0, *, hours: float = 8.0) -> Recording:
@@ -98,7 +130,8 @@ def wide_recording(number: int, seed: int = 0, *, hours: float = 8.0) -> Recordi
         Of two channels, in either order, either way round, or the same one twice.
     """
     rng = np.random.default_rng([seed, number, zlib.crc32(b"wide")])
-    night = simulate_night(wide_profile(rng), number, 0, seed, hours=hours)
+    profile = wide_profile(rng)
+    night = simulate_night(profile, number, 0, seed, hours=hours, table=wide_table())
     order = rng.permutation(2)
     if rng.random() < SINGLE_SHARE:
         order[1] = order[0]
