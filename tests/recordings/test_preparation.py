@@ -282,7 +282,7 @@ def test_a_night_fails_alone_even_by_a_fault_of_ours(source, tmp_path, monkeypat
             raise ZeroDivisionError("division by zero")
         return preprocess(recording, ROBUST)
 
-    monkeypatch.setattr("psdnorm.recordings.preparation.preprocess", fail)
+    monkeypatch.setattr("psdnorm.recordings.preparation.preprocess_night", fail)
     found = run(source, tmp_path / "store")
     assert [o.status for o in found.values()] == ["prepared", "failed", "prepared"]
     assert found["folder-S02"].reason == (

@@ -12,7 +12,7 @@ from clinic import samples
 from stagers import flat, recording, small_model
 
 import psdnorm
-import psdnorm.staging.night as night_module
+import psdnorm.staging.trust as trust_module
 from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError
 from psdnorm.staging import StagedNight, load_model, stage
 from psdnorm.staging.night import seconds_of
@@ -125,11 +125,11 @@ def test_brainvision_is_read_through_mne(tmp_path, model):
 def test_the_verdict_is_on_what_was_measured_and_not_on_a_pause(tmp_path, model, monkeypatch):
     shown = []
 
-    def report(network, signals, *others, original=night_module.shift_report):
+    def measure(network, signals, *others, original=trust_module.measure_pair):
         shown.append(signals)
         return original(network, signals, *others)
 
-    monkeypatch.setattr(night_module, "shift_report", report)
+    monkeypatch.setattr(trust_module, "measure_pair", measure)
     channels = [edf_files.channel("C3-M2", samples(4))]
     onsets = (0, 30, 900, 930)
     channels.append(edf_files.annotations([b"+%d\x14\x14\x00" % onset for onset in onsets]))

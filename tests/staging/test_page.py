@@ -128,6 +128,18 @@ def test_distances_stand_beside_the_training_nights_and_say_whether_they_are_bey
     assert row(known("in-range"), "input")[3:] == ["62 %", "within"]
 
 
+def test_where_several_pairs_vote_the_page_says_of_which_the_distances_are():
+    night = stagings.staged(n_pairs=3)
+    first = replace(night, shift=replace(night.shift, channels=night.pairs[0]))
+    said = f"Each of the 3 pairs that vote was measured. Shown is {' + '.join(night.pairs[0])}"
+    assert f"{said}, the first." in plain(page_of(first))
+    last = replace(night, shift=replace(night.shift, channels=night.pairs[2]))
+    shown = f"Shown is {' + '.join(night.pairs[2])}, the one that is farthest out of range."
+    assert shown in plain(page_of(last))
+    alone = replace(night, pairs=night.pairs[:1], pair_probabilities=night.pair_probabilities[:1])
+    assert "was measured" not in plain(page_of(alone))
+
+
 def test_without_training_nights_the_page_says_that_there_are_no_distances():
     words = plain(known("unknown-training"))
     assert "The model does not know its training nights: there are no distances to show." in words

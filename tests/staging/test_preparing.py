@@ -12,7 +12,8 @@ from psdnorm.errors import RecordingError
 from psdnorm.recordings.preparation import Preparation
 from psdnorm.recordings.recipe import RECIPES
 from psdnorm.staging import preparing
-from psdnorm.staging.preparing import plan_channels, prepare_channels
+from psdnorm.staging.planning import plan_channels
+from psdnorm.staging.preparing import prepare_channels
 from psdnorm.staging.sources import open_source
 
 ROBUST = RECIPES["robust"]

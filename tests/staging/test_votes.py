@@ -5,7 +5,14 @@ import torch
 from stagers import small_model
 
 from psdnorm.staging import load_model
-from psdnorm.staging.votes import STRIDE_ALONE, STRIDE_TOGETHER, count_votes, predict_groups
+from psdnorm.staging.verdict import UNUSUAL
+from psdnorm.staging.votes import (
+    STRIDE_ALONE,
+    STRIDE_TOGETHER,
+    count_votes,
+    dissenters,
+    predict_groups,
+)
 from psdnorm.staging.windows import predict_epochs
 
 CPU = torch.device("cpu")
@@ -42,6 +49,25 @@ def test_nobody_at_all_leaves_all_epochs_unscored():
     stages, probabilities = count_votes(np.empty((0, 3, 5), np.float32), np.empty((0, 3)))
     assert stages.tolist() == [-1] * 3
     assert np.isnan(probabilities).all()
+
+
+def test_a_pair_that_disagrees_with_the_vote_more_often_than_not_makes_the_night_unusual():
+    stages = np.array([2, 2, 2, 2, -1], np.int8)
+    found = np.full((3, 5, 5), 0.1, np.float32)
+    for pair, own in enumerate(([2, 2, 2, 2], [2, 2, 0, 0], [2, 0, 0, 0])):
+        found[pair, np.arange(4), own] = 0.6
+    found[:, 4] = np.nan
+    found[2, 0] = np.nan  # an epoch of which it says nothing is no agreement
+    groups = (("F3", "C3"), ("F3", "O1"), ("C3", "O1"))
+    (reason,) = dissenters(groups, found, stages)
+    assert reason.verdict == UNUSUAL
+    assert reason.sentence.startswith("Shown C3 and O1 alone, the model gives another stage than")
+    assert reason.sentence.endswith("in 100 % of the epochs.")
+
+
+def test_a_pair_that_says_nothing_does_not_disagree():
+    nothing = np.full((1, 3, 5), np.nan, np.float32)
+    assert dissenters((("F3", "C3"),), nothing, np.full(3, -1, np.int8)) == []
 
 
 def test_each_group_is_shown_its_own_channels_in_order_and_no_epoch_without_a_signal(

@@ -17,7 +17,7 @@ from psdnorm.recordings.derivation import Wanted, candidates, resolve
 from psdnorm.recordings.edf import read_header
 from psdnorm.recordings.execution import check_scheduler, in_processes, on_dask
 from psdnorm.recordings.fingerprint import checksum, fingerprint
-from psdnorm.recordings.preprocessing import preprocess
+from psdnorm.recordings.gaps import preprocess_night
 from psdnorm.recordings.recipe import Recipe
 from psdnorm.recordings.recording import EPOCH_S, STAGES, UNSCORED
 from psdnorm.store import Night, Store
@@ -271,7 +271,7 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
             return _there(night, known, channels)
         facts = {fact: known[fact] if value is None else value for fact, value in facts.items()}
     recording = read_night(night)
-    prepared = preprocess(recording, recipe, night.cohort)
+    prepared = preprocess_night(recording, recipe, night.cohort)
     store.add(
         Night(
             name,

@@ -3,11 +3,10 @@
 from datetime import timedelta
 from pathlib import Path
 
-import numpy as np
-
 from psdnorm.errors import RecordingError
 from psdnorm.recordings.derivation import Wanted
 from psdnorm.recordings.edf import read_channels
+from psdnorm.recordings.gaps import PausedRecording, epochs_in_gaps
 from psdnorm.recordings.hypnogram import grid_s, place, read_bouts
 from psdnorm.recordings.recording import EPOCH_S, UNSCORED, Recording, whole_epochs
 from psdnorm.recordings.scoring import Bout
@@ -33,7 +32,8 @@ def read_recording(
     Recording
         Where the scorer's 30 s epochs do not begin with the signal but, say, 7 s into it, these 7 s
         are cut off, and ``start`` is 7 s later: an epoch is what the scorer saw. An epoch with a
-        gap in it is unscored.
+        gap in it is unscored; where there are gaps, it is a
+        :class:`~psdnorm.recordings.gaps.PausedRecording`.
 
     Raises
     ------
@@ -54,9 +54,10 @@ def read_recording(
         raise RecordingError(f"{path} lasts {duration_s:g} s, expected at least {EPOCH_S} s")
     moved = [bout._replace(onset_s=bout.onset_s - cut_s) for bout in bouts]
     stages = place(moved, duration_s, scoring or path)
-    for begin_s, end_s in channels.gaps_s:
-        first, last = (begin_s - cut_s) / EPOCH_S, (end_s - cut_s) / EPOCH_S
-        stages[max(0, int(np.floor(first))) : max(0, int(np.ceil(last)))] = UNSCORED
+    in_gap = epochs_in_gaps(channels.gaps_s, len(stages), cut_s)
+    stages[in_gap] = UNSCORED
     if scoring is not None and (stages == UNSCORED).all():
         raise RecordingError(f"{scoring} scores no epoch of {path} that has no gap in it")
-    return Recording(signal, channels.names, channels.sfreq, stages, start, str(path))
+    if not in_gap.any():
+        return Recording(signal, channels.names, channels.sfreq, stages, start, str(path))
+    return PausedRecording(signal, channels.names, channels.sfreq, stages, start, str(path), in_gap)

@@ -2,6 +2,7 @@
 
 import glob
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -88,17 +89,18 @@ def distinct_names(paths: Sequence[Path]) -> dict[str, Path]:
     while True:
         names = ["-".join(part[-n:]) for part, n in zip(parts, used, strict=True)]
         folded = [name.casefold() for name in names]
+        times = Counter(folded)
         again = [
             place
             for place, name in enumerate(folded)
-            if folded.count(name) > 1 and used[place] < len(parts[place])
+            if times[name] > 1 and used[place] < len(parts[place])
         ]
         if not again:
             break
         for place in again:
             used[place] += 1
     for place, path in enumerate(paths):  # night.edf and night.bdf in one folder
-        if folded.count(folded[place]) > 1:
+        if times[folded[place]] > 1:
             names[place] = path.name
     return dict(zip(names, paths, strict=True))
 

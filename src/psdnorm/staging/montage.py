@@ -152,7 +152,7 @@ def groups_of(names: Sequence[str], n_channels: int) -> tuple[tuple[tuple[str, .
     groups = tuple(tuple(names[place] for place in group) for group in places[:MOST_GROUPS])
     if len(places) <= MOST_GROUPS:
         return groups, ""
-    return groups, f"{MOST_GROUPS} of {len(places)} groups of channels vote"
+    return groups, f"at most {MOST_GROUPS} of {len(places)} groups of channels vote"
 
 
 def _derived(match: re.Match[str], label: str, ears: dict[str, str]) -> tuple[int, Derivation]:

@@ -1,6 +1,5 @@
 """One night in, its hypnogram out."""
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -17,14 +16,14 @@ from psdnorm.recordings.derivation import Wanted
 from psdnorm.staging.conditions import Condition, channel_conditions
 from psdnorm.staging.lights import find_lights
 from psdnorm.staging.models import StagingModel, load_model
-from psdnorm.staging.montage import groups_of
-from psdnorm.staging.preparing import PreparedNight, plan_channels, prepare_channels
+from psdnorm.staging.planning import plan_channels
+from psdnorm.staging.preparing import PreparedNight, prepare_channels
 from psdnorm.staging.result import StagedNight
-from psdnorm.staging.shift import NOT_TRUSTED, ShiftReport, shift_report
 from psdnorm.staging.sources import open_source
 from psdnorm.staging.statistics import sleep_statistics
+from psdnorm.staging.trust import choose_voters, doubt_of_unit, how_far_to_trust
 from psdnorm.staging.units import factor_of
-from psdnorm.staging.votes import count_votes, predict_groups
+from psdnorm.staging.votes import count_votes, dissenters, predict_groups
 from psdnorm.training.prediction import Forward
 from psdnorm.training.process import resolve_device
 
@@ -53,7 +52,8 @@ def stage(
         psdnorm.
     channels : str, sequence or mapping, optional
         EEG channels or derivations to use, as ``"Fpz-Cz, Pz-Oz"``; without, all that are known by
-        their labels. All groups of as many as the model takes vote.
+        their labels. All groups of as many as the model takes vote, ten at most, but for those
+        that are not to be trusted while others are.
     unit : {"V", "mV", "uV", "nV"}, optional
         What the numbers in the file are in, if not in what it says; for what MNE reads, it says V.
     lights_off, lights_on : float or str, optional
@@ -94,12 +94,17 @@ def stage(
     refused = night.refused.items()
     night.refused = {name: why.replace(source.called, source.name) for name, why in refused}
     off_s, on_s = _lights(lights_off, lights_on, night)
-    groups = _groups(night, conditions, chosen.recipe.n_channels)
-    notes += night.notes
+    if forward is None:
+        chosen.network.to(place)
+    electorate = choose_voters(chosen, night, conditions)
+    groups = electorate.groups
     votes = np.empty((0, night.n_epochs, 5), np.float32)
     if groups:
         votes = predict_groups(chosen, night.prepared, night.measured, groups, place, forward)
     stages, probabilities = count_votes(votes, _shares(night, groups))
+    doubts = doubt_of_unit(night, groups, conditions) + dissenters(groups, votes, stages)
+    shift = how_far_to_trust(chosen, night, electorate, conditions, doubts)
+    notes += night.notes
     assert night.spectrogram is not None  # a night has a channel at least
     return StagedNight(
         source=source.name,
@@ -109,7 +114,7 @@ def stage(
         pairs=groups,
         pair_probabilities=votes,
         statistics=sleep_statistics(stages, lights_off=off_s, lights_on=on_s),
-        shift=_shift(chosen, night, groups, conditions),
+        shift=shift,
         spectrogram=night.spectrogram,
         model=chosen.description,
         notes=tuple(dict.fromkeys(note.replace(source.called, source.name) for note in notes)),
@@ -167,55 +172,6 @@ def _lights(
         on_s = off_s + (on_s - off_s) % 86400
     find_lights(np.full(night.n_epochs, UNSCORED, np.int8), off_s, on_s)
     return off_s, on_s
-
-
-def _groups(
-    night: PreparedNight, conditions: Sequence[Condition], n_channels: int
-) -> tuple[tuple[str, ...], ...]:
-    """Return which channels vote together; those that cannot be trusted only if all are such."""
-    night.notes += [f"{name} is not used: {why}" for name, why in night.refused.items()]
-    doubted = {each.channel: each.sentence for each in conditions if each.verdict == NOT_TRUSTED}
-    trusted = [name for name in night.channels if name not in doubted]
-    if trusted:
-        others = [name for name in night.channels if name in doubted]
-        night.notes += [f"{name} is not used: {doubted[name]}" for name in others]
-    names = trusted or night.channels
-    if not names:
-        return ()
-    groups, note = groups_of(names, n_channels)
-    night.notes += [note] if note else []
-    return groups
-
-
-def _shift(
-    model: StagingModel,
-    night: PreparedNight,
-    groups: Sequence[tuple[str, ...]],
-    conditions: Sequence[Condition],
-) -> ShiftReport:
-    """Return how far to trust the night: its voters' channels, and the spectra of the first."""
-    if not groups:
-        names = tuple(night.refused)
-        nothing = np.empty((len(names), 0))
-        reasons = dict.fromkeys(
-            [each.sentence for each in conditions if each.verdict == NOT_TRUSTED]
-            or [f"{name} cannot be used: {why}" for name, why in night.refused.items()]
-        )
-        said = ("No channel could be staged.", *reasons)
-        return ShiftReport(NOT_TRUSTED, said, (), names, np.empty(0), nothing, nothing, nothing)
-    voters = {name for group in groups for name in group}
-    # not aligned, as the nights were not that the model was held against
-    signals = np.stack([night.prepared[name] for name in groups[0]], axis=1)  # (E, C, T)
-    measured = np.all([night.measured[name] for name in groups[0]], axis=0)
-    if measured.any():  # zeros in a pause are no spectrum of the night
-        signals = signals[measured]
-    concerned = [each for each in conditions if each.channel in voters]
-    report = shift_report(model.network, signals, groups[0], model.recipe.sfreq, concerned)
-    silent = [name for name in (*night.channels, *night.refused) if name not in voters]
-    if not silent:
-        return report
-    remark = f"{' and '.join(silent)} did not vote, and the verdict is without: the notes say why."
-    return dataclasses.replace(report, remarks=(*report.remarks, remark))
 
 
 def _shares(night: PreparedNight, groups: Sequence[tuple[str, ...]]) -> NDArray[np.float64]:

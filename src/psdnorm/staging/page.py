@@ -139,6 +139,8 @@ def _add_disagreements(page: Page, night: StagedNight, found: Agreement) -> None
 def _add_shift(page: Page, night: StagedNight) -> None:
     page.heading("How far to trust it")
     shift = night.shift
+    if len(night.pairs) > 1 and shift.channels:
+        page.text(_shown_words(shift, night.pairs))
     if shift.distances:
         unit = night.model.get("unit")
         page.text(
@@ -168,6 +170,13 @@ def _add_shift(page: Page, night: StagedNight) -> None:
         "Right: the filter that would map one onto the other; 0 dB changes nothing.",
         scrolls=True,
     )
+
+
+def _shown_words(shift: ShiftReport, pairs: tuple[tuple[str, ...], ...]) -> str:
+    """Say of which pair the distances and spectra are."""
+    shown = " + ".join(map(printable, shift.channels))
+    which = "the first" if shift.channels == pairs[0] else "the one that is farthest out of range"
+    return f"Each of the {len(pairs)} pairs that vote was measured. Shown is {shown}, {which}."
 
 
 def _distance_row(distance: Distance) -> list[str]:

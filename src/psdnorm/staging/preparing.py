@@ -4,48 +4,29 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import RecordingError
 from psdnorm.recordings import EPOCH_S, UNSCORED, Recording
-from psdnorm.recordings.channels import Channels, microvolts, one_rate
-from psdnorm.recordings.derivation import Wanted, candidates, resolve
+from psdnorm.recordings.channels import Channels
+from psdnorm.recordings.gaps import between_gaps, epochs_in_gaps, in_time
 from psdnorm.recordings.preprocessing import preprocess
 from psdnorm.recordings.quality import examine
-from psdnorm.recordings.recipe import NARROWEST_HZ, Recipe
+from psdnorm.recordings.recipe import Recipe
 from psdnorm.recordings.recording import whole_epochs
-from psdnorm.staging.montage import Montage, find_montage
+from psdnorm.staging.planning import PlannedChannel
 from psdnorm.staging.result import Spectrogram
 from psdnorm.staging.sources import Source
 from psdnorm.staging.spectra import spectrogram_of
-from psdnorm.staging.units import doubt_unit, factor_of, spread_uv
+from psdnorm.staging.units import doubt_unit, spread_uv
 
 # samples that are read at a time: 8 h of six channels at 256 Hz come at once, 48 h one by one
 _AT_ONCE = 2**26
 _LEAST_REST_S = 0.01  # less is rounding
 
 Look = Callable[[Recording], None]
-
-
-class PlannedChannel(NamedTuple):
-    """A channel that will be read.
-
-    Attributes
-    ----------
-    name, expression : str
-    sfreq : float
-        In Hz.
-    factor : float
-        From what the file calls µV to µV, where the user gave another unit.
-    """
-
-    name: str
-    expression: str
-    sfreq: float
-    factor: float
 
 
 @dataclass(eq=False)
@@ -66,6 +47,8 @@ class PreparedNight:
         Of the first channel that can be used, else of the first.
     start : datetime or None
     notes : list of str
+    unit_doubt : str
+        Why its unit may be another than it says; "" where there is no doubt.
     """
 
     n_epochs: int = 0
@@ -75,88 +58,12 @@ class PreparedNight:
     spectrogram: Spectrogram | None = None
     start: datetime | None = None
     notes: list[str] = field(default_factory=list)
+    unit_doubt: str = ""
 
     @property
     def channels(self) -> tuple[str, ...]:
         """Names of the channels that can be used."""
         return tuple(self.prepared)
-
-
-def plan_channels(
-    source: Source, wanted: Wanted | None, recipe: Recipe, unit: str | None
-) -> tuple[list[PlannedChannel], list[str]]:
-    """Decide which channels of a recording are read.
-
-    Parameters
-    ----------
-    source : Source
-    wanted : sequence or mapping, or None
-        Channels, as :func:`psdnorm.recordings.read_channels` takes them; without, the EEG
-        derivations that the labels tell of.
-    recipe : Recipe
-        Whose filter needs some sampling rate.
-    unit : {"V", "mV", "uV", "nV"} or None
-        What the numbers in the file are in, whatever it says.
-
-    Returns
-    -------
-    channels : list of PlannedChannel
-        One at least.
-    notes : list of str
-
-    Raises
-    ------
-    RecordingError
-        If there is none: the error lists the channels that were found.
-    """
-    if wanted is not None:
-        given = candidates(wanted)
-        return [
-            _planned(source, name, options, recipe, unit) for name, options in given.items()
-        ], []
-    found: Montage = find_montage(source.header.labels)
-    planned, notes = [], list(found.notes)
-    left_out: list[RecordingError] = []
-    for derivation in found.derivations:
-        try:
-            options = (derivation.expression,)
-            planned.append(_planned(source, derivation.name, options, recipe, unit))
-        except RecordingError as error:  # another may do
-            left_out.append(error)
-            notes.append(f"{derivation.name} is left out: {error}")
-    if left_out and not planned:
-        raise left_out[0]
-    if not planned:
-        labels = ", ".join(label.strip() for label in source.header.labels) or "none"
-        why = f": {notes[-1]}" if notes else ""
-        raise RecordingError(
-            f"{source.called} has no EEG channel that is known by its name, found {labels}; say "
-            f"by --channels which to use, as in 'C3-M2,C4-M1'{why}"
-        )
-    return planned, notes
-
-
-def _planned(
-    source: Source, name: str, options: Sequence[str], recipe: Recipe, unit: str | None
-) -> PlannedChannel:
-    header = source.header
-    expression, weights = resolve(options, header.labels, source.called)
-    used = [header.channels[index] for index in weights]
-    sfreq = one_rate({each.label: each.sfreq for each in used}, source.called)
-    least_hz = 2 * (recipe.lowpass_hz + NARROWEST_HZ)
-    if sfreq < least_hz:
-        raise RecordingError(
-            f"{source.called} has {expression!r} at {sfreq:g} Hz, expected at least {least_hz:g} Hz"
-        )
-    declared = {microvolts(each, source.called) for each in used}
-    if unit is None:
-        return PlannedChannel(name, expression, sfreq, 1.0)
-    if len(declared) > 1:
-        raise RecordingError(
-            f"{source.called} has the channels of {expression!r} in several units, and the unit "
-            f"{unit} was given for all"
-        )
-    return PlannedChannel(name, expression, sfreq, factor_of(unit) / declared.pop())
 
 
 def prepare_channels(
@@ -168,7 +75,7 @@ def prepare_channels(
     ----------
     source : Source
     planned : sequence of PlannedChannel
-        From :func:`plan_channels`.
+        From :func:`~psdnorm.staging.planning.plan_channels`.
     recipe : Recipe
     unit : str or None
         As given, for what is said about it.
@@ -195,7 +102,7 @@ def prepare_channels(
         ends.append(recording.signal.shape[1] / recording.sfreq)
         spreads_uv += [spread_uv(row, recording.sfreq) for row in recording.signal]
         doubt_unit(spreads_uv, unit, source.called)  # before what takes long
-        between = _between_gaps(recording, in_gap)
+        between = between_gaps(recording, in_gap)
         look(between)
         _prepare_each(recording, between, in_gap, recipe, night)
     if not ends:
@@ -203,7 +110,7 @@ def prepare_channels(
     night.n_epochs = whole_epochs(min(ends))
     _cut_to(night)
     night.notes += _notes_on(planned, min(ends) - EPOCH_S * night.n_epochs)
-    night.notes += filter(None, [doubt_unit(spreads_uv, unit, source.called)])
+    night.unit_doubt = doubt_unit(spreads_uv, unit, source.called)
     # in the order of the montage, not of the rates
     order = [each.name for each in planned if each.name in night.prepared]
     night.prepared = {name: night.prepared[name] for name in order}
@@ -255,37 +162,10 @@ def _as_recording(
         raise RecordingError(
             f"{read.source} lasts {signal.shape[1] / read.sfreq:g} s, expected at least {EPOCH_S} s"
         )
-    in_gap = np.zeros(n_epochs, bool)
-    for begin_s, end_s in read.gaps_s:
-        in_gap[int(begin_s // EPOCH_S) : int(np.ceil(end_s / EPOCH_S))] = True
     stages = np.full(n_epochs, UNSCORED, np.int8)
     names = tuple(read.names)
-    return Recording(signal, names, read.sfreq, stages, read.start, read.source), in_gap
-
-
-def _between_gaps(recording: Recording, in_gap: NDArray[np.bool_]) -> Recording:
-    """Return the epochs that have no gap in them, one after the other.
-
-    A pause is no flat signal: it must neither refuse a channel nor decide how it is scaled.
-    """
-    if not in_gap.any():
-        return recording
-    kept = np.flatnonzero(~in_gap)
-    if not len(kept):
-        raise RecordingError(
-            f"{recording.source} pauses in each of its {len(in_gap)} epochs of {EPOCH_S} s, "
-            "expected one without a pause at least"
-        )
-    length = EPOCH_S * recording.sfreq
-    # the borders of epochs in the result; they may lie between samples
-    edges = np.rint(np.arange(len(kept) + 1) * length).astype(int)
-    signal = np.empty((len(recording.signal), int(np.ceil(len(kept) * length))), np.float32)
-    for place, epoch in enumerate(kept.tolist()):
-        end = signal.shape[1] if place == len(kept) - 1 else edges[place + 1]
-        n_samples = end - edges[place]
-        first = min(round(epoch * length), recording.signal.shape[1] - n_samples)
-        signal[:, edges[place] : end] = recording.signal[:, first : first + n_samples]
-    return dataclasses.replace(recording, signal=signal, stages=recording.stages[kept])
+    recording = Recording(signal, names, read.sfreq, stages, read.start, read.source)
+    return recording, epochs_in_gaps(read.gaps_s, n_epochs)
 
 
 def _prepare_each(
@@ -315,21 +195,12 @@ def _prepare_each(
             first = first or not night.prepared
             quality = examine(one)
             is_measured = ~(quality.not_finite | quality.flat)[:, 0]
-            night.prepared[name] = _in_time(stored, in_gap)
-            night.measured[name] = _in_time(is_measured, in_gap)
+            night.prepared[name] = in_time(stored, in_gap)
+            night.measured[name] = in_time(is_measured, in_gap)
             night.notes += prepared.flags
         if first:
             row = recording.signal[index]
             night.spectrogram = spectrogram_of(row, recording.sfreq, n_epochs, name)
-
-
-def _in_time(epochs: NDArray[Any], in_gap: NDArray[np.bool_]) -> NDArray[Any]:
-    """Put epochs that have no gap where they were; 0 and False in the others."""
-    if not in_gap.any():
-        return epochs
-    whole = np.zeros((len(in_gap), *epochs.shape[1:]), epochs.dtype)
-    whole[~in_gap] = epochs
-    return whole
 
 
 def _as_stored(

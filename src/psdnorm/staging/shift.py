@@ -14,19 +14,31 @@ from psdnorm.staging.verdict import (
     IN_RANGE,
     NOT_TRUSTED,
     UNUSUAL,
-    VERDICTS,
     Reason,
+    dead,
     reasons_of,
     remarks_of,
+    told,
     worst_of,
 )
 from psdnorm.training.spectra import NightSpectra, bin_weights, measure_night
 from psdnorm.training.spread import Spread, measures, spread_of
 
-__all__ = ["IN_RANGE", "NOT_TRUSTED", "UNUSUAL", "Distance", "ShiftReport", "shift_report"]
-_UNKNOWN = (
+__all__ = [
+    "IN_RANGE",
+    "NOT_TRUSTED",
+    "UNUSUAL",
+    "Distance",
+    "PairShift",
+    "ShiftReport",
+    "measure_pair",
+    "night_report",
+    "shift_report",
+]
+_UNKNOWN = Reason(
+    UNUSUAL,
     "The model does not know its training nights, so that nobody can say how far this night is "
-    "from them."
+    "from them.",
 )
 
 
@@ -68,7 +80,8 @@ class ShiftReport:
         Of the input (unless a channel was not measured), then of each PSDNorm layer; empty if the
         model does not know its training nights.
     channels : tuple of str
-        C names: of the pair that the model was shown.
+        C names, of the pair whose distances and spectra these are: of several that voted, the one
+        that is farthest out of range, or the first if all are in range.
     frequencies_hz : ndarray, (F,)
     night_psd, training_psd : ndarray, (C, F)
         PSDs of the prepared night, and of the training's barycenter (NaN where it is unknown):
@@ -89,6 +102,37 @@ class ShiftReport:
     training_psd: NDArray[np.float64]
     filter_db: NDArray[np.float64]
     remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class PairShift:
+    """How far the channels that are shown to a model together are from its training nights.
+
+    Attributes
+    ----------
+    channels : tuple of str
+        C names.
+    spectra : NightSpectra
+    distances : tuple of Distance
+        As in :class:`ShiftReport`.
+    reasons : tuple of Reason
+        Why they are not in range; empty if they are.
+    """
+
+    channels: tuple[str, ...]
+    spectra: NightSpectra
+    distances: tuple[Distance, ...]
+    reasons: tuple[Reason, ...]
+
+    @property
+    def verdict(self) -> str:
+        """What their spectra alone make of the night."""
+        return worst_of([reason.verdict for reason in self.reasons])
+
+    @property
+    def worst(self) -> Reason | None:
+        """The reason that weighs most; None where they are in range."""
+        return max(self.reasons, key=lambda reason: reason.weight, default=None)
 
 
 def shift_report(
@@ -126,6 +170,23 @@ def shift_report(
     CheckpointError
         If the model's spread does not fit the model.
     """
+    pair = measure_pair(model, signals, channels, sfreq)
+    return night_report(model, [pair], conditions)
+
+
+def measure_pair(
+    model: Pretrained, signals: NDArray[np.floating], channels: Sequence[str], sfreq: float
+) -> PairShift:
+    """Hold the spectra of one pair of channels against the training nights of a model.
+
+    It costs the same for a night of any length beyond 280 epochs: eight windows of 35, evenly
+    spaced, go through the model as far as its last PSDNorm layer.
+
+    Parameters
+    ----------
+    model, signals, channels, sfreq
+        As in :func:`shift_report`.
+    """
     rate = model.config["sfreq"]
     if sfreq != rate:
         raise ArgumentError(f"sfreq is {sfreq:g} Hz, expected the model's {rate:g} Hz")
@@ -135,46 +196,61 @@ def shift_report(
         )
     spread = spread_of(model)
     night = measure_night(model, signals)
-    reasons = [(each.verdict, each.sentence) for each in conditions]
-    reasons += _dead(night, channels, conditions)
-    distances: tuple[Distance, ...] = ()
+    alive = night.sqrt_psd.sum(axis=1) > 0  # NaN is not
+    reasons = [dead(channel) for channel, lives in zip(channels, alive, strict=True) if not lives]
     if spread is None:
-        target = np.full_like(night.sqrt_psd, np.nan)
-        reasons.append((UNUSUAL, _UNKNOWN))
-    else:
-        target = spread.sqrt_barycenter
-        found = measures(night, target)
-        reasons += reasons_of(night, found, spread, channels)
-        distances = _distances(found, spread)
-    reasons = list(dict.fromkeys(reasons))  # a channel that is fed twice is wrong once
-    reasons.sort(key=lambda reason: VERDICTS.index(reason[0]), reverse=True)
+        return PairShift(tuple(channels), night, (), (*reasons, _UNKNOWN))
+    found = measures(night, spread.sqrt_barycenter)
+    reasons += reasons_of(night, found, spread, channels)
+    return PairShift(tuple(channels), night, _distances(found, spread), tuple(reasons))
+
+
+def night_report(
+    model: Pretrained,
+    pairs: Sequence[PairShift],
+    conditions: Sequence[Condition] = (),
+    others: Sequence[Reason] = (),
+) -> ShiftReport:
+    """Say whether to trust a night on which pairs of channels vote: no better than the worst.
+
+    Parameters
+    ----------
+    model : Pretrained
+        That they were measured with.
+    pairs : sequence of PairShift
+        Those that vote, one at least.
+    conditions : sequence of Condition
+        Of their channels.
+    others : sequence of Reason
+        What else there is to say; told before all that is not worse.
+    """
+    said = {dead(each.channel) for each in conditions if each.verdict == NOT_TRUSTED}
+    # a wrong unit explains what else is wrong
+    ordered = sorted(conditions, key=lambda each: each.kind != "amplitude")
+    reasons = told(
+        [
+            *others,
+            *(Reason(each.verdict, each.sentence) for each in ordered),
+            *(reason for pair in pairs for reason in pair.reasons if reason not in said),
+        ]
+    )
+    shown = max(pairs, key=lambda pair: pair.worst.weight if pair.worst else (0, 0.0))
+    night, spread = shown.spectra, spread_of(model)
+    target = np.full_like(night.sqrt_psd, np.nan) if spread is None else spread.sqrt_barycenter
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = target / night.sqrt_psd
         filter_db = 20 * np.log10(np.where(ratio > 0, ratio, np.nan))
     return ShiftReport(
-        verdict=worst_of([verdict for verdict, _ in reasons]),
-        reasons=tuple(sentence for _, sentence in reasons),
-        distances=distances,
-        channels=tuple(channels),
+        verdict=worst_of([reason.verdict for reason in reasons]),
+        reasons=tuple(reason.sentence for reason in reasons),
+        distances=shown.distances,
+        channels=shown.channels,
         frequencies_hz=night.frequencies_hz,
         night_psd=_density(night.sqrt_psd, night),
         training_psd=_density(target, night),
         filter_db=np.where(np.isfinite(filter_db), filter_db, np.nan),
         remarks=remarks_of(model, spread),
     )
-
-
-def _dead(
-    night: NightSpectra, channels: Sequence[str], conditions: Sequence[Condition]
-) -> list[Reason]:
-    """Name channels without any power, unless a condition says so."""
-    said = {each.channel for each in conditions if each.verdict == NOT_TRUSTED}
-    alive = night.sqrt_psd.sum(axis=1) > 0  # NaN is not
-    return [
-        (NOT_TRUSTED, f"{channel} is flat or was not measured.")
-        for channel, lives in zip(channels, alive, strict=True)
-        if not lives and channel not in said
-    ]
 
 
 def _distances(found: Mapping[str, float], spread: Spread) -> tuple[Distance, ...]:

@@ -76,8 +76,8 @@ def doubt_unit(spreads_uv: list[float], given: str | None, source: str) -> str:
         return ""
     factor = min(factors, key=lambda each: abs(np.log10(each)))
     words = (
-        f"30 s of its EEG vary by {found_uv:.2g} µV, where sleep EEG varies by some "
-        f"{_LEAST_UV:g} to {_MOST_UV:g}, as they would if its numbers were "
+        f"30 s of its EEG vary by {float(f'{found_uv:.2g}'):g} µV, where sleep EEG varies by some "
+        f"{_LEAST_UV:g} to {_MOST_UV:g} µV, as they would if its numbers were "
         f"{_words(factor)} what it says"
     )
     if given is not None:

@@ -2,7 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.store.summary import BANDS_HZ
@@ -17,8 +18,44 @@ TRUSTED_EXCESS = 2.0
 # of a channel's power, in dB: where a band has less as a rule and even that is lacking, hardly
 # anything of the signal is
 WEAK_BAND_DB = -6.0
+OF_INPUT, OF_LAYERS = ("input",), ("layers",)  # what reasons are about
 
-Reason = tuple[str, str]  # a verdict, and why
+
+class Reason(NamedTuple):
+    """Why a night is not in range.
+
+    Attributes
+    ----------
+    verdict : {"unusual", "do not trust"}
+    sentence : str
+        It names its channels.
+    about : tuple of str
+        What it is about: ``dead`` or ``channel`` and the channel, ``input``, ``layers``. Of several
+        that are about the same, :func:`told` tells the worst. Empty where it stands for itself.
+    excess : float
+        How far beyond, in limits.
+    """
+
+    verdict: str
+    sentence: str
+    about: tuple[str, ...] = ()
+    excess: float = 0.0
+
+    @property
+    def weight(self) -> tuple[int, float]:
+        """What it is compared by: the verdict, then the excess."""
+        return VERDICTS.index(self.verdict), self.excess
+
+
+def dead(channel: str) -> Reason:
+    """Return the reason of a channel without any power: nothing is worse."""
+    sentence = f"{channel} is flat or was not measured."
+    return Reason(NOT_TRUSTED, sentence, ("dead", channel), math.inf)
+
+
+def together(channels: Iterable[str]) -> str:
+    """Return how the channels of a pair are called; one that is fed twice is named once."""
+    return " and ".join(dict.fromkeys(channels))
 
 
 def worst_of(verdicts: Sequence[str]) -> str:
@@ -31,6 +68,27 @@ def verdict_of(excess: float) -> str:
     if excess <= 1:
         return IN_RANGE
     return UNUSUAL if excess <= TRUSTED_EXCESS else NOT_TRUSTED
+
+
+def told(reasons: Iterable[Reason]) -> list[Reason]:
+    """Return what is worth telling of the reasons of several pairs, the worst verdict first.
+
+    Of those that are about the same, the worst is left, and says how many other pairs are beyond
+    the same limit. Those of the same verdict stay in their order.
+    """
+    by_subject: dict[tuple[str, ...], list[Reason]] = {}
+    for reason in reasons:
+        same = by_subject.setdefault(reason.about or (reason.sentence,), [])
+        same += [reason] * (reason not in same)
+    kept = []
+    for about, same in by_subject.items():
+        worst = max(same, key=lambda reason: reason.weight)
+        n_others = len(same) - 1
+        if about in (OF_INPUT, OF_LAYERS) and n_others:
+            others = "1 other pair is" if n_others == 1 else f"{n_others} other pairs are"
+            worst = worst._replace(sentence=f"{worst.sentence} {others} beyond the limit, too.")
+        kept.append(worst)
+    return sorted(kept, key=lambda reason: VERDICTS.index(reason.verdict), reverse=True)
 
 
 def reasons_of(
@@ -49,8 +107,8 @@ def reasons_of(
 
     Returns
     -------
-    list of (str, str)
-        The verdict and the sentence of each; empty where the night is in range.
+    list of Reason
+        Empty where the night is in range.
     """
     excess = {
         name: limits.excess(found[name])
@@ -61,12 +119,14 @@ def reasons_of(
     for place, channel in enumerate(channels):
         if night.sqrt_psd[place].sum() > 0:  # else it is dead, and no band of it stands out
             reasons += _of_channel(place, channel, found, spread, excess)
-    reasons += _of_distance("input", "the night's spectrum", found, spread, excess)
+    names = together(channels)
+    what = f"The spectrum of {names}"
+    reasons += _of_distance("input", what, OF_INPUT, found, spread, excess)
     layers = {name: each for name, each in excess.items() if name.startswith("layer/")}
     if layers:
         worst = max(layers, key=lambda name: layers[name])
-        what = f"what reaches {worst.removeprefix('layer/')}"
-        reasons += _of_distance(worst, what, found, spread, excess)
+        what = f"What reaches {worst.removeprefix('layer/')} of {names}"
+        reasons += _of_distance(worst, what, OF_LAYERS, found, spread, excess)
     return reasons + _of_swap(night, spread, channels)
 
 
@@ -94,18 +154,19 @@ def _of_channel(
     """Say that a channel is out of range, and name its power or the band that stands out."""
     start = f"level/{place}/"
     levels = {name.removeprefix(start): e for name, e in excess.items() if name.startswith(start)}
-    verdicts = [verdict_of(excess.get(f"channel/{place}", 0.0))]
+    beyond = [excess.get(f"channel/{place}", 0.0)]
     for name, each in levels.items():
         limits, level = spread.ranges[start + name], found[start + name]
         is_lost = name != "power" and level < limits.typical < WEAK_BAND_DB
-        verdicts.append(verdict_of(min(each, TRUSTED_EXCESS) if is_lost else each))
-    verdict = worst_of(verdicts)
+        beyond.append(min(each, TRUSTED_EXCESS) if is_lost else each)
+    verdict = verdict_of(max(beyond))
     if verdict == IN_RANGE:
         return []
     more_db = {name: found[start + name] - spread.ranges[start + name].typical for name in levels}
     power_db = more_db.pop("power")
     if levels["power"] == max(levels.values()) or not more_db:
-        return [(verdict, f"{channel} has {_more(power_db)} power than a typical training night.")]
+        sentence = f"{channel} has {_more(power_db)} power than a typical training night."
+        return [Reason(verdict, sentence, ("channel", channel), max(beyond))]
     # shares of power: one band that has more leaves less for all others
     middle_db = statistics.median(more_db.values())
     band = max(more_db, key=lambda name: abs(more_db[name] - middle_db))
@@ -114,7 +175,7 @@ def _of_channel(
         f"{channel} has {_more(more_db[band] - middle_db)} power in {band} "
         f"({low_hz:g}–{high_hz:g} Hz), beside its other bands, than a typical training night."
     )
-    return [(verdict, sentence)]
+    return [Reason(verdict, sentence, ("channel", channel), max(beyond))]
 
 
 def _more(decibels: float) -> str:
@@ -124,6 +185,7 @@ def _more(decibels: float) -> str:
 def _of_distance(
     name: str,
     what: str,
+    about: tuple[str, ...],
     found: Mapping[str, float],
     spread: Spread,
     excess: Mapping[str, float],
@@ -136,7 +198,7 @@ def _of_distance(
         f"{what} is {times:.1f} times as far from the training's barycenter as a typical training "
         "night's."
     )
-    return [(verdict, sentence[0].upper() + sentence[1:])]
+    return [Reason(verdict, sentence, about, excess[name])]
 
 
 def _of_swap(night: NightSpectra, spread: Spread, channels: Sequence[str]) -> list[Reason]:
@@ -148,10 +210,8 @@ def _of_swap(night: NightSpectra, spread: Spread, channels: Sequence[str]) -> li
     if not gap <= -spread.least_gap:  # NaN, if a channel was not measured
         return []
     first, second = channels
-    return [
-        (
-            UNUSUAL,
-            f"{first} and {second} look swapped: each has the spectrum that the other one has in "
-            "the training nights.",
-        )
-    ]
+    sentence = (
+        f"{first} and {second} look swapped: each has the spectrum that the other one has in the "
+        "training nights."
+    )
+    return [Reason(UNUSUAL, sentence)]

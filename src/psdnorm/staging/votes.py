@@ -7,12 +7,47 @@ import torch
 from numpy.typing import NDArray
 
 from psdnorm.recordings import UNSCORED
+from psdnorm.recordings.quality import percent
 from psdnorm.staging.models import StagingModel
+from psdnorm.staging.verdict import UNUSUAL, Reason, together
 from psdnorm.staging.windows import predict_epochs
 from psdnorm.training.prediction import Forward
 
 # an epoch is seen by five windows where one group speaks, by two of each where several do
 STRIDE_ALONE, STRIDE_TOGETHER = 7, 17
+MOST_DISSENT = 0.5  # of the epochs: who disagrees more often than not, or the others, are wrong
+
+
+def dissenters(
+    groups: Sequence[tuple[str, ...]], votes: NDArray[np.float32], stages: NDArray[np.int8]
+) -> list[Reason]:
+    """Name the pairs that disagree with the vote in more than half of the epochs.
+
+    Parameters
+    ----------
+    groups : sequence of tuple of str
+        P groups of channels.
+    votes : ndarray of float32, (P, E, 5)
+        NaN where a group says nothing.
+    stages : ndarray of int8, (E,)
+        What the votes amount to.
+
+    Returns
+    -------
+    list of Reason
+        Each makes the night unusual: noise may have the spectrum of EEG, but not its stages.
+    """
+    reasons = []
+    for group, vote in zip(groups, votes, strict=True):
+        speaks = ~np.isnan(vote).any(axis=1)
+        share = float(np.mean(vote[speaks].argmax(axis=1) != stages[speaks])) if speaks.any() else 0
+        if share > MOST_DISSENT:
+            sentence = (
+                f"Shown {together(group)} alone, the model gives another stage than the vote in "
+                f"{percent(share)} of the epochs."
+            )
+            reasons.append(Reason(UNUSUAL, sentence))
+    return reasons
 
 
 def predict_groups(
