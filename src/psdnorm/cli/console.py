@@ -1,7 +1,9 @@
 """What commands print with: results on standard output, all else on standard error."""
 
 import os
+import time
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import TypeVar
 
 from rich.console import Console
@@ -18,6 +20,8 @@ _Item = TypeVar("_Item")
 
 output = Console()
 errors = Console(stderr=True)
+# between two words on how it goes, in a log: a bar that moves needs a terminal
+LINE_EVERY_S = 60.0
 
 
 def say(console: Console, sentence: str) -> None:
@@ -52,7 +56,7 @@ def progress() -> Progress:
 
 
 def track(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:
-    """Yield items, and show how many of ``total`` there were.
+    """Yield items, and show how many of ``total`` there were: a bar, or in a log a line a minute.
 
     Parameters
     ----------
@@ -64,6 +68,16 @@ def track(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:
     """
     with progress() as bar:
         task = bar.add_task(what, total=total)
-        for item in items:
+        began = said = time.monotonic()
+        for done, item in enumerate(items, start=1):
             yield item
             bar.advance(task)
+            now = time.monotonic()
+            if not errors.is_terminal and done < total and now - said >= LINE_EVERY_S:
+                left_s = (now - began) / done * (total - done)
+                say(errors, f"{what}: {done} of {total}, about {_clock(left_s)} left")
+                said = now
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
