@@ -62,6 +62,8 @@ def write_runs(
         _write_history(folder / "history.csv", cell)
         done = {"balanced_accuracy": 0.5, "subjects": cohorts[cell.hold_out], "epochs": 6}
         done |= {"best_epoch": 3, "steps": 60, "seconds": 30.0, "keep": keep}
+        if cell.filter_size == "auto":
+            done["filter_size_choice"] = {"filter_size": 7 + 2 * cell.seed, "table": []}
         write_json(folder / "done.json", done)
     document = {"format": FORMAT, "protocol": protocol, "recipe_sha256": "0" * 64}
     document |= {"nights": sum(cohorts.values()), "data": "0" * 64, "simulated": simulated}

@@ -309,3 +309,16 @@ def test_real_nights_are_not_called_simulated(lodo, tmp_path):
     assert not Store.open(path).index["simulated"].any()
     _, out, _ = lodo(path, *SHORT, "--norms", "psd", "--hold-out", "abc", "--out", tmp_path / "r")
     assert "simulated" not in out
+
+
+def test_filter_sizes_that_are_chosen_stand_beside_fixed_ones_and_are_told(lodo, store, tmp_path):
+    sizes = ("--norms", "psd", "--filter-size", "3,auto", "--hold-out", "abc")
+    arguments = (store, *SHORT, *sizes, "--out", tmp_path)
+    code, out, err = lodo(*arguments, "--dry-run")
+    assert code == 0, err
+    assert {"usleep psd f3 d3 @all", "usleep psd fauto d3 @all"} <= rows(out).keys()
+    code, out, err = lodo(*arguments)
+    assert code == 0, err
+    name = "usleep_psd_fauto_d3_abc_all_seed0"
+    done = json.loads((tmp_path / "cells" / name / "done.json").read_text())
+    assert f"{name}: filter size {done['filter_size_choice']['filter_size']}" in out.splitlines()

@@ -149,3 +149,26 @@ def test_a_folder_that_is_no_store_is_named(train, tmp_path):
     code, _, err = train(tmp_path, "--hold-out", "abc")
     assert code == 2
     assert str(tmp_path) in err
+
+
+def test_a_filter_size_that_is_chosen_is_told(train, store, tmp_path):
+    arguments = (store, "--hold-out", "abc", "--out", tmp_path / "run", "--quiet")
+    code, out, _ = train(*arguments, "--filter-size", "auto")
+    assert code in (0, None)
+    choice = json.loads((tmp_path / "run" / "done.json").read_text())["filter_size_choice"]
+    assert f"recipe robust, filter size {choice['filter_size']} (auto) (" in out
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--filter-size", "best"), "--filter-size is 'best', expected whole numbers from 1 on"),
+        (("--filter-size", "3,5"), "--filter-size is '3,5', expected one number, or auto"),
+        (("--filter-size", "auto", "--norm", "tma"), "-size is 'auto' with norm 'tma', expected"),
+    ],
+)
+def test_a_filter_size_that_cannot_be_is_refused(train, store, tmp_path, given, said):
+    code, out, err = train(store, "--hold-out", "abc", "--out", tmp_path / "run", *given)
+    assert (code, out) == (2, "")
+    assert said in " ".join(err.split())
+    assert not (tmp_path / "run").exists()

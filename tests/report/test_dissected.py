@@ -176,6 +176,18 @@ def test_a_network_that_normalises_its_window_loses_nothing_to_gain_and_batch_no
 
 
 @pytest.mark.slow
+def test_a_network_whose_filter_size_was_chosen_is_taken_apart_like_others(tmp_path):
+    nights = plan_nights(["ABC", "MASS", "SHHS"], 2, 1, Settings(hours=0.1, shift=0.0))
+    list(add_nights(tmp_path / "store", nights, RECIPES["paper"]))
+    store = Store.open(tmp_path / "store")
+    cell = Cell("usleep", "psd", "auto", norm_depth=2, hold_out="SHHS")
+    assert [o.reason for o in run_grid(store, [cell], TINY, tmp_path / "r", keep="weights")] == [""]
+    found = planned(Runs(tmp_path / "r"), tmp_path / "out", conditions=(UNSHIFTED, NOTHING))
+    made, predicted = run(found)
+    assert [each.reason for each in (*made, *predicted)] == [""] * (6 + 2)
+
+
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again_and_nights_are_forgotten_in_the_end(finished):
     assert finished.left() == []
     assert list(finished.predict(device="cpu", fast=False)) == []

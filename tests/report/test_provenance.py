@@ -48,6 +48,10 @@ BLOCKS = {
         Axes(norms=("batch", "tma"), hold_outs=("ABC",)),
         Axes(models=("cnn-transformer",), norms=("psd",), balanced=(40,), hold_outs=("ABC",)),
     ],
+    "filter sizes that are chosen": [
+        Axes(norms=("tma", "psd"), hold_outs=("ABC",)),
+        Axes(norms=("psd", "psd-white"), filter_sizes=("auto",), hold_outs=("ABC",)),
+    ],
     "AdaBN": [Axes(norms=("adabn3", "psd"), hold_outs=("ABC", "CHAT"))],
     "more seeds in one cohort": [
         Axes(norms=("batch",), hold_outs=("ABC",), seeds=(0, 1, 2)),

@@ -90,6 +90,14 @@ def test_blocks_are_put_together_and_cells_are_there_once(tmp_path):
         ({"grid": [GRID | {"models": "usleep"}]}, "grid[0].models is 'usleep', expected a list"),
         ({"grid": [GRID | {"seeds": [0]}]}, "grid[0].seeds is [0], expected a whole number"),
         ({"grid": [GRID | {"balanced": ["al"]}]}, "grid[0].balanced is 'al', expected a whole"),
+        (
+            {"grid": [GRID | {"filter_sizes": ["best"]}]},
+            "grid[0].filter_sizes is 'best', expected auto, or a whole number from 1 on",
+        ),
+        (
+            {"grid": [{"norms": ["tma"], "filter_sizes": ["auto"]}]},
+            "grid[0]: filter_size is 'auto' with norm 'tma', expected a whole number from 1 on: ",
+        ),
         ({"grid": [GRID | {"hold_outs": ["SOF"]}]}, "grid[0].hold_outs is 'SOF', expected one of"),
         ({"protocol": {"patient": 3}}, "protocol has the key 'patient', expected one of lr, "),
         ({"protocol": {"patience": 0}}, "protocol: patience "),

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from psdnorm.cli.app import INTERRUPTED, SOME_FAILED, command
-from psdnorm.cli.console import errors, say
+from psdnorm.cli.console import errors, output, say
 from psdnorm.cli.opening import open_nights, recipe_name
-from psdnorm.cli.parsing import json_object, numbers, sizes, words
+from psdnorm.cli.parsing import filter_sizes, json_object, numbers, sizes, words
 from psdnorm.errors import ArgumentError
 
 if TYPE_CHECKING:
     from psdnorm.store import Store
     from psdnorm.training import Cell
+    from psdnorm.training.grid import Runs
 
 
 @command
@@ -39,7 +40,11 @@ def lodo(
         ),
     ] = None,
     filter_size: Annotated[
-        str | None, typer.Option(help="Of PSDNorm's first layer, or of TMA.  [default: 5]")
+        str | None,
+        typer.Option(
+            help="Of PSDNorm's first layer, or of TMA: numbers; auto has PSDNorm's chosen from the "
+            "nights that train.  [default: 5]"
+        ),
     ] = None,
     norm_depth: Annotated[
         str | None, typer.Option(help="Blocks that get the norm.  [default: 3]")
@@ -136,6 +141,7 @@ def lodo(
         errors.print("psdnorm: interrupted; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
     print_results(nights, runs, cells, outcomes)
+    _tell_chosen(runs, cells)
     if any(outcome.status in ("failed", "elsewhere") for outcome in outcomes):
         raise typer.Exit(SOME_FAILED)
 
@@ -151,7 +157,7 @@ def _axes(
     given = {
         "model": models is not None and words("--models", models),
         "norm": norms is not None and words("--norms", norms),
-        "filter_size": filter_size is not None and numbers("--filter-size", filter_size),
+        "filter_size": filter_size is not None and filter_sizes("--filter-size", filter_size),
         "norm_depth": norm_depth is not None and numbers("--norm-depth", norm_depth, least=0),
         "balanced": balanced is not None and sizes("--balanced", balanced),
     }
@@ -193,6 +199,17 @@ def _warn_of_other_data(preset: str | None, nights: "Store") -> None:
     recipe = recipe_name(nights)
     if recipe != "paper":
         say(errors, f"preset {preset} is of the recipe paper; {nights.path} has {recipe}")
+
+
+def _tell_chosen(runs: "Runs", cells: "Sequence[Cell]") -> None:
+    """Say which filter sizes the finished cells took that had them chosen."""
+    from psdnorm.training.cell import AUTO, read_json
+    from psdnorm.training.records import DONE, chosen_filter_size
+
+    for cell in cells:
+        if cell.filter_size == AUTO and runs.is_done(cell):
+            size = chosen_filter_size(read_json(runs.folder(cell) / DONE))
+            say(output, f"{cell.name}: filter size {size}")
 
 
 def _place(jobs: int | None, gpus: str | None, dask: str | None, device: str) -> dict[str, Any]:

@@ -52,6 +52,22 @@ def sizes(option: str, text: str) -> tuple[int | None, ...]:
     )
 
 
+def filter_sizes(option: str, text: str) -> tuple[int | str, ...]:
+    """Take a list of filter sizes apart: whole numbers from 1 on, or ``auto``.
+
+    Parameters
+    ----------
+    option : str
+    text : str
+    """
+    found = words(option, text)
+    if not all(word == "auto" or (word.isdecimal() and int(word) >= 1) for word in found):
+        raise ArgumentError(
+            f"{option} is {text!r}, expected whole numbers from 1 on between commas, or auto"
+        )
+    return tuple(word if word == "auto" else int(word) for word in found)
+
+
 def json_object(option: str, text: str) -> dict[str, Any]:
     """Read an option that is a JSON object.
 

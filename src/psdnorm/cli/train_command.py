@@ -9,7 +9,8 @@ import typer
 from psdnorm.cli.app import command
 from psdnorm.cli.console import errors, output, say
 from psdnorm.cli.opening import open_nights, recipe_name
-from psdnorm.cli.parsing import json_object
+from psdnorm.cli.parsing import filter_sizes, json_object
+from psdnorm.errors import ArgumentError
 
 if TYPE_CHECKING:
     from psdnorm.store import Store
@@ -24,7 +25,13 @@ def train(
         "psd"
     ),
     model: Annotated[str, typer.Option(help="usleep or cnn-transformer.")] = "usleep",
-    filter_size: Annotated[int, typer.Option(help="Of PSDNorm's first layer, or of TMA.")] = 5,
+    filter_size: Annotated[
+        str,
+        typer.Option(
+            help="Of PSDNorm's first layer, or of TMA: a number; auto has PSDNorm's chosen from "
+            "the nights that train."
+        ),
+    ] = "5",
     norm_depth: Annotated[int, typer.Option(help="Blocks that get the norm.")] = 3,
     balanced: Annotated[
         int | None, typer.Option(help="At most so many subjects of each other cohort.")
@@ -57,7 +64,10 @@ def train(
     """
     from psdnorm.training import Bars, Cell, Protocol, Silent, run_cell
 
-    cell = Cell(model, norm, filter_size, norm_depth, hold_out, balanced, seed)
+    sizes = filter_sizes("--filter-size", filter_size)
+    if len(sizes) > 1:
+        raise ArgumentError(f"--filter-size is {filter_size!r}, expected one number, or auto")
+    cell = Cell(model, norm, sizes[0], norm_depth, hold_out, balanced, seed)
     protocol = Protocol(
         max_epochs=max_epochs,
         patience=patience,
@@ -108,10 +118,12 @@ def _told(nights: "Store", result: "Result") -> str:
     """Put into one sentence what came of a training."""
     from psdnorm.cli.lodo_tables import counted
 
+    chosen = result.filter_size_choice
+    taken = "" if chosen is None else f", filter size {chosen['filter_size']} (auto)"
     simulated = ", simulated nights" if nights.index["simulated"].any() else ""
     return (
         f"{result.cell.hold_out}: balanced accuracy {result.balanced_accuracy:.3f}, mean over "
-        f"{counted(result.subjects, 'subject')}{simulated}, recipe {recipe_name(nights)} "
+        f"{counted(result.subjects, 'subject')}{simulated}, recipe {recipe_name(nights)}{taken} "
         f"(epoch {result.best_epoch + 1} of {result.epochs}; all of it is in {result.folder})"
     )
 

@@ -26,11 +26,10 @@ from psdnorm.report.contest import METRIC
 from psdnorm.report.duels import DUEL_HEAD, Duel, duel_cells, duels, percent
 from psdnorm.report.limits import SIMULATED, of_draws, of_duels, of_one_seed
 from psdnorm.report.naming import model_place, norm_place
-from psdnorm.report.results import Results, instead_of_runs, read_results
+from psdnorm.report.results import Results, cell_row, instead_of_runs, read_results
 from psdnorm.report.trained import is_checkpoint
 from psdnorm.store.recipe import FILE as RECIPE
 from psdnorm.training.cell import read_json
-from psdnorm.training.experiment import label
 from psdnorm.training.grid import GRID, make_cell
 from psdnorm.training.records import CONFIG, SCORES, WEIGHTS
 
@@ -224,7 +223,7 @@ def _cell_results(folder: Path) -> Results:
     config = read_json(folder / CONFIG)
     try:
         fields = {name: config["cell"][name] for name in _FIELDS}
-        row = {"cell": 0, **fields, "arm": label(make_cell(*fields.values()))}
+        row = {"cell": 0, **cell_row(make_cell(*fields.values()))}
         simulated = bool(config["simulated"])
     except (KeyError, TypeError) as error:
         raise ArgumentError(f"{folder / CONFIG} is not that of a cell: {error}") from error

@@ -26,7 +26,7 @@ from psdnorm.report.dissected_nights import Made, TestNights
 from psdnorm.report.trained import Trained, load_trained
 from psdnorm.store import Store
 from psdnorm.training.adabn import AdaptedCell, adapted_predictions
-from psdnorm.training.cell import Cell, Protocol, read_json
+from psdnorm.training.cell import Cell, Protocol, read_json, with_size
 from psdnorm.training.finite import finite_predictions
 from psdnorm.training.grid import Runs, units_of
 from psdnorm.training.network import Network, network_for
@@ -263,7 +263,8 @@ class Dissection:
         protocol = Protocol.from_json(self.runs.settings()["protocol"])
         trained = load_trained(self.runs.folder(cell))
         trained.check_takes(store)
-        network = network_for(cell, protocol, store.layout, device, fast=fast)
+        sized = with_size(cell, trained.arm["filter_size"])
+        network = network_for(sized, protocol, store.layout, device, fast=fast)
         network.model.load_state_dict(trained.model.state_dict())
         network.model.eval()
         return _Predictor(trained, network, protocol, store, device)

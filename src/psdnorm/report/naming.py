@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from psdnorm.training.adabn import ADABN
-from psdnorm.training.cell import PROTOCOL_DEPTH, Cell
+from psdnorm.training.cell import AUTO, PROTOCOL_DEPTH, Cell, filter_size_of
 
 # norms in the order of the paper, and as it writes them
 NORM_NAMES = {
@@ -23,7 +23,8 @@ NORM_NAMES = {
     "psd": "PSDNorm",
 }
 MODEL_NAMES = {"usleep": "U-Sleep", "cnn-transformer": "CNNTransformer"}
-PROTOCOL_FILTER = Cell().filter_size
+PROTOCOL_FILTER = filter_size_of(Cell())
+AUTO_SIZE = 0  # stands for "auto" where filter sizes are numbers: no filter has no taps
 SIZES = ("filter_size", "norm_depth")
 ALL = "all"
 
@@ -77,7 +78,7 @@ def unusual(filter_size: Any = None, norm_depth: Any = None, said: Collection[st
     Parameters
     ----------
     filter_size, norm_depth : int, optional
-        None or NA where the norm has none.
+        None or NA where the norm has none; "auto" and what stands for it say so.
     said : collection of {"filter_size", "norm_depth"}
         What is said in any case, where the norm has it.
 
@@ -85,14 +86,29 @@ def unusual(filter_size: Any = None, norm_depth: Any = None, said: Collection[st
     --------
     >>> unusual(17, 1), unusual(5, 3), unusual(5, 3, ["filter_size"])
     (' (f = 17, 1 block)', '', ' (f = 5)')
+    >>> unusual("auto", 3)
+    ' (f auto)'
     """
     filter_size, norm_depth = (None if pd.isna(n) else n for n in (filter_size, norm_depth))
     parts = []
-    if filter_size is not None and (filter_size != PROTOCOL_FILTER or "filter_size" in said):
+    if filter_size in (AUTO, AUTO_SIZE):
+        parts.append("f auto")
+    elif filter_size is not None and (filter_size != PROTOCOL_FILTER or "filter_size" in said):
         parts.append(f"f = {filter_size}")
     if norm_depth is not None and (norm_depth != PROTOCOL_DEPTH or "norm_depth" in said):
         parts.append(f"{norm_depth} block{'s' * bool(norm_depth != 1)}")
     return f" ({', '.join(parts)})" if parts else ""
+
+
+def size_number(filter_size: int | str | None) -> int | None:
+    """Return a cell's filter size as a column of numbers has it.
+
+    Examples
+    --------
+    >>> size_number(17), size_number("auto"), size_number(None)
+    (17, 0, None)
+    """
+    return AUTO_SIZE if filter_size == AUTO else filter_size  # type: ignore[return-value]
 
 
 def norm_place(norm: str) -> tuple:

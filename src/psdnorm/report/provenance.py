@@ -10,13 +10,13 @@ from typing import Any
 from psdnorm.report.naming import listed
 from psdnorm.report.results import Results
 from psdnorm.training import Cell, Protocol
-from psdnorm.training.cell import read_json
+from psdnorm.training.cell import AUTO, TMA, read_json
 from psdnorm.training.grid import Axes, Runs, grid_of
 from psdnorm.training.presets import PRESETS
 from psdnorm.training.records import CONFIG, DONE
 from psdnorm.training.runs import KEEP
 
-Arm = tuple[str, str, int | None, int | None, int | None]
+Arm = tuple[str, str, int | str | None, int | None, int | None]
 _PROTOCOL_OPTIONS = {
     name: f"--{name.replace('_', '-')}"
     for name in ("max_epochs", "patience", "batch_size", "model_arguments")
@@ -202,6 +202,8 @@ def _rectangles(arms: list[Arm]) -> list[list[Arm]]:
 
 
 def _is_product(arms: list[Arm]) -> bool:
+    if any(arm[1] == TMA for arm in arms) and any(arm[2] == AUTO for arm in arms):
+        return False  # TMA's filter size is never chosen
     cells = grid_of([_axes(arms, ("X",), (0,))])
     found = {(c.model, c.norm, c.filter_size, c.norm_depth, c.balanced) for c in cells}
     return found == {*arms}

@@ -12,13 +12,13 @@ import pandas as pd
 from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.evaluation import read_scores, subject_metrics
 from psdnorm.evaluation.scores import COUNTS
-from psdnorm.report.naming import arm_name
+from psdnorm.report.naming import arm_name, size_number
 from psdnorm.store.recipe import FILE as RECIPE
 from psdnorm.training import Cell
 from psdnorm.training.cell import read_json
 from psdnorm.training.experiment import label
 from psdnorm.training.grid import CELLS, GRID, Runs
-from psdnorm.training.records import CONFIG, DONE, SCORES, WEIGHTS
+from psdnorm.training.records import CONFIG, DONE, SCORES, WEIGHTS, chosen_filter_size
 from psdnorm.training.standing import DONE_STATE, CellStanding, standing
 
 ARM = ["model", "norm", "filter_size", "norm_depth", "balanced"]
@@ -34,7 +34,8 @@ class Results:
         The folder.
     cells : DataFrame
         One row per finished cell: ``cell``, a number; ``model``, ``norm``; ``filter_size``,
-        ``norm_depth`` and ``balanced`` (NA where there is none, or all subjects); ``hold_out``,
+        ``norm_depth`` and ``balanced`` (NA where there is none, or all subjects); where the filter
+        size is :data:`psdnorm.report.naming.AUTO_SIZE`, ``chosen``, which one was; ``hold_out``,
         ``seed``; ``arm``, what it is but for its cohort and seed, as ``usleep psd f5 d3 @400``;
         ``epochs``, ``seconds``; ``prediction_seconds``, ``nights`` and ``sequences`` of the
         prediction (NaN in runs that did not record them); ``folder``.
@@ -128,12 +129,13 @@ def read_results(path: str | os.PathLike[str]) -> Results:
             lacking[found.cell] = f"{found.cell.name}: {error}"
             continue
         number = len(cells)
-        cells.append({"cell": number, **_row(found.cell), **_spent(done), "folder": folder})
+        row = {"cell": number, **cell_row(found.cell), "chosen": chosen_filter_size(done)}
+        cells.append({**row, **_spent(done), "folder": folder})
         subjects.append(scores.assign(cell=number))
         configs.append(config)
     if not cells:
         raise ArgumentError(f"{runs.path} has no finished cell, expected one at least")
-    table = pd.DataFrame(cells).astype(dict.fromkeys(ARM[2:], "Int64"))
+    table = pd.DataFrame(cells).astype(dict.fromkeys([*ARM[2:], "chosen"], "Int64"))
     counts = pd.concat(subjects, ignore_index=True)
     computed = subject_metrics(counts).drop(columns=["cohort", "subject"])
     simulated = any(config["simulated"] for config in configs)
@@ -172,9 +174,10 @@ def instead_of_runs(path: str | os.PathLike[str]) -> str:
     return f"{path} has no {GRID}, {expected}"
 
 
-def _row(cell: Cell) -> dict[str, Any]:
-    names = (*ARM, "hold_out", "seed")
-    return {name: getattr(cell, name) for name in names} | {"arm": label(cell)}
+def cell_row(cell: Cell) -> dict[str, Any]:
+    """Return what tells a cell apart, as a row of :attr:`Results.cells` has it."""
+    row = {name: getattr(cell, name) for name in (*ARM, "hold_out", "seed")}
+    return row | {"filter_size": size_number(cell.filter_size), "arm": label(cell)}
 
 
 def _spent(done: dict[str, Any]) -> dict[str, float]:

@@ -11,7 +11,8 @@
       shift: 1                    or a number for each cohort
       seed: 0
     grid:                         blocks of cells: each is every combination of its lists
-      - norms: [batch, psd]       models, filter_sizes, norm_depths, hold_outs, balanced
+      - norms: [batch, psd]       models, filter_sizes, norm_depths, hold_outs, balanced; a filter
+                                  size may be auto, of PSDNorm alone
         seeds: 3                  so many, from 0 on
     protocol: {patience: 10}      fields of psdnorm.training.Protocol
     keep: scores
@@ -31,6 +32,7 @@ from psdnorm.recordings.recipe import RECIPES
 from psdnorm.recordings.simulation.profiles import MOST_SHIFT, PROFILES
 from psdnorm.study.yaml_file import read_yaml
 from psdnorm.training import Cell, Protocol
+from psdnorm.training.cell import AUTO
 from psdnorm.training.estimate import EPOCHS
 from psdnorm.training.grid import Axes, grid_of
 from psdnorm.training.runs import KEEP
@@ -181,8 +183,10 @@ def _axis(where: str, name: str, value: Any) -> tuple:
         raise _refused(where, value, "a list")
     if name == "balanced":
         return tuple(None if each == "all" else _whole(where, each, 2) for each in value)
-    if name in ("filter_sizes", "norm_depths"):
-        return tuple(_whole(where, each, int(name == "filter_sizes")) for each in value)
+    if name == "filter_sizes":
+        return tuple(_filter_size(where, each) for each in value)
+    if name == "norm_depths":
+        return tuple(_whole(where, each, 0) for each in value)
     return tuple(_words(where, each) for each in value)
 
 
@@ -223,6 +227,14 @@ def _one_of(where: str, value: Any, known: tuple[str, ...]) -> str:
     if value not in known:
         raise _refused(where, value, f"one of {', '.join(known)}")
     return str(value)
+
+
+def _filter_size(where: str, value: Any) -> int | str:
+    if value == AUTO:
+        return AUTO
+    if type(value) is not int or value < 1:
+        raise _refused(where, value, f"{AUTO}, or a whole number from 1 on")
+    return value
 
 
 def _whole(where: str, value: Any, least: int) -> int:

@@ -16,6 +16,7 @@ from psdnorm.models.norms import NORMS
 
 MODELS = ("usleep", "cnn-transformer")
 TMA = "tma"
+AUTO = "auto"  # a filter size that is chosen, see psdnorm.training.filter_size
 CELL_NORMS = (*NORMS, TMA)
 _WITH_FILTER = ("psd", "psd-white", TMA)
 _WITH_DEPTH = ("layer", "instance", "psd", "psd-white")
@@ -53,8 +54,9 @@ class Cell(_Plain):
     norm : {"batch", "layer", "instance", "psd", "psd-white", "tma"}
         The norm of the first blocks; "tma" is BatchNorm behind nights that Temporal Monge
         Alignment has carried onto the barycenter of the training nights.
-    filter_size : int
-        f, of PSDNorm in the first block or of TMA. None for norms without a filter.
+    filter_size : int or "auto"
+        f, of PSDNorm in the first block or of TMA. "auto" has PSDNorm's chosen from the nights that
+        train, see :mod:`psdnorm.training.filter_size`. None for norms without a filter.
     norm_depth : int
         Number of blocks with the norm. None for "batch" and "tma", which have BatchNorm in all.
     hold_out : str
@@ -74,7 +76,7 @@ class Cell(_Plain):
 
     model: str = "usleep"
     norm: str = "psd"
-    filter_size: int | None = 5
+    filter_size: int | str | None = 5
     norm_depth: int | None = PROTOCOL_DEPTH
     hold_out: str = "CHAT"
     balanced: int | None = None
@@ -95,7 +97,7 @@ class Cell(_Plain):
         if self.norm not in _WITH_FILTER:
             object.__setattr__(self, "filter_size", None)
         else:
-            check_size("filter_size", 5 if self.filter_size is None else self.filter_size)
+            self._check_filter_size()
             object.__setattr__(self, "filter_size", self.filter_size or 5)
         if self.norm not in _WITH_DEPTH:
             object.__setattr__(self, "norm_depth", None)
@@ -103,6 +105,21 @@ class Cell(_Plain):
             object.__setattr__(self, "norm_depth", PROTOCOL_DEPTH)
         else:
             _check_count("norm_depth", self.norm_depth, 20)
+
+    def _check_filter_size(self) -> None:
+        if self.filter_size is None:
+            return
+        if not isinstance(self.filter_size, str):
+            check_size("filter_size", self.filter_size)
+        elif self.filter_size != AUTO:
+            raise ArgumentError(
+                f"filter_size is {self.filter_size!r}, expected a whole number from 1 on, or {AUTO}"
+            )
+        elif self.norm == TMA:
+            raise ArgumentError(
+                f"filter_size is {AUTO!r} with norm {TMA!r}, expected a whole number from 1 on: "
+                "only PSDNorm's can be chosen"
+            )
 
     @property
     def name(self) -> str:
@@ -191,9 +208,20 @@ class Protocol(_Plain):
 
 
 def filter_size_of(cell: Cell) -> int:
-    """Return the filter size of a cell whose norm has one."""
-    assert cell.filter_size is not None, f"{cell.norm} has no filter"
-    return cell.filter_size
+    """Return the filter size of a cell whose norm has one, and a number."""
+    assert cell.filter_size not in (None, AUTO), f"{cell.name} has no filter size"
+    return int(cell.filter_size)
+
+
+def with_size(cell: Cell, filter_size: int) -> Cell:
+    """Return a cell with a filter size instead of "auto"; another cell as it is.
+
+    Parameters
+    ----------
+    cell : Cell
+    filter_size : int
+    """
+    return dataclasses.replace(cell, filter_size=filter_size) if cell.filter_size == AUTO else cell
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

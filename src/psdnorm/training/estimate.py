@@ -19,7 +19,8 @@ import torch
 from psdnorm.batches import leave_one_dataset_out, window_starts
 from psdnorm.store import Layout, Store
 from psdnorm.training.adabn import AdaptedCell
-from psdnorm.training.cell import Cell, Protocol
+from psdnorm.training.cell import Cell, Protocol, with_size
+from psdnorm.training.filter_size import CANDIDATES
 from psdnorm.training.grid import Entry
 from psdnorm.training.network import build_model
 
@@ -203,7 +204,7 @@ def measured_rates(cell: Cell, protocol: Protocol, layout: Layout, batch_size: i
     Rates
     """
     with torch.random.fork_rng([]):
-        model = build_model(cell, protocol, layout)
+        model = build_model(with_size(cell, CANDIDATES[-1]), protocol, layout)
         x = torch.randn(batch_size, protocol.length, layout.n_channels, layout.n_times)
         training = _seconds(lambda: model.train()(x).square().mean().backward())
         with torch.no_grad():

@@ -14,7 +14,7 @@ from psdnorm.evaluation import (
 )
 from psdnorm.store import Store
 from psdnorm.training.adabn import AdaptedCell
-from psdnorm.training.cell import Cell, Protocol, read_json
+from psdnorm.training.cell import AUTO, Cell, Protocol, read_json
 from psdnorm.training.estimate import Amounts
 from psdnorm.training.grid import Runs, units_of
 from psdnorm.training.network import check_model
@@ -135,7 +135,7 @@ def check_grid(
     shapes = {(c.model, c.norm, c.filter_size, c.norm_depth): c for c in trained}
     for cell in shapes.values():
         check_model(cell, protocol, store.layout)
-    splits = {(cell.hold_out, cell.balanced, cell.seed): cell for cell in left}
+    splits = {(c.hold_out, c.balanced, c.seed, c.filter_size == AUTO): c for c in left}
     for cell in splits.values():
         split_of(store, cell, protocol)
 

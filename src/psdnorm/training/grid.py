@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Any
 from psdnorm.errors import ArgumentError
 from psdnorm.store import Store
 from psdnorm.training.adabn import ADABN, AdaptedCell
-from psdnorm.training.cell import CELL_NORMS, TMA, Cell, Protocol, read_json
+from psdnorm.training.cell import AUTO, CELL_NORMS, TMA, Cell, Protocol, read_json
 from psdnorm.training.locking import held
 from psdnorm.training.records import DONE, write_json
 
@@ -39,7 +40,7 @@ class Axes:
     models, norms : tuple of str
         Norms are those of :class:`psdnorm.training.Cell`, and "adabn3", "adabn12", "adabnall", ….
     filter_sizes, norm_depths : tuple of int
-        For the norms that have them.
+        For the norms that have them; a filter size may be "auto".
     hold_outs : tuple of str
     balanced : tuple of int or None
         None for all subjects.
@@ -48,7 +49,7 @@ class Axes:
 
     models: tuple[str, ...] = ("usleep",)
     norms: tuple[str, ...] = ("batch", "layer", "instance", TMA, "psd")
-    filter_sizes: tuple[int, ...] = (5,)
+    filter_sizes: tuple[int | str, ...] = (5,)
     norm_depths: tuple[int, ...] = (3,)
     hold_outs: tuple[str, ...] = ()
     balanced: tuple[int | None, ...] = (None,)
@@ -107,7 +108,8 @@ def complete(cells: Iterable[Cell]) -> list[Cell]:
 def _place(cell: Cell) -> tuple:
     # TMA has BatchNorm's network; AdaBN follows the cell that it adapts
     base = cell.base if isinstance(cell, AdaptedCell) else cell
-    filter_size, is_tma = base.filter_size or 0, base.norm == TMA
+    filter_size = math.inf if base.filter_size == AUTO else base.filter_size or 0
+    is_tma = base.norm == TMA
     shape = ("batch", 0, 0) if is_tma else (base.norm, filter_size, base.norm_depth or 0)
     data = base.seed, base.balanced or 2**31, base.hold_out
     layers = (0, 0)

@@ -19,11 +19,12 @@ from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.evaluation import balanced_accuracy
 from psdnorm.store import Store
 from psdnorm.training.aligned import AlignedStore
-from psdnorm.training.cell import Cell, Protocol, filter_size_of
+from psdnorm.training.cell import Cell, Protocol, filter_size_of, with_size
 from psdnorm.training.finite import NotFiniteError
 from psdnorm.training.logs import Logs
 from psdnorm.training.network import network_for
 from psdnorm.training.objective import Objective, confusion_counts
+from psdnorm.training.records import CHOICE
 from psdnorm.training.state import (
     Position,
     State,
@@ -59,6 +60,9 @@ class Task:
         Digest of the configuration.
     sqrt_barycenter : Tensor, (C, F), optional
         Of the nights that train, where they are to be aligned.
+    choice : dict, optional
+        What :meth:`psdnorm.training.filter_size.Choice.to_json` says, where the cell has its filter
+        size chosen.
     fast : {"auto", True, False}
     residence : str
         As in :class:`psdnorm.batches.Loader`.
@@ -77,11 +81,34 @@ class Task:
     folder: Path
     run: str
     sqrt_barycenter: Tensor | None = None
+    choice: dict[str, Any] | None = None
     fast: bool | str = "auto"
     residence: str = "auto"
     save_every_s: float = 300.0
     save_every_steps: int | None = None
     watcher: Watcher = field(default_factory=Silent)
+
+    @property
+    def network_cell(self) -> Cell:
+        """The cell whose network is trained: with the filter size that was chosen."""
+        if self.choice is None:
+            return self.cell
+        return with_size(self.cell, self.choice["filter_size"])
+
+    @property
+    def training_data(self) -> dict[str, Any]:
+        """What the model learns from, for its checkpoint."""
+        described: dict[str, Any] = {
+            "cell": self.cell.to_json(),
+            "cohorts": sorted(self.train["cohort"].unique().tolist()),
+            "nights": len(self.train),
+            "simulated": bool(self.train["simulated"].any()),
+        }
+        if self.sqrt_barycenter is not None:  # without it the model cannot be used
+            described["sqrt_barycenter"] = self.sqrt_barycenter.tolist()
+        if self.choice is not None:
+            described[CHOICE] = self.choice
+        return described
 
 
 def learn(fabric: "Fabric", task: Task) -> None:
@@ -106,7 +133,7 @@ class _Learning:
         seed_everything(cell.seed, verbose=False)
         several = fabric.world_size > 1
         self.network = network_for(
-            cell,
+            task.network_cell,
             protocol,
             task.store.layout,
             self.device,

@@ -14,7 +14,8 @@ from psdnorm.models import CNNTransformer, USleep, accelerate
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.store import Layout
 from psdnorm.training.aligned import check_filter
-from psdnorm.training.cell import TMA, Cell, Protocol, filter_size_of
+from psdnorm.training.cell import TMA, Cell, Protocol, filter_size_of, with_size
+from psdnorm.training.filter_size import CANDIDATES
 
 _CLASSES: dict[str, type[Pretrained]] = {"usleep": USleep, "cnn-transformer": CNNTransformer}
 
@@ -49,7 +50,7 @@ def build_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
         "norm": "batch" if cell.norm == TMA else cell.norm,
     }
     if cell.norm != TMA and cell.filter_size is not None:
-        set_here["filter_size"] = cell.filter_size
+        set_here["filter_size"] = filter_size_of(cell)
     if cell.norm_depth is not None:
         set_here["norm_depth"] = cell.norm_depth
     arguments = protocol.arguments_of(cell.model)
@@ -112,7 +113,7 @@ def unshared_norms(cell: Cell, protocol: Protocol, layout: Layout, device: torch
 def _throwaway(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
     """Build a model to look at, with no trace in the random generators."""
     with torch.random.fork_rng([]):
-        return build_model(cell, protocol, layout)
+        return build_model(with_size(cell, CANDIDATES[-1]), protocol, layout)
 
 
 def network_for(

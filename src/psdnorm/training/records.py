@@ -3,7 +3,8 @@
 ::
 
     RUN/
-      config.json           cell, protocol, recipe, who trained and tested, versions
+      config.json           cell, protocol, recipe, who trained and tested, versions; where the
+                            filter size is "auto", which one was chosen, and why
       history.csv           one row per epoch
       tensorboard/          the same and more as curves
       scores.parquet        per held-out subject: confusion matrix and calibration bins
@@ -18,7 +19,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 CONFIG, SCORES, PREDICTIONS = "config.json", "scores.parquet", "predictions.parquet"
 WEIGHTS, DONE = "weights", "done.json"
+CHOICE = "filter_size_choice"  # in config.json, done.json and the checkpoint
 _SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("cohort", "subject", "visit", "recording")),
@@ -117,6 +119,33 @@ def claim_folder(folder: Path, described: dict[str, Any]) -> None:
             f"{folder} holds another run, which differs in {what}, expected an empty folder or the "
             "same run"
         )
+
+
+def choice_before(folder: Path, described: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what was chosen when a run was begun: it goes on with the same; None if it was not.
+
+    Parameters
+    ----------
+    folder : Path
+    described : dict
+        From :func:`configuration`.
+    """
+    if not (folder / CONFIG).exists():
+        return None
+    claim_folder(folder, described)  # refuses that of another run
+    return read_json(folder / CONFIG)[CHOICE]
+
+
+def chosen_filter_size(done: Mapping[str, Any]) -> int | None:
+    """Return the filter size that was chosen for a finished run; None where none was to be.
+
+    Parameters
+    ----------
+    done : mapping
+        What ``done.json`` says.
+    """
+    choice = done.get(CHOICE)
+    return None if choice is None else int(choice["filter_size"])
 
 
 def write_outcome(

@@ -3,8 +3,8 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,8 @@ from psdnorm.store import Store
 from psdnorm.store.atomic import remove_leftovers
 from psdnorm.training import records
 from psdnorm.training.aligned import AlignedStore, training_barycenter
-from psdnorm.training.cell import TMA, Cell, Protocol, filter_size_of, read_json
+from psdnorm.training.cell import AUTO, TMA, Cell, Protocol, filter_size_of, read_json
+from psdnorm.training.filter_size import check_choosable, choice_for
 from psdnorm.training.finite import NotFiniteError, finite_predictions, origin
 from psdnorm.training.learning import Task, learn
 from psdnorm.training.locking import LOCK, held, holder
@@ -60,6 +61,8 @@ class Result:
         it was recorded.
     nights, sequences : int, optional
         That were predicted then.
+    filter_size_choice : dict, optional
+        What :meth:`psdnorm.training.filter_size.Choice.to_json` says, where the cell's is "auto".
     """
 
     cell: Cell
@@ -73,6 +76,7 @@ class Result:
     prediction_seconds: float | None = None
     nights: int | None = None
     sequences: int | None = None
+    filter_size_choice: Mapping[str, Any] | None = field(default=None, hash=False)
 
     @property
     def scores(self) -> "pd.DataFrame":
@@ -165,6 +169,9 @@ def run_cell(
     if not _is_done(task.folder, described):
         with _alone_in(task.folder) if lock else contextlib.nullcontext():
             if not _is_done(task.folder, described):  # whoever held the lock may have finished it
+                if cell.filter_size == AUTO:
+                    task = _with_choice(task, described)
+                    described[records.CHOICE] = task.choice
                 records.claim_folder(task.folder, described)
                 remove_leftovers(task.folder)
                 with quiet_libraries(), reproducible(place):
@@ -180,6 +187,14 @@ def _is_done(folder: Path, described: dict[str, Any]) -> bool:
     return True
 
 
+def _with_choice(task: Task, described: dict[str, Any]) -> Task:
+    """Choose the filter size of a run; one that was begun before keeps its own."""
+    choice = records.choice_before(task.folder, described)
+    if choice is None:
+        choice = choice_for(task.store, task.train, task.cell.norm, task.protocol.length)
+    return replace(task, choice=choice)
+
+
 def _run(
     task: Task, split: Split, device: torch.device, devices: int, keep: str, began: float
 ) -> None:
@@ -193,7 +208,7 @@ def _run(
     if before is not None:
         began -= before.position.seconds
     state = _trained(task, before, device, devices)
-    network = network_for(cell, task.protocol, store.layout, device, fast=task.fast)
+    network = network_for(task.network_cell, task.protocol, store.layout, device, fast=task.fast)
     _evaluate(task, state, network, split, device, keep, began)
 
 
@@ -226,7 +241,7 @@ def _explained(task: Task, error: TrainingError) -> TrainingError:
         kept = "no weights had been saved before"
     else:
         # a model of its own: the network that is compiled serves the next cell
-        _save_weights(task, state, build_model(task.cell, task.protocol, task.store.layout))
+        _save_weights(task, state, build_model(task.network_cell, task.protocol, task.store.layout))
         kept = f"the last good weights are in {task.folder / records.WEIGHTS}"
     if not isinstance(error, NotFiniteError):
         return TrainingError(f"{error}; {kept}")
@@ -275,6 +290,8 @@ def _evaluate(
         **timed.spent_on(split.test, protocol),
         "keep": keep,
     }
+    if task.choice is not None:
+        done[records.CHOICE] = task.choice
     records.write_json(folder / records.DONE, done)
 
 
@@ -304,7 +321,7 @@ def _save_weights(
     model.save_pretrained(
         task.folder / records.WEIGHTS,
         recipe=task.store.recipe,
-        training_data=_training_data(task),
+        training_data=task.training_data,
         training_spread=spread,
     )
 
@@ -316,20 +333,6 @@ def _training_spread(task: Task, model: Pretrained) -> dict[str, Any] | None:
     drawn = recordings[np.linspace(0, len(recordings) - 1, n).round().astype(int)]
     # of the store itself: a night that is to be staged is not aligned yet when it is looked at
     return measure_spread(model, (task.store.signals(each) for each in drawn))
-
-
-def _training_data(task: Task) -> dict[str, Any]:
-    """Say what a model learned from, for its checkpoint."""
-    cohorts = sorted(task.train["cohort"].unique().tolist())
-    described: dict[str, Any] = {
-        "cell": task.cell.to_json(),
-        "cohorts": cohorts,
-        "nights": len(task.train),
-        "simulated": bool(task.train["simulated"].any()),
-    }
-    if task.sqrt_barycenter is not None:  # without it the model cannot be used
-        described["sqrt_barycenter"] = task.sqrt_barycenter.tolist()
-    return described
 
 
 def split_of(store: Store, cell: Cell, protocol: Protocol) -> Split:
@@ -356,6 +359,8 @@ def split_of(store: Store, cell: Cell, protocol: Protocol) -> Split:
                 f"{store.path} has nobody for {role} beside {cell.hold_out}{of_them}, expected two "
                 "subjects of another cohort at least"
             )
+    if cell.filter_size == AUTO:
+        check_choosable(store, split.train)
     return split
 
 

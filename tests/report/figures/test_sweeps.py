@@ -90,3 +90,14 @@ def test_an_arm_without_a_complete_seed_is_named_and_the_others_are_drawn(tmp_pa
     assert list(line_of(drawing.canvas.axes[0], "PSDNorm").get_xdata()) == [1, 5]
     assert len(drawing.missing) == 1
     assert "usleep psd f9 d3 @all has no seed with every cohort" in drawing.missing[0]
+
+
+def test_a_size_that_was_chosen_is_a_line_across_beside_the_fixed_ones(tmp_path, raw_of, line_of):
+    chosen = Axes(norms=("psd",), filter_sizes=("auto",), hold_outs=BOTH, seeds=(0, 1))
+    write_runs(tmp_path, [*AXES, chosen], COHORTS)
+    drawing = draw(tmp_path, FILTER_SIZE)
+    assert list(line_of(drawing.canvas.axes[0], "PSDNorm").get_xdata()) == list(SIZES)
+    own = line_of(drawing.canvas.axes[0], "PSDNorm (f auto)").get_ydata()
+    raw = raw_of(tmp_path)
+    means = [raw.mean_dataset("psd", s, BOTH, filter_size="auto") for s in (0, 1)]
+    assert list(own) == pytest.approx([np.mean(means)] * 2)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from psdnorm.report.figures.comparison import Comparison
 from psdnorm.report.figures.curves import Curve, draw_curves, incomplete, means_of, words_of
 from psdnorm.report.figures.drawing import Drawing
-from psdnorm.report.naming import norm_name, norms_in_order, unusual
+from psdnorm.report.naming import AUTO_SIZE, arm_name, norm_name, norms_in_order, unusual
 from psdnorm.report.results import Results
 
 
@@ -61,12 +61,21 @@ def varied(results: Results, comparison: Comparison, sweep: Sweep) -> list[Curve
     curves = []
     for norm in norms_in_order(cells["norm"]):
         own = cells[(cells["norm"] == norm) & cells[sweep.axis].notna()]
+        own = own[own[sweep.axis] != AUTO_SIZE] if sweep is FILTER_SIZE else own
         for _, group in own.groupby(sweep.fixed, dropna=False):
             arms = dict(zip(group[sweep.axis].astype(int), group["arm"], strict=True))
             if len(arms) > 1:
                 fixed = group.iloc[0][[sweep.fixed]].to_dict()
                 curves.append(Curve(norm, norm_name(norm) + unusual(**fixed), arms))
     return curves
+
+
+def _chosen(results: Results, comparison: Comparison) -> list[Curve]:
+    """Return a line across for every norm whose filter size was chosen for each cohort."""
+    cells = results.of(model=comparison.model, balanced=comparison.balanced).cells
+    own = cells[cells["filter_size"] == AUTO_SIZE].drop_duplicates("arm")
+    sizes = zip(own["norm"], own["filter_size"], own["norm_depth"], own["arm"], strict=True)
+    return [Curve(norm, arm_name(norm, f, depth), {None: arm}) for norm, f, depth, arm in sizes]
 
 
 def draw_sweep(results: Results, comparison: Comparison, sweep: Sweep) -> Drawing:
@@ -91,6 +100,9 @@ def draw_sweep(results: Results, comparison: Comparison, sweep: Sweep) -> Drawin
         for norm, label in comparison.labels.items()
         if norm not in is_varied
     ]
+    if sweep is FILTER_SIZE:
+        drawn = {arm for curve in curves for arm in curve.arms.values()}
+        curves += [curve for curve in _chosen(results, comparison) if curve.arms[None] not in drawn]
     title = f"{sweep.title}: {comparison.setting}"
     means = means_of(results, curves, title)
     return Drawing(

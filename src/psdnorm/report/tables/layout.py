@@ -4,12 +4,20 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from psdnorm.report.naming import listed, setting_name
+from psdnorm.report.naming import AUTO_SIZE, listed, setting_name
 from psdnorm.report.results import ARM, Results
-from psdnorm.report.tables.notes import BOLD, NO_BOLD, SPREAD, block_notes, general_notes
+from psdnorm.report.tables.notes import (
+    BOLD,
+    NO_BOLD,
+    SPREAD,
+    block_notes,
+    chosen_notes,
+    general_notes,
+)
 from psdnorm.report.tables.paper_block import paper_notes, paper_rows
 from psdnorm.report.tables.scores import MEANS, Arm, Scores, Setting
 from psdnorm.report.tables.table import OURS, Entry, Table, figure, with_best
+from psdnorm.training.cell import AUTO
 
 LOWER_IS_BETTER = ("calibration_error",)
 Named = tuple[str, dict[str, Any]]
@@ -103,6 +111,7 @@ def fill(layout: Layout, scores: Scores) -> Table:
         arms = arms_of(layout, block)
         setting = block.setting or block.heading
         notes += block_notes(setting, arms, block.datasets, metrics, scores)
+        notes += chosen_notes(setting, arms, scores)
         unlike = [row[0].text for row, alike in filled if not alike]
         if layout.bold and unlike:
             notes.append(f"{setting}; {listed(unlike)}: {NO_BOLD}")
@@ -164,6 +173,8 @@ def _seeds(facts: dict[str, Any], datasets: Sequence[str], scores: Scores) -> fr
 
 def _entry(facts: dict[str, Any], datasets: Sequence[str], scores: Scores) -> Entry:
     own = our_facts(scores.results) | facts
+    if facts["filter_size"] == AUTO_SIZE:
+        own["filter_size"] = AUTO
     found = scores.score(_arm(facts), facts["metric"], facts["dataset"], datasets)
     if found is None:
         return Entry(figure(None), facts=own)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from psdnorm.models.card import STAGES
-from psdnorm.report.naming import listed
+from psdnorm.report.naming import AUTO_SIZE, listed
 from psdnorm.report.tables.scores import Arm, Scores
 
 SIMULATED = "The nights are simulated: this says nothing about patients."
@@ -72,6 +72,23 @@ def block_notes(
     if not any(len(scores.seeds(arm, name)) > 1 for arm in arms for name in datasets):
         notes.append("one seed only, so that there is no ±")
     return [f"{heading}; {note}." for note in notes]
+
+
+def chosen_notes(heading: str, arms: Sequence[Arm], scores: Scores) -> list[str]:
+    """Say which filter sizes were chosen, by the cohort held out, where arms have them chosen."""
+    cells = scores.results.cells
+    notes = []
+    for arm in arms:
+        own = cells[cells["arm"] == scores.label(arm)]
+        if arm.filter_size != AUTO_SIZE or own.empty:
+            continue
+        by_cohort = own.groupby("hold_out")["chosen"].agg(lambda sizes: sorted({*sizes}))
+        said = [f"{cohort} {', '.join(map(str, sizes))}" for cohort, sizes in by_cohort.items()]
+        notes.append(
+            f"{heading}; {arm.named()}: the sizes that the cohorts that train led to, by the one "
+            f"held out: {'; '.join(said)}."
+        )
+    return notes
 
 
 def general_notes(scores: Scores, datasets: Collection[str], metrics: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
 from psdnorm.report.naming import ALL, PROTOCOL_FILTER, arm_name, model_place, norm_place
-from psdnorm.report.results import ARM, Results
+from psdnorm.report.results import ARM, Results, cell_row
 from psdnorm.training.cell import PROTOCOL_DEPTH
 
 MEANS = (MEAN_DATASET, MEAN_SUBJECT)
@@ -84,6 +84,10 @@ class Scores:
         self.lacking = _lacking(results)
         self.people = _people(results)
 
+    def label(self, arm: Arm) -> str | None:
+        """Return what ``Results.cells`` calls an arm; None where it has no result."""
+        return self._labels.get(arm)
+
     def datasets(self, arm: Arm) -> set[str]:
         """Return the datasets on which an arm has a result."""
         return {dataset for other, dataset in self._seeds if other == arm}
@@ -112,7 +116,7 @@ class Scores:
         over : iterable of str
             The datasets that a mean must be over; an arm that lacks one of them has none.
         """
-        found = self._rows.get((self._labels.get(arm), metric, dataset))
+        found = self._rows.get((self.label(arm), metric, dataset))
         if found is None or found.mean != found.mean:
             return None
         if dataset in MEANS and any(self.score(arm, metric, name, ()) is None for name in over):
@@ -156,7 +160,7 @@ def _lacking(results: Results) -> dict[tuple[Arm, str], set[int]]:
     """Return the seeds that were asked for and have no result, by arm and dataset."""
     lacking: dict[tuple[Arm, str], set[int]] = {}
     for cell in results.unfinished:
-        arm = Arm(cell.model, cell.norm, cell.filter_size, cell.norm_depth, cell.balanced or ALL)
+        arm = arm_of(cell_row(cell))
         lacking.setdefault((arm, cell.hold_out), set()).add(cell.seed)
     return lacking
 

@@ -1,0 +1,61 @@
+"""A filter size that was chosen is told from fixed ones, and a note says which it was."""
+
+import csv
+import io
+
+import pytest
+from experiments import write_runs
+
+from psdnorm.report.results import read_results
+from psdnorm.report.tables import build_tables
+from psdnorm.report.tables.writing import csv_text
+from psdnorm.training import Cell
+
+from .conftest import COHORTS, axes, by_hand
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory):
+    path = tmp_path_factory.mktemp("chosen")
+    blocks = [
+        axes(norms=("batch", "tma", "psd")),
+        axes(norms=("psd",), filter_sizes=(5, 9, "auto")),
+    ]
+    write_runs(path, blocks, COHORTS, epochs=25)
+    return path
+
+
+@pytest.fixture(scope="module")
+def table(chosen):
+    tables = {table.name: table for table in build_tables(read_results(chosen)).tables}
+    return tables["filter-size-usleep-all"]
+
+
+def test_it_has_a_column_of_its_own(table, chosen):
+    assert {"PSDNorm (f auto)", "PSDNorm (f = 5)", "PSDNorm (f = 9)"} <= {*table.head}
+    rows = list(csv.DictReader(io.StringIO(csv_text(table))))
+    (own,) = [r for r in rows if r["filter_size"] == "auto" and r["dataset"] == "ABC"]
+    names = [Cell("usleep", "psd", "auto", hold_out="ABC", seed=s).name for s in (0, 1)]
+    by_seed = [by_hand(chosen, name, "balanced_accuracy") for name in names]
+    mean = sum(sum(scores) / len(scores) for scores in by_seed) / 2
+    assert float(own["mean"]) == pytest.approx(100 * mean)
+
+
+def test_a_note_says_which_size_each_cohort_got(table):
+    (note,) = [note for note in table.notes if "f auto" in note]
+    assert note.endswith("by the one held out: ABC 7, 9; CHAT 7, 9.")
+
+
+def test_tables_of_the_protocol_do_not_take_it_for_the_protocols_size(chosen):
+    main = build_tables(read_results(chosen)).tables[0]
+    assert "PSDNorm" in main.head
+    assert "PSDNorm (f auto)" not in main.head
+
+
+def test_one_that_lacks_is_named_as_such(tmp_path):
+    lacking = Cell("usleep", "psd", "auto", hold_out="CHAT", seed=0).name
+    blocks = [axes(norms=("psd",), filter_sizes=(5, "auto"))]
+    write_runs(tmp_path, blocks, COHORTS, epochs=25, unfinished=[lacking])
+    tables = {table.name: table for table in build_tables(read_results(tmp_path)).tables}
+    notes = " ".join(tables["filter-size-usleep-all"].notes)
+    assert "PSDNorm (f auto): no seed 0 on CHAT" in notes
