@@ -53,8 +53,8 @@ class TestWhatItIs:
     def test_its_card_logs_every_look_at_the_real_night(self):
         card = (FOLDER / "README.md").read_text(encoding="utf-8")
         looks = card[card.index("Every look at that night") :]
-        rows = [line.split("|") for line in looks.splitlines() if "weights," in line]
-        assert [row[3].strip() for row in rows] == ["0.634", "0.641", "0.641", "0.624"]
+        rows = [line.split("|") for line in looks.splitlines() if line.startswith("| 20")]
+        assert [row[3].strip() for row in rows] == ["0.634", "0.641", "0.641", "0.624", "0.726"]
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ class TestWhatItCanDo:
         assert result.shift.reasons
 
     @pytest.mark.realdata
-    def test_the_real_night_is_staged_better_than_by_three_times_chance(self, tmp_path):
+    def test_the_real_night_is_staged_as_its_card_says(self, tmp_path):
         if "PSDNORM_REALDATA" not in os.environ:
             pytest.skip("PSDNORM_REALDATA is not set")
         folder = Path(os.environ["PSDNORM_REALDATA"]) / "sleep-edf"
@@ -90,5 +90,5 @@ class TestWhatItCanDo:
         night = slice(asleep[0] - 60, asleep[-1] + 61)
         assert night.stop - night.start == 841
         scored = confusion_matrix(expert[night], result.hypnogram[night])
-        assert balanced_accuracy(scored) >= 0.60
-        assert cohen_kappa(scored) >= 0.58
+        assert balanced_accuracy(scored) >= 0.70
+        assert cohen_kappa(scored) >= 0.65
