@@ -21,7 +21,7 @@ import pandas as pd
 from scipy.stats import ks_2samp
 
 from psdnorm.recordings.simulation import simulate_night
-from psdnorm.recordings.simulation.fitted import BANDS_HZ, fitted
+from psdnorm.recordings.simulation.fitted import ACTIVE, BANDS_HZ, STATES, fitted
 from psdnorm.recordings.simulation.hypnograms import (
     NEW_PERIOD_MIN,
     REM,
@@ -37,6 +37,8 @@ CHANNELS = ("Fpz-Cz", "Pz-Oz")
 COLOURS = ("#E69F00", "#56B4E9", "#0072B2", "#009E73", "#D55E00")
 TRACE_S = 15
 SLEEPS_PER_REAL_ONE = 10
+# what the variances of the real table have too much, in every recording, stage and channel
+TABLE_EXCESS_UV2 = 100.0
 
 
 def fitting_script():
@@ -142,13 +144,38 @@ def simulate_sleeps(real):
     return sleeps
 
 
-def variances_db(night):
-    """Variance of each epoch and channel of a night, (E, 2)."""
+def variances(night):
+    """Variance of each epoch and channel of a night, (E, 2), in µV²."""
     epochs = night.signal.reshape(2, len(night.stages), -1)
-    return 10 * np.log10(epochs.var(axis=2, dtype=np.float64)).T
+    return epochs.var(axis=2, dtype=np.float64).T
 
 
-def print_what_is_off(real, powers, daytime_db, nights, wake_db):
+def in_bands(decibels):
+    """Power of the five bands together, (E, 10) in dB → (E, 2) in µV²."""
+    widths_hz = [high - low for low, high in BANDS_HZ.values()]
+    return 10 ** (decibels.reshape(-1, 2, len(BANDS_HZ)) / 10) @ widths_hz
+
+
+def print_variances(powers, real_db, nights, simulated_db):
+    """Print how far variances are off by state, and what of them is in no band."""
+    real = powers[["fpzcz_var", "pzoz_var"]].to_numpy(float) - TABLE_EXCESS_UV2
+    simulated = np.concatenate([variances(night) for night in nights])
+    states = [np.where(night.is_active, ACTIVE, night.true_stages) for night in nights]
+    both = (
+        (real, in_bands(real_db), powers.state.to_numpy()),
+        (simulated, in_bands(simulated_db), np.concatenate(states)),
+    )
+    print("off by (dB), both channels | variance | what of it is in no band")
+    for state, name in enumerate(STATES):
+        medians = [
+            np.median([total[of == state], (total - inside)[of == state]], axis=1)
+            for total, inside, of in both
+        ]
+        off = 10 * np.log10(medians[1] / medians[0]).ravel()
+        print(f"{name:8} | {off[0]:+.1f} {off[1]:+.1f} | {off[2]:+.1f} {off[3]:+.1f}")
+
+
+def print_what_is_off(real, daytime_db, wake_db):
     """Print what the simulator does not get right."""
     for name, sleeps in (("real", real), ("simulated", simulate_sleeps(real))):
         periods, latency, spread = describe_rem(sleeps)
@@ -157,13 +184,6 @@ def print_what_is_off(real, powers, daytime_db, nights, wake_db):
     off = np.median(wake_db, axis=0) - np.median(daytime_db, axis=0)
     print("wake beside all of the real wake, daytime included: "
           + " ".join(f"{value:+.1f}" for value in off))  # fmt: skip
-    simulated = np.concatenate([variances_db(night) for night in nights])
-    labels = np.concatenate([night.true_stages for night in nights])
-    real_db = 10 * np.log10(powers[["fpzcz_var", "pzoz_var"]].to_numpy(float))
-    for stage, name in enumerate(STAGES):
-        off = np.median(simulated[labels == stage], axis=0)
-        off -= np.median(real_db[powers.stage == stage], axis=0)
-        print(f"variance of {name:3} off by (dB), both channels: {off[0]:+.1f} {off[1]:+.1f}")
 
 
 def read_all_wake(folder):
@@ -194,7 +214,8 @@ def main(arguments: list[str] | None = None) -> None:
     simulated_db = [decibels[labels == stage] for stage in range(5)]
     print_tables(real, simulated, real_db, simulated_db)
     print(f"real band powers: {len(powers)} epochs")
-    print_what_is_off(real, powers, read_all_wake(folder), nights, simulated_db[0])
+    print_what_is_off(real, read_all_wake(folder), simulated_db[0])
+    print_variances(powers, fit.decibels(powers), nights, decibels)
     figure, axes = plt.subplot_mosaic("abt;cdt", figsize=(16, 8), width_ratios=(1, 1, 1.2))
     draw_shares(axes["a"], real, simulated)
     draw_bouts(axes["b"], real, simulated)

@@ -305,11 +305,13 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if "PSDNORM_REALDATA" not in os.environ:
         parser.error("PSDNORM_REALDATA is not set, expected the folder of the real data")
+    if chosen.wide is not None and chosen.wide < 1:
+        parser.error(f"--wide is {chosen.wide}, expected one night at least")
     folder = Path(os.environ["PSDNORM_REALDATA"])
     hypnograms = read_hypnograms(folder)
     nights = [sleep_of(stages) for stages in hypnograms.values()]
     powers = read_powers(folder, hypnograms)
-    if chosen.wide:
+    if chosen.wide is not None:
         print(np.array2string(fit_wide(powers, chosen.wide).round(1), separator=", "))
         return 0
     numbers = fit_hypnograms(nights) | fit_spectra(powers)

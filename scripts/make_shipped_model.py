@@ -85,7 +85,10 @@ def _lost(which: tuple[str, int], reason: str) -> tuple[str, int]:
 def export(cell: Path, folder: Path) -> None:
     """Write the model of a run for the box, with the spread of its training nights."""
     model = from_pretrained(cell / WEIGHTS)
-    facts = dict((model.card or {})["training_data"])
+    card = model.card or {}
+    if not card.get("training_spread"):
+        raise SystemExit(f"{cell / WEIGHTS} has no training_spread: stage could not judge a night")
+    facts = dict(card["training_data"])
     model.save_pretrained(
         folder,
         training_data={**facts, "what": LEARNED_FROM},

@@ -34,6 +34,12 @@ def test_untouched_nights_are_in_range_spoilt_ones_are_not_and_accuracy_falls(sh
     assert means[0] > 0.5
 
 
+def test_nights_to_train_on_are_not_looked_at(shift, capsys):
+    with pytest.raises(SystemExit):
+        shift.main(["--seed", "0"])
+    assert "--seed 0 is that of the nights to train on" in capsys.readouterr().err
+
+
 def looked(shift, **changes):
     """Nights of which all is as it must be, but for the ``changes``: verdict and accuracy."""
     nights = {"untouched": ("in range", 0.8), "shift 6": ("unusual", 0.6)}

@@ -162,8 +162,14 @@ def test_a_filter_size_that_is_chosen_is_told(train, store, tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("--filter-size", "best"), "--filter-size is 'best', expected whole numbers from 1 on"),
-        (("--filter-size", "3,5"), "--filter-size is '3,5', expected one number, or auto"),
+        (
+            ("--filter-size", "best"),
+            "--filter-size is 'best', expected a whole number from 1 on, or",
+        ),
+        (
+            ("--filter-size", "3,5"),
+            "--filter-size is '3,5', expected a whole number from 1 on, or a",
+        ),
         (("--filter-size", "auto", "--norm", "tma"), "-size is 'auto' with norm 'tma', expected"),
     ],
 )

@@ -20,7 +20,10 @@ def test_every_stage_is_compared_and_drawn(tmp_path, capsys):
     rows = re.findall(r"^(W|N1|N2|N3|REM) +[\d.]+ +[\d.]+ +[\d.]+", out, re.M)
     assert rows == ["W", "N1", "N2", "N3", "REM"]
     assert re.search(r"^37 real sleep periods: 4\.1 REM periods, latency 80 min", out, re.M)
-    assert len(re.findall(r"^variance of (?:W|N1|N2|N3|REM) +off by", out, re.M)) == 5
+    off = re.findall(
+        r"^(quiet W|N1|N2|N3|REM|active W) +((?:\| [+-][\d.]+ [+-][\d.]+ ?){2})$", out, re.M
+    )
+    assert [state for state, _ in off] == ["quiet W", "N1", "N2", "N3", "REM", "active W"]
     assert (tmp_path / "simulation.png").stat().st_size > 50_000
 
 

@@ -7,7 +7,12 @@ from clinic import samples
 
 from psdnorm.errors import RecordingError
 from psdnorm.recordings import Recording, read_recording
-from psdnorm.recordings.gaps import PausedRecording, epochs_in_gaps, preprocess_night
+from psdnorm.recordings.gaps import (
+    PausedRecording,
+    between_gaps,
+    epochs_in_gaps,
+    preprocess_night,
+)
 from psdnorm.recordings.preparation import Preparation
 from psdnorm.recordings.preprocessing import preprocess
 from psdnorm.recordings.recipe import RECIPES
@@ -87,6 +92,19 @@ def test_wake_is_trimmed_around_sleep_and_a_pause_is_no_wake(tmp_path):
     np.testing.assert_array_equal(np.flatnonzero(prepared.stages == -1) + 35, np.arange(100, 200))
 
 
+def test_a_pause_before_what_trimming_leaves_counts_in_when_that_begins(tmp_path):
+    onsets = [30 * n for n in range(5)] + [600 + 30 * n for n in range(80)]
+    path = write(tmp_path, onsets, n_epochs=85) / "S1.edf"
+    stages = ["W"] * 100
+    stages[95] = "N2"
+    (tmp_path / "S1.txt").write_text("\n".join(stages) + "\n")
+    recording = read_recording(path, LABELS, tmp_path / "S1.txt")
+    prepared = preprocess_night(recording, RECIPES["as-released"])
+    assert prepared.first_epoch == 95 - 60
+    assert np.flatnonzero(prepared.stages == 2).tolist() == [60]
+    assert not any(flag.startswith("paused") for flag in prepared.flags)
+
+
 def test_a_night_without_a_pause_is_prepared_as_ever(tmp_path):
     recording = read_recording(write(tmp_path) / "S1.edf", LABELS, tmp_path / "S1.txt")
     assert type(recording) is Recording
@@ -109,3 +127,20 @@ def test_a_gap_spoils_each_epoch_that_it_touches():
     assert epochs_in_gaps([(29, 31), (90, 120)], 5).tolist() == [True, True, False, True, False]
     assert epochs_in_gaps([(0, 10), (40, 41)], 3, cut_s=11).tolist() == [True, False, False]
     assert epochs_in_gaps([(100, 400)], 4).tolist() == [False, False, False, True]
+
+
+def test_a_gap_that_ends_with_an_epoch_to_rounding_does_not_touch_the_next_one():
+    cut_s, border_s = 2.02, 32.02
+    assert border_s - cut_s > 30  # by rounding
+    assert epochs_in_gaps([(cut_s, border_s)], 2, cut_s).tolist() == [True, False]
+    cut_s, border_s = 2.05, 32.05
+    assert border_s - cut_s < 30
+    assert epochs_in_gaps([(border_s, 60 + cut_s)], 2, cut_s).tolist() == [False, True]
+
+
+def test_an_epoch_of_half_a_sample_more_is_taken_whole_from_the_end_of_the_signal():
+    signal = np.arange(6003, dtype=np.float32)[None]  # 2 epochs of 3001.5 samples
+    night = Recording(signal, ("C3",), 100.05, np.array([1, 2], np.int8), None, "S1.edf")
+    left = between_gaps(night, np.array([True, False]))
+    np.testing.assert_array_equal(left.signal, signal[:, -3002:])
+    assert left.stages.tolist() == [2]

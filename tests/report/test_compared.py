@@ -125,6 +125,14 @@ def test_two_cells_are_compared_whatever_their_norm(folders):
     assert arm.rows()[0][1] == "6"
 
 
+def test_a_cell_whose_filter_size_was_chosen_is_compared_as_such(tmp_path):
+    sizes = Axes(norms=("psd",), filter_sizes=(5, "auto"), hold_outs=("ABC",), seeds=(0,))
+    write_runs(tmp_path, [sizes], epochs=30)
+    fixed, chosen = (Cell(filter_size=f, hold_out="ABC").name for f in (5, "auto"))
+    (arm,) = compare(tmp_path / "cells" / fixed, tmp_path / "cells" / chosen).arms
+    assert arm.name.startswith("PSDNorm (f auto) in U-Sleep, all subjects (B) against PSDNorm in")
+
+
 def test_cells_of_other_seeds_are_compared_and_it_is_said(folders):
     cells = folders / "a" / "cells"
     names = [Cell("usleep", "psd", hold_out="ABC", seed=seed).name for seed in (0, 1)]

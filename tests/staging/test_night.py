@@ -230,6 +230,12 @@ def test_clock_times_are_the_next_after_the_start():
     ("arguments", "error", "said"),
     [
         ({"lights_off": 9999}, ArgumentError, "lights_off is 9999 s"),
+        (
+            {"lights_off": "22:00"},
+            ArgumentError,
+            "lights_off is '22:00', expected a time within the recording, which goes from 22:10:05 "
+            "to 22:12:05",
+        ),
         ({"unit": "T"}, ArgumentError, "unit is 'T'"),
         ({"channels": "Pz"}, RecordingError, "found C3, C4, M1, M2"),
         ({"channels": "C3,,*"}, ArgumentError, "no channel and no expression"),

@@ -156,11 +156,39 @@ def test_channels_that_are_asked_for_are_used_and_no_others(tmp_path):
     assert "has no channel 'Pz'" in refusal(path, wanted=["Pz"])
 
 
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [(("EEG Fp1-LER", "EEG Fp2-LER"), ("Fp1", "Fp2")), (("Cz", "A1", "A2"), ("Cz-M1M2",))],
+)
+def test_channels_may_be_asked_for_as_outputs_call_them(tmp_path, labels, names):
+    path = recording(tmp_path / "night.edf", labels=labels)
+    found = prepared(path)
+    assert found.channels == names
+    night = prepared(path, wanted=names[-1:])
+    assert night.channels == names[-1:]
+    np.testing.assert_array_equal(night.prepared[names[-1]], found.prepared[names[-1]])
+
+
+def test_labels_go_before_what_outputs_call_another_channel(tmp_path):
+    path = recording(tmp_path / "night.edf", labels=("EEG C3-M2", "C3", "M2"))
+    asked_for = prepared(path, wanted=["C3-M2"]).prepared["C3-M2"]
+    np.testing.assert_array_equal(asked_for, prepared(path, wanted={"x": "1*C3-M2"}).prepared["x"])
+    assert (asked_for != prepared(path).prepared["C3-M2"]).any()
+
+
 def test_without_eeg_the_channels_found_and_the_flag_are_named(tmp_path):
     path = recording(tmp_path / "night.edf", labels=("EOG", "ECG"))
     said = refusal(path)
     assert "found EOG, ECG" in said
     assert "--channels" in said
+
+
+def test_a_scoring_is_not_asked_for_its_channels(tmp_path):
+    path = tmp_path / "scoring.edf"
+    marks = edf_files.annotations([b"+0\x14\x14\x00"])
+    path.write_bytes(edf_files.edf([marks], record_s=30, reserved="EDF+C"))
+    said = refusal(path)
+    assert said.endswith("scoring.edf has no channel, as a scoring has none, expected EEG")
 
 
 def test_a_rate_that_is_too_low_is_no_flat_night_but_refused(tmp_path):
@@ -199,6 +227,14 @@ def test_microvolts_that_are_called_volts_are_refused_until_the_unit_is_given(tm
     path.write_bytes(volts("V", (-3276.8, 3276.7)))
     assert "1000000 times smaller" in refusal(path)
     assert prepared(path, unit="uV").channels == ("C3-M2",)
+
+
+def test_one_unit_is_not_given_to_channels_of_several(tmp_path):
+    path = tmp_path / "night.edf"
+    channels = [edf_files.channel("C3", samples(4)), edf_files.channel("M2", samples(4), unit="mV")]
+    path.write_bytes(edf_files.edf(channels, record_s=30))
+    said = refusal(path, unit="uV")
+    assert "has the channels of 'C3-M2' in several units, and the unit uV was given" in said
 
 
 def test_the_recipe_of_one_channel_is_that_of_two(tmp_path):

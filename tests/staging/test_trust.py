@@ -47,7 +47,7 @@ def test_a_night_whose_pairs_are_all_in_range_is_in_range_and_all_of_them_vote(t
 
 
 def test_a_pair_that_is_not_the_first_decides_the_verdict_too(tmp_path, model):
-    path = recording(tmp_path / "night.edf", labels=LABELS, **{"C4-M1": with_alpha(30)})
+    path = recording(tmp_path / "night.edf", labels=LABELS, **{"C4-M1": with_alpha(27)})
     night = stage(path, model)
     assert len(night.pairs) == 3
     assert night.shift.verdict == UNUSUAL
@@ -80,6 +80,27 @@ def test_a_pair_whose_channels_vote_with_others_is_named_as_a_pair(tmp_path, mod
     assert night.pairs == (("F3-M2", "C4-M1"), ("C3-M2", "C4-M1"))
     assert any(note.startswith("F3-M2 + C3-M2 does not vote: ") for note in night.notes)
     assert night.shift.remarks[-1].startswith("F3-M2 + C3-M2 did not vote")
+
+
+def test_epochs_in_which_a_channel_is_flat_are_no_spectrum_of_its_pair(tmp_path, model):
+    spoilt = samples(4, seed=3)
+    spoilt[:2] = 0
+    path = recording(tmp_path / "night.edf", labels=LABELS[1:], **{"C4-M1": spoilt})
+    assert stage(path, model).shift.reasons == ("C4-M1 is flat in 50 % of the epochs.",)
+
+
+def test_a_pair_that_mostly_disagrees_makes_a_night_unusual_whose_spectra_are_in_range(
+    tmp_path, model, monkeypatch
+):
+    import psdnorm.staging.night as night_of
+
+    votes = np.full((3, 4, 5), 0.1, np.float32)
+    votes[:2, :, 2] = votes[2, :, 0] = 0.6
+    monkeypatch.setattr(night_of, "predict_groups", lambda *arguments: votes)
+    night = stage(recording(tmp_path / "night.edf", labels=LABELS), model)
+    assert night.shift.verdict == UNUSUAL
+    (reason,) = night.shift.reasons
+    assert reason.startswith("Shown C3-M2 and C4-M1 alone, the model gives another stage")
 
 
 def test_pairs_that_are_all_not_to_be_trusted_vote_and_the_night_is_not_either(tmp_path, model):

@@ -13,9 +13,10 @@ from psdnorm.store import Night, Store
 from psdnorm.training import Cell, run_cell
 from psdnorm.training import filter_size as rule
 from psdnorm.training.experiment import run_grid
-from psdnorm.training.filter_size import Choice, choose_filter_size, drawn_nights
+from psdnorm.training.filter_size import Choice, choice_for, choose_filter_size, drawn_nights
 from psdnorm.training.grid import Axes, Entry, Runs, grid_of
 from psdnorm.training.runs import split_of
+from psdnorm.training.surrogate import left_out_accuracy, sample_nights
 
 AUTO = Cell("usleep", "psd", "auto", hold_out="abc")
 ONE_EPOCH = replace(PROTOCOL, max_epochs=1)
@@ -123,6 +124,53 @@ def test_at_most_five_subjects_of_a_cohort_are_read_one_night_each(tmp_path):
     assert drawn.groupby("cohort").size().to_dict() == {"mno": 5, "xyz": 1}
     assert drawn["subject"][drawn["cohort"] == "mno"].is_unique
     assert set(drawn["visit"][drawn["cohort"] == "mno"]) == {"1"}
+    assert {"0", "7"} < {*drawn["subject"]}  # from the first to the last
+
+
+def test_a_run_chooses_from_those_who_train_in_sequences_as_long_as_its_own(store, tmp_path):
+    result = run_cell(store, AUTO, ONE_EPOCH, tmp_path)
+    train = split_of(store, AUTO, ONE_EPOCH).train
+    assert len(train) < len(store.index[store.index["cohort"] != "abc"])  # others validate
+    expected = choose_filter_size(store, train, length=ONE_EPOCH.length)
+    assert result.filter_size_choice == expected.to_json()
+
+
+def test_a_white_target_is_chosen_for_as_such(tmp_path):
+    store = coloured_store(tmp_path, {"lmn": -1.0, "opq": 0.0, "rst": 1.0})
+    sample = sample_nights(store, store.index, [9], length=50)
+    white, usual = (left_out_accuracy(sample, 9, "opq", t) for t in ("white", "barycenter"))
+    assert white != usual
+    for norm, expected in (("psd", usual), ("psd-white", white)):
+        table = choice_for(store, store.index, norm, 50)["table"]
+        assert {row["filter_size"]: row["cohorts"]["opq"] for row in table}[9] == expected
+
+
+def test_what_was_chosen_for_other_nights_or_sequences_is_not_taken(store, monkeypatch):
+    monkeypatch.setattr(rule, "_known", {})
+    fewer = store.index[store.index["subject"] != "0"]
+    for index, length in ((store.index, 9), (fewer, 9), (store.index, 5)):
+        expected = choose_filter_size(store, index, length=length)
+        assert choice_for(store, index, "psd", length) == expected.to_json()
+
+
+def test_nights_in_which_nothing_is_to_be_seen_leave_the_usual_size(tmp_path):
+    made = nights()
+    for night in made:
+        night.signals[:] = 0.0
+    store = small_store(tmp_path, made)
+    choice = choose_filter_size(store, store.index, length=9)
+    assert choice.filter_size == 5
+    assert np.isfinite([choice.mean(size) for size in rule.CANDIDATES]).all()
+
+
+def test_one_epoch_of_each_stage_is_enough_to_learn_from(tmp_path):
+    made = nights(("mno", "xyz"), 1)
+    for night in made:
+        night.stages[:] = -1
+        night.stages[:5] = range(5)
+    store = small_store(tmp_path, made)
+    choice = choose_filter_size(store, store.index, length=9)
+    assert 0 <= choice.mean(choice.filter_size) <= 1
 
 
 def test_a_single_cohort_to_learn_from_is_refused_before_anything_is_written(tmp_path):
@@ -131,7 +179,7 @@ def test_a_single_cohort_to_learn_from_is_refused_before_anything_is_written(tmp
     with pytest.raises(ArgumentError, match=said):
         run_cell(store, AUTO, PROTOCOL, tmp_path / "run")
     with pytest.raises(ArgumentError, match=said):
-        run_grid(store, [AUTO], PROTOCOL, tmp_path / "runs")
+        run_grid(store, [AUTO, replace(AUTO, filter_size=5)], PROTOCOL, tmp_path / "runs")
     assert {path.name for path in tmp_path.iterdir()} == {"store"}
 
 

@@ -7,6 +7,7 @@ from cells import LAYOUT, learnable, nights, small_store
 
 from psdnorm import PSDNorm
 from psdnorm.ops import reference
+from psdnorm.training import surrogate
 from psdnorm.training.surrogate import left_out_accuracy, normalized_spectra, sample_nights
 
 
@@ -60,8 +61,54 @@ def test_stages_of_the_cohort_that_is_left_out_teach_nothing(tmp_path):
     assert wrong < 0.1  # had it learned from them, it would have come up
 
 
+def test_the_target_is_that_of_the_cohorts_that_teach(tmp_path, monkeypatch):
+    store = small_store(tmp_path)
+    sample = sample_nights(store, store.index, [5], length=9)
+    taken = []
+
+    def watched(sample, filter_size, learned, target):
+        taken.extend(learned.tolist())
+        return normalized_spectra(sample, filter_size, learned, target)
+
+    monkeypatch.setattr(surrogate, "normalized_spectra", watched)
+    left_out_accuracy(sample, 5, "mno")
+    of_others = sample.window.numpy()[sample.cohort != "mno"]
+    assert sorted(taken) == sorted({*of_others.tolist()})
+
+
+def test_stages_are_told_apart_as_by_scikit_learn_with_equal_priors():
+    discriminant_analysis = pytest.importorskip("sklearn.discriminant_analysis")
+    rng = np.random.default_rng(0)
+    stages = np.repeat(np.arange(3, dtype=np.int8), (900, 60, 20))  # far from equal
+    spread = np.array([[4.0, 0.2], [0.2, 1.0], [1.0, 1.0]])[stages]  # nor is each spread alike
+    x = np.array([[0.0, 0.0], [1.5, 1.0], [-1.0, 2.0]])[stages] + spread * rng.normal(size=(980, 2))
+    other = rng.uniform(-6, 6, size=(2000, 2))
+    theirs = discriminant_analysis.LinearDiscriminantAnalysis("lsqr", priors=[1 / 3] * 3)
+    expected = theirs.fit(x, stages).predict(other)
+    # ours has a ridge, too
+    assert np.mean(surrogate._discriminant(x, stages, other) == expected) > 0.995
+
+
+def test_an_epoch_is_seen_with_those_around_it(tmp_path, monkeypatch):
+    made = [learnable(recording, 160) for recording in ("abc-1", "mno-1")]
+    rng = np.random.default_rng(0)
+    t = np.arange(LAYOUT.n_times) / LAYOUT.sfreq
+    for night in made:  # every other epoch is noise, whose stage only its neighbours tell
+        night.stages[:] = np.repeat(rng.permutation(20) % 5, 8)
+        night.signals[:] = np.sin(2 * np.pi * (1 + 1.5 * night.stages[:, None, None]) * t)
+        night.signals[1::2] = rng.standard_normal(night.signals[1::2].shape)
+    store = small_store(tmp_path, made)
+    sample = sample_nights(store, store.index, [1], length=160)
+    seen = left_out_accuracy(sample, 1, "abc")
+    monkeypatch.setattr(surrogate, "with_neighbours", lambda x, window: x)
+    assert left_out_accuracy(sample, 1, "abc") < 0.7 < seen - 0.1
+
+
 def test_a_long_night_is_no_more_work_than_a_short_one(tmp_path):
     store = small_store(tmp_path, [learnable("abc-1", 400), learnable("abc-2", 5)])
     long, short = (sample_nights(store, store.index[i : i + 1], [5], length=9) for i in (0, 1))
     assert len(long.stages) == 8 * 9
+    _, whole = store.read("abc-1", 0, 400)
+    assert long.stages[:9].tolist() == whole[:9].tolist()  # from its beginning
+    assert long.stages[-9:].tolist() == whole[-9:].tolist()  # to its end
     assert len(short.stages) == 5  # one window, not filled up

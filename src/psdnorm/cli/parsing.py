@@ -61,11 +61,28 @@ def filter_sizes(option: str, text: str) -> tuple[int | str, ...]:
     text : str
     """
     found = words(option, text)
-    if not all(word == "auto" or (word.isdecimal() and int(word) >= 1) for word in found):
+    if not all(map(_is_filter_size, found)):
         raise ArgumentError(
             f"{option} is {text!r}, expected whole numbers from 1 on between commas, or auto"
         )
     return tuple(word if word == "auto" else int(word) for word in found)
+
+
+def one_filter_size(option: str, text: str) -> int | str:
+    """Read a filter size: a whole number from 1 on, or ``auto``.
+
+    Parameters
+    ----------
+    option : str
+    text : str
+    """
+    if not _is_filter_size(text):
+        raise ArgumentError(f"{option} is {text!r}, expected a whole number from 1 on, or auto")
+    return text if text == "auto" else int(text)
+
+
+def _is_filter_size(word: str) -> bool:
+    return word == "auto" or (word.isdecimal() and int(word) >= 1)
 
 
 def json_object(option: str, text: str) -> dict[str, Any]:

@@ -9,8 +9,7 @@ import typer
 from psdnorm.cli.app import command
 from psdnorm.cli.console import errors, output, say
 from psdnorm.cli.opening import open_nights, recipe_name
-from psdnorm.cli.parsing import filter_sizes, json_object
-from psdnorm.errors import ArgumentError
+from psdnorm.cli.parsing import json_object, one_filter_size
 
 if TYPE_CHECKING:
     from psdnorm.store import Store
@@ -64,10 +63,8 @@ def train(
     """
     from psdnorm.training import Bars, Cell, Protocol, Silent, run_cell
 
-    sizes = filter_sizes("--filter-size", filter_size)
-    if len(sizes) > 1:
-        raise ArgumentError(f"--filter-size is {filter_size!r}, expected one number, or auto")
-    cell = Cell(model, norm, sizes[0], norm_depth, hold_out, balanced, seed)
+    size = one_filter_size("--filter-size", filter_size)
+    cell = Cell(model, norm, size, norm_depth, hold_out, balanced, seed)
     protocol = Protocol(
         max_epochs=max_epochs,
         patience=patience,

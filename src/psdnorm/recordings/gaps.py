@@ -16,6 +16,8 @@ from psdnorm.recordings.quality import percent
 from psdnorm.recordings.recipe import Recipe
 from psdnorm.recordings.recording import EPOCH_S, UNSCORED, Recording
 
+_ROUNDING_S = 1e-6  # less than a sample at any rate that is read: it touches no epoch
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PausedRecording(Recording):
@@ -46,8 +48,9 @@ def epochs_in_gaps(
     """
     in_gap = np.zeros(n_epochs, bool)
     for begin_s, end_s in gaps_s:
-        first, last = (begin_s - cut_s) / EPOCH_S, (end_s - cut_s) / EPOCH_S
-        in_gap[max(0, int(np.floor(first))) : max(0, int(np.ceil(last)))] = True
+        first = np.floor((begin_s - cut_s + _ROUNDING_S) / EPOCH_S)
+        end = np.ceil((end_s - cut_s - _ROUNDING_S) / EPOCH_S)
+        in_gap[max(0, int(first)) : max(0, int(end))] = True
     return in_gap
 
 

@@ -24,7 +24,7 @@ NORM_NAMES = {
 }
 MODEL_NAMES = {"usleep": "U-Sleep", "cnn-transformer": "CNNTransformer"}
 PROTOCOL_FILTER = filter_size_of(Cell())
-AUTO_SIZE = 0  # stands for "auto" where filter sizes are numbers: no filter has no taps
+AUTO_SIZE = 2**31 - 1  # stands for "auto" where filter sizes are numbers: behind all of them
 SIZES = ("filter_size", "norm_depth")
 ALL = "all"
 
@@ -105,8 +105,8 @@ def size_number(filter_size: int | str | None) -> int | None:
 
     Examples
     --------
-    >>> size_number(17), size_number("auto"), size_number(None)
-    (17, 0, None)
+    >>> size_number(17), size_number("auto") == AUTO_SIZE, size_number(None)
+    (17, True, None)
     """
     return AUTO_SIZE if filter_size == AUTO else filter_size  # type: ignore[return-value]
 

@@ -40,7 +40,7 @@ class Condition:
     Attributes
     ----------
     channel : str
-    kind : {"not finite", "flat", "saturated", "clipped", "amplitude", "noise", "line"}
+    kind : {"not finite", "flat", "saturated", "clipped", "amplitude", "noise", "line", "electrode"}
     share : float
         Of the epochs that it concerns.
     verdict : {"unusual", "do not trust"}

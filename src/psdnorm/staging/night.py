@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from psdnorm.errors import ArgumentError
-from psdnorm.recordings import UNSCORED, Recording
+from psdnorm.recordings import EPOCH_S, UNSCORED, Recording
 from psdnorm.recordings.cohorts.folder import parse_channels
 from psdnorm.recordings.derivation import Wanted
 from psdnorm.staging.conditions import Condition, channel_conditions
+from psdnorm.staging.electrodes import electrode_conditions
 from psdnorm.staging.lights import find_lights
 from psdnorm.staging.models import StagingModel, load_model
 from psdnorm.staging.planning import plan_channels
@@ -90,6 +91,7 @@ def stage(
         conditions.extend(found)
 
     night = prepare_channels(source, planned, chosen.recipe, unit, look)
+    conditions += electrode_conditions(source, planned, night.measured)
     # outputs travel: they name the file, and not whose folder it was in
     refused = night.refused.items()
     night.refused = {name: why.replace(source.called, source.name) for name, why in refused}
@@ -167,11 +169,24 @@ def _lights(
         seconds_of(name, time, night.start)
         for name, time in (("lights_off", off), ("lights_on", on))
     )
-    if isinstance(on, str) and ":" in on and off_s is not None and on_s is not None:
+    if _is_clock(on) and off_s is not None and on_s is not None:
         # of a recording that is longer than a day, the first time after lights off
         on_s = off_s + (on_s - off_s) % 86400
+    for name, time, found_s in (("lights_off", off, off_s), ("lights_on", on, on_s)):
+        duration_s = EPOCH_S * night.n_epochs
+        if _is_clock(time) and found_s is not None and found_s >= duration_s + EPOCH_S:
+            assert night.start is not None  # or there would be no time on the clock
+            end = night.start + timedelta(seconds=duration_s)
+            raise ArgumentError(
+                f"{name} is {time!r}, expected a time within the recording, which goes from "
+                f"{night.start:%H:%M:%S} to {end:%H:%M:%S}"
+            )
     find_lights(np.full(night.n_epochs, UNSCORED, np.int8), off_s, on_s)
     return off_s, on_s
+
+
+def _is_clock(time: float | str | None) -> bool:
+    return isinstance(time, str) and ":" in time
 
 
 def _shares(night: PreparedNight, groups: Sequence[tuple[str, ...]]) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from psdnorm.errors import RecordingError
 from psdnorm.recordings.channels import microvolts, one_rate
-from psdnorm.recordings.derivation import Wanted, candidates, resolve
+from psdnorm.recordings.derivation import Wanted, candidates, fold, resolve
 from psdnorm.recordings.recipe import NARROWEST_HZ, Recipe
 from psdnorm.staging.montage import Montage, find_montage
 from psdnorm.staging.sources import Source
@@ -22,12 +22,15 @@ class PlannedChannel(NamedTuple):
         In Hz.
     factor : float
         From what the file calls µV to µV, where the user gave another unit.
+    electrodes : tuple of str
+        Labels of what is held against a reference; empty where the file holds the channel itself.
     """
 
     name: str
     expression: str
     sfreq: float
     factor: float
+    electrodes: tuple[str, ...]
 
 
 def plan_channels(
@@ -39,8 +42,8 @@ def plan_channels(
     ----------
     source : Source
     wanted : sequence or mapping, or None
-        Channels, as :func:`psdnorm.recordings.read_channels` takes them; without, the EEG
-        derivations that the labels tell of.
+        Channels, as :func:`psdnorm.recordings.read_channels` takes them, or as outputs call them;
+        without, the EEG derivations that the labels tell of.
     recipe : Recipe
         Whose filter needs some sampling rate.
     unit : {"V", "mV", "uV", "nV"} or None
@@ -57,12 +60,12 @@ def plan_channels(
     RecordingError
         If there is none: the error lists the channels that were found.
     """
+    found: Montage = find_montage(source.header.labels)
     if wanted is not None:
-        given = candidates(wanted)
+        given = _by_label_or_name(wanted, found)
         return [
             _planned(source, name, options, recipe, unit) for name, options in given.items()
         ], []
-    found: Montage = find_montage(source.header.labels)
     planned, notes = [], list(found.notes)
     left_out: list[RecordingError] = []
     for derivation in found.derivations:
@@ -74,14 +77,25 @@ def plan_channels(
             notes.append(f"{derivation.name} is left out: {error}")
     if left_out and not planned:
         raise left_out[0]
+    if not source.header.labels:
+        raise RecordingError(f"{source.called} has no channel, as a scoring has none, expected EEG")
     if not planned:
-        labels = ", ".join(label.strip() for label in source.header.labels) or "none"
+        labels = ", ".join(label.strip() for label in source.header.labels)
         why = f": {notes[-1]}" if notes else ""
         raise RecordingError(
             f"{source.called} has no EEG channel that is known by its name, found {labels}; say "
             f"by --channels which to use, as in 'C3-M2,C4-M1'{why}"
         )
     return planned, notes
+
+
+def _by_label_or_name(wanted: Wanted, found: Montage) -> dict[str, tuple[str, ...]]:
+    """Return candidates; what outputs call ``Fp1`` may be labelled ``EEG Fp1-LER``."""
+    called = {fold(each.name): each.expression for each in found.derivations}
+    return {
+        name: (*options, *(called[fold(each)] for each in options if fold(each) in called))
+        for name, options in candidates(wanted).items()
+    }
 
 
 def _planned(
@@ -97,11 +111,15 @@ def _planned(
             f"{source.called} has {expression!r} at {sfreq:g} Hz, expected at least {least_hz:g} Hz"
         )
     declared = {microvolts(each, source.called) for each in used}
+    electrodes: tuple[str, ...] = ()
+    if len(weights) > 1:
+        held = [header.labels[index] for index, weight in weights.items() if weight > 0]
+        electrodes = tuple(label.strip() for label in held)
     if unit is None:
-        return PlannedChannel(name, expression, sfreq, 1.0)
+        return PlannedChannel(name, expression, sfreq, 1.0, electrodes)
     if len(declared) > 1:
         raise RecordingError(
             f"{source.called} has the channels of {expression!r} in several units, and the unit "
             f"{unit} was given for all"
         )
-    return PlannedChannel(name, expression, sfreq, factor_of(unit) / declared.pop())
+    return PlannedChannel(name, expression, sfreq, factor_of(unit) / declared.pop(), electrodes)

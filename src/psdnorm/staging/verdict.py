@@ -13,8 +13,8 @@ from psdnorm.training.spread import FEW, Spread, swap_gap
 IN_RANGE, UNUSUAL, NOT_TRUSTED = "in range", "unusual", "do not trust"
 VERDICTS = (IN_RANGE, UNUSUAL, NOT_TRUSTED)
 # as many limits away from the middle of the training nights: a limit is some 2.5 standard
-# deviations away, so that this is as far again
-TRUSTED_EXCESS = 2.0
+# deviations away, so that this is more than 4
+TRUSTED_EXCESS = 1.75
 # of a channel's power, in dB: where a band has less as a rule and even that is lacking, hardly
 # anything of the signal is
 WEAK_BAND_DB = -6.0
@@ -78,8 +78,7 @@ def told(reasons: Iterable[Reason]) -> list[Reason]:
     """
     by_subject: dict[tuple[str, ...], list[Reason]] = {}
     for reason in reasons:
-        same = by_subject.setdefault(reason.about or (reason.sentence,), [])
-        same += [reason] * (reason not in same)
+        by_subject.setdefault(reason.about or (reason.sentence,), []).append(reason)
     kept = []
     for about, same in by_subject.items():
         worst = max(same, key=lambda reason: reason.weight)
@@ -155,10 +154,14 @@ def _of_channel(
     start = f"level/{place}/"
     levels = {name.removeprefix(start): e for name, e in excess.items() if name.startswith(start)}
     beyond = [excess.get(f"channel/{place}", 0.0)]
+    lost: list[float] = []
     for name, each in levels.items():
         limits, level = spread.ranges[start + name], found[start + name]
         is_lost = name != "power" and level < limits.typical < WEAK_BAND_DB
-        beyond.append(min(each, TRUSTED_EXCESS) if is_lost else each)
+        (lost if is_lost else beyond).append(each)
+    # a weak band or two may lack; where a third one does, most of what tells stages is gone
+    lost.sort()
+    beyond += [*lost[:-2], *(min(each, TRUSTED_EXCESS) for each in lost[-2:])]
     verdict = verdict_of(max(beyond))
     if verdict == IN_RANGE:
         return []

@@ -34,6 +34,7 @@ _BAND_HZ = 1.0
 _NEIGHBOURS = 3  # epochs before and after: a network sees them, too
 _FLOOR = 1e-6  # of the mean power, so that a dead channel is low instead of minus infinity
 _RIDGE = 1e-3  # of the mean variance of a feature
+_LEAST_VARIANCE = 1e-12  # of a logarithm: stages of one epoch each, or flat nights, have none
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +174,7 @@ def normalized_spectra(
     waves = torch.cos(2 * math.pi * torch.outer(lags.double(), sample.cycles))
     gain = (taps @ waves).square()  # (N, C, B): the taps are symmetric, so this is all of it
     levels = (sample.power * gain[sample.window]) @ sample.bands  # (E, C, bands)
-    floor = _FLOOR * float(levels.mean())
+    floor = max(_FLOOR * float(levels.mean()), float(np.finfo(np.float64).tiny))
     return levels.clamp(min=floor).log10().flatten(1).numpy()
 
 
@@ -237,7 +238,8 @@ def _discriminant(
     within = x - means[place]
     # every stage counts the same in the covariance, too, or the commonest would set it
     covariance = (within / counts[place, None]).T @ within / len(known)
-    covariance += _RIDGE * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    ridge = _RIDGE * np.trace(covariance) / len(covariance) + _LEAST_VARIANCE
+    covariance += ridge * np.eye(len(covariance))
     weights = np.linalg.solve(covariance, means.T)  # (D, stages)
     offset = 0.5 * (means * weights.T).sum(axis=1)
     return known[np.argmax(other @ weights - offset, axis=1)]

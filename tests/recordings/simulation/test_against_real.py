@@ -226,6 +226,8 @@ def test_the_real_variances_are_100_uv2_more_than_the_bands_of_any_quiet_epoch(
             is_stage = table.stage == stage
             lowest = excess[is_stage].groupby(table.recording[is_stage]).quantile(0.01)
             assert 95 < lowest.min() < 112, (channel, stage)
+            # the frontal channel sees eyes, so that some recordings have no quiet epoch there
+            assert channel == "fpzcz" or lowest.max() < 115, (channel, stage)
 
 
 @pytest.mark.slow

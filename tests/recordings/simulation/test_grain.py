@@ -136,7 +136,7 @@ class TestEpochs:
         assert spindles_in(usual, 4) == 0
         assert spindles_in(leaky, 4) > 0
 
-    def test_a_boundary_lies_off_the_stroke_and_an_epoch_keeps_most_of_its_stage(self):
+    def test_a_boundary_lies_off_the_stroke_by_12_s_at_most(self):
         usual, off = simulated(4.0), simulated(4.0, boundary_s=12.0)
         for kind, onsets in usual.events.items():
             assert np.abs(onsets - off.events[kind]).max(initial=0.0) <= 12.0

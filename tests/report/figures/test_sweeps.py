@@ -101,3 +101,10 @@ def test_a_size_that_was_chosen_is_a_line_across_beside_the_fixed_ones(tmp_path,
     raw = raw_of(tmp_path)
     means = [raw.mean_dataset("psd", s, BOTH, filter_size="auto") for s in (0, 1)]
     assert list(own) == pytest.approx([np.mean(means)] * 2)
+
+
+def test_a_norm_that_was_only_run_with_a_chosen_size_is_drawn_once(tmp_path):
+    white = Axes(norms=("psd-white",), filter_sizes=("auto",), hold_outs=BOTH, seeds=(0, 1))
+    write_runs(tmp_path, [*AXES, white], COHORTS)
+    words = draw(tmp_path, FILTER_SIZE).words
+    assert words.count("PSDNorm-white (f auto)") == 1

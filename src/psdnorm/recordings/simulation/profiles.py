@@ -9,7 +9,8 @@ from psdnorm.recordings.cohorts.table import COHORTS
 REFERENCE_AGE_Y = 29.0
 # rates of artefacts grow exponentially with the shift: beyond this, a night is nothing else
 MOST_SHIFT = 10.0
-# an epoch's own stage has the most of it: half an epoch, less half of what a change takes
+# half an epoch, less half of what a change takes: an epoch beside one change of stage has most of
+# its own, one between two of them may not
 MOST_BOUNDARY_S = 12.0
 
 

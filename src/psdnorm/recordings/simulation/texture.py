@@ -62,8 +62,8 @@ class Texture:
 
     def fine_db(self, frequency_hz: NDArray) -> NDArray:
         """Return what is added to the spectrum of each state, (F,) → (6, F)."""
-        octaves = (frequency_hz - self.peak_hz[:, None]) / self.peak_sd_hz[:, None]
-        fine = self.peak_db @ np.exp(-0.5 * octaves**2)
+        away = (frequency_hz - self.peak_hz[:, None]) / self.peak_sd_hz[:, None]
+        fine = self.peak_db @ np.exp(-0.5 * away**2)
         return fine + self.infraslow_db * (frequency_hz < SLOWEST_BAND_HZ)
 
     def bands_db(self) -> NDArray:
@@ -98,10 +98,8 @@ def draw_texture(
     width_hz = float(np.clip(ALPHA_SD_HZ * np.exp(0.5 * spread[-1]), 0.4, 1.6))
     usual = _mean_gain(alpha_height * ALPHA_HEIGHT, ALPHA_SD_HZ)
     alpha_db = 10 * np.log10(usual / _mean_gain(alpha_height * height, width_hz))
-    own, of_state = (
-        for_peaks.standard_normal(N_PEAKS),
-        for_peaks.standard_normal((n_states, N_PEAKS)),
-    )
+    own = for_peaks.standard_normal(N_PEAKS)
+    of_state = for_peaks.standard_normal((n_states, N_PEAKS))
     common, *by_state = for_coherence.standard_normal(n_states + 1)
     return Texture(
         height,

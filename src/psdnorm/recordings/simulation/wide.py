@@ -34,8 +34,9 @@ REVERSED_SHARE = 0.1
 DAY_SHARE, DAY_H = 0.3, (0.5, 6.0)
 _RATES_HZ = (100.0, 128.0)
 # added to the background of each state, channels and bands as in `Fitted`: with it, stages depart
-# from their own night's N2 as they do in real nights, on average. ``scripts/fit_simulation.py
-# --wide 40`` prints it, given twice; gamma is left out, as filters and noise decide there
+# from their own night's N2 as they do in real nights, on average to 1 dB. ``--wide 40`` of
+# scripts/fit_simulation.py prints the next step; these are two steps from 0, and a third would move
+# them by 0.7 dB at most. Gamma is left out, as filters and noise decide there
 CONTRAST_DB = np.array([
     [-0.7, -2.9, -0.9, -0.6, 0.0, 1.0, -2.2, 1.0, 1.7, 0.0],
     [-1.3, -1.4, -0.4, -0.3, 0.0, 0.1, 0.4, 2.2, -0.2, 0.0],
