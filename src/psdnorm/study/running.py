@@ -2,6 +2,7 @@
 
 import _thread
 import contextlib
+import itertools
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,10 +57,11 @@ def seconds_of(study: Study, amounts: Amounts) -> dict[Cell, float]:
 def shares_of(
     units: Sequence[Unit], seconds: Mapping[Cell, float], workers: int
 ) -> list[tuple[Cell, ...]]:
-    """Deal units out to workers in shares of about the same time, in order.
+    """Deal units out to workers in shares of about the same time.
 
     Units of one network lie beside each other, so that a share has few of them: each is compiled
-    anew, for half a minute and more on a GPU.
+    anew, for half a minute and more on a GPU. Every share begins with the first units of its
+    networks, so that a study that is stopped lacks its last ones, not any.
 
     Parameters
     ----------
@@ -69,15 +71,35 @@ def shares_of(
     workers : int
     """
     total = sum(seconds[cell] for unit in units for cell in unit)
-    shares: list[list[Cell]] = [[] for _ in range(workers)]
+    shares: list[list[int]] = [[] for _ in range(workers)]
     passed = 0.0
-    for unit in units:
-        own = sum(seconds[cell] for cell in unit)
+    for number in _last_first(units):
+        own = sum(seconds[cell] for cell in units[number])
         # by where its middle lies
         place = int(workers * (passed + own / 2) / total) if total else 0
-        shares[min(place, workers - 1)] += unit
+        shares[min(place, workers - 1)].append(number)
         passed += own
-    return [tuple(share) for share in shares if share]
+    return [
+        tuple(cell for number in sorted(share) for cell in units[number])
+        for share in shares
+        if share
+    ]
+
+
+def _last_first(units: Sequence[Unit]) -> list[int]:
+    """Return the places of units, those of one norm from the last to the first.
+
+    Where a norm is cut between two shares, its first units are then the beginning of the second
+    one, and not the end of the first.
+    """
+    order: list[int] = []
+    for _, group in itertools.groupby(range(len(units)), lambda number: _norm(units[number][0])):
+        order += reversed(list(group))
+    return order
+
+
+def _norm(cell: Cell) -> tuple:
+    return cell.model, cell.norm, cell.filter_size, cell.norm_depth
 
 
 def run_study(
