@@ -14,13 +14,21 @@ from cells import PROTOCOL, outcome
 from cluster import cluster
 
 from psdnorm.errors import ArgumentError
+from psdnorm.training import places
 from psdnorm.training.experiment import run_grid
 from psdnorm.training.grid import Axes, Runs, grid_of
 from psdnorm.training.locking import holder
 from psdnorm.training.places import visible_gpus
+from psdnorm.training.work import FAILURE, Outcome
 
 LONG = replace(PROTOCOL, max_epochs=8, patience=8)
 CELLS = grid_of([Axes(norms=("batch", "psd", "adabn1"), hold_outs=("abc", "mno"), seeds=(0,))])
+
+
+def stubborn(pipe):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pipe.send("deaf")
+    time.sleep(60)
 
 
 def run(store, folder, **options):
@@ -76,6 +84,80 @@ def test_a_cell_that_kills_its_process_twice_fails_and_the_others_are_done(store
     ]
     assert {o.status for o in outcomes.values() if o not in failed} == {"done"}
     assert (tmp_path / "cells" / victim / "failed.json").exists()
+
+
+class Ended(BaseException):
+    """Instead of the end of the process."""
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """What is asked of a GPU that this machine lacks, and of the process; broken if it is told."""
+    heard, broken = [], []
+
+    def synchronize():
+        heard.append("waited")
+        if broken:
+            raise torch.AcceleratorError("an illegal memory access was encountered")
+
+    def end(code):
+        heard.append(f"ended with {code}")
+        raise Ended
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(os, "_exit", end)
+    return heard, broken
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_worker_that_is_asked_to_end_waits_for_its_gpu(gpu, is_broken):
+    heard, broken = gpu
+    broken += [True] * is_broken
+    with pytest.raises(Ended):
+        places._leave(signal.SIGTERM, None)
+    assert heard == ["waited", "ended with 0"]
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_worker_whose_gpu_is_lost_dies_instead_of_failing_what_comes_next(
+    gpu, monkeypatch, is_broken
+):
+    heard, broken = gpu
+    broken += [True] * is_broken
+    sent = []
+
+    class Pipe:
+        units = iter([CELLS[:1]])
+
+        def recv(self):
+            return next(self.units, None) or end_of_file()
+
+        def send(self, message):
+            sent.append(message)
+
+    def end_of_file():
+        raise EOFError
+
+    failure = Outcome(CELLS[0], FAILURE, "CUDA error")
+    monkeypatch.setattr(places, "begin_worker", lambda: None)
+    monkeypatch.setattr(places.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(places, "work_on", lambda unit, job, told: iter([failure]))
+    with pytest.raises(Ended if is_broken else EOFError):
+        places._serve(Pipe(), None, None, torch.get_num_threads())
+    assert sent == ([] if is_broken else [failure, None])
+    assert heard == (["waited", "ended with 1"] if is_broken else ["waited"])
+
+
+def test_a_worker_that_does_not_end_when_it_is_asked_is_killed(monkeypatch):
+    monkeypatch.setattr(places, "_LEAVE_S", 0.2)
+    worker = places._Worker(None, None, 1)
+    worker.pipe, theirs = multiprocessing.Pipe()
+    worker._process = multiprocessing.get_context("spawn").Process(target=stubborn, args=(theirs,))
+    worker._process.start()
+    assert worker.pipe.recv() == "deaf"
+    worker.end()
+    assert worker._process.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.slow

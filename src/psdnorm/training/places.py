@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -15,9 +16,10 @@ from psdnorm.errors import ArgumentError
 from psdnorm.recordings.execution import begin_worker, ctrl_c_waits, on_dask, undisturbed
 from psdnorm.training.cell import Cell
 from psdnorm.training.grid import Unit
-from psdnorm.training.work import Job, Outcome, Told, give_up, work_on
+from psdnorm.training.work import FAILURE, Job, Outcome, Told, give_up, work_on
 
 _DEATHS = 2  # of processes with the same unit, after which it is not tried again
+_LEAVE_S = 10  # in which a process that is asked to end must have ended
 
 
 def run_units(
@@ -126,8 +128,14 @@ class _Worker:
         with contextlib.suppress(OSError):  # it died: the next look at the pipe says so
             self.pipe.send(unit)
 
+    def ask_to_end(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+
     def end(self) -> None:
         if self._process is not None:
+            self.ask_to_end()
+            self._process.join(_LEAVE_S)
             self._process.kill()
             self._process.join()
             self.pipe.close()
@@ -136,13 +144,36 @@ class _Worker:
 def _serve(pipe: Any, job: Job, gpu: str | None, threads: int) -> None:
     """Do what comes through the pipe; answer with words, outcomes, and None after a unit."""
     begin_worker()
+    signal.signal(signal.SIGTERM, _leave)
     torch.set_num_threads(threads)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # nothing has asked for a GPU before
     while True:
         for outcome in work_on(pipe.recv(), job, lambda *words: pipe.send(words)):
+            if outcome.status == FAILURE and not _gpu_answers():
+                os._exit(1)  # whatever came next would fail too: a new process tries once more
             pipe.send(outcome)
         pipe.send(None)
+
+
+def _leave(*_: object) -> None:
+    """End this process, but not while its GPU is at work.
+
+    Where processes share a GPU by NVIDIA's MPS, one that is killed in the midst of a kernel takes
+    those of its neighbours down with it.
+    """
+    _gpu_answers()
+    os._exit(0)
+
+
+def _gpu_answers() -> bool:
+    """Wait for the GPU, if this process uses one; tell whether that was possible."""
+    if torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return False
+    return True
 
 
 def _in_processes(
@@ -163,6 +194,8 @@ def _in_processes(
                 yield from _heard(busy[pipe], job, waiting, deaths, told)
     finally:
         with undisturbed():
+            for worker in workers:
+                worker.ask_to_end()  # all at once, then one after the other is waited for
             for worker in workers:
                 worker.end()
 
