@@ -26,12 +26,13 @@ def described(**changes):
 def written_study(folder, **changes):
     """Write the file of a study, which JSON is good enough for; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "tiny.yaml"
-    path.write_text(json.dumps(described(**changes)))
+    document = described(**changes)
+    path = folder / f"{document['name']}.yaml"
+    path.write_text(json.dumps(document))
     return path
 
 
-def trained_study(folder, norms=("batch", "psd")):
+def trained_study(folder, norms=("batch", "psd"), **changes):
     """Write the file of a study that is trained in seconds."""
     small = {"batch_size": 4, "max_epochs": 2, "length": 9, "stride": 5}
     return written_study(
@@ -39,12 +40,14 @@ def trained_study(folder, norms=("batch", "psd")):
         store={"subjects": {"ABC": 2, "MASS": 2}, "recipe": "paper", "hours": 0.2},
         grid=[{"norms": list(norms), "seeds": 1}],
         protocol={**small, "model_arguments": {"depth": 3, "n_time_filters": 4}},
+        **changes,
     )
 
 
-def drawn_study(folder, work, norms=NORMS, unfinished=()):
+def drawn_study(folder, work, norms=NORMS, unfinished=(), **changes):
     """Write a study and the runs that it would have left, with drawn scores; return both."""
-    study = read_study(written_study(folder, grid=[{"norms": list(norms), "seeds": 1}]))
+    grid = [{"norms": list(norms), "seeds": 1}]
+    study = read_study(written_study(folder, grid=grid, **changes))
     runs = runs_of(study, work)
     axes = [Axes(norms=tuple(norms), hold_outs=tuple(COHORTS), seeds=(0,))]
     cells = write_runs(runs.path, axes, COHORTS, unfinished=unfinished)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import shutil
 import sys
 
 import pytest
@@ -116,7 +117,7 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(study, tmp_path, monk
     code, out, err = study(path, "--work", tmp_path / "work", "--dry-run")
     assert code == 0, err
     assert "9 nights of 8 h, recipe paper: ABC 4, MASS 5" in out
-    found = re.search(r"4 cells, 0 done; the others take about ([\d.]+) minutes of one H200", out)
+    found = re.search(r"4 cells, 0 done; the others take about ([\d.]+) of \1 minutes of one", out)
     # nights of 46 sequences in batches of 64: 3 or 4 train, one validates, 5 or 4 are tested
     training, prediction = 5122 * 0.93, 16881 * 0.93
     by_hand = sum(
@@ -125,6 +126,81 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(study, tmp_path, monk
     assert float(found[1]) == pytest.approx(by_hand / 60, abs=0.051)
     assert "5000 epochs until early stopping" in out
     assert not (tmp_path / "work").exists()
+
+
+@pytest.fixture
+def lender(tmp_path):
+    """The packed results of a study of BatchNorm, which one of BatchNorm and PSDNorm borrows."""
+    lending, runs = drawn_study(tmp_path / "files", tmp_path / "lent", ["batch"], name="main")
+    return pack(lending, runs)
+
+
+def test_a_dry_run_counts_what_would_be_unpacked_and_taken_as_done(study, tmp_path, lender):
+    first = "usleep_psd_f5_d3_ABC_all_seed0"
+    unfinished = [first, "usleep_batch_ABC_all_seed0", "usleep_batch_MASS_all_seed0"]
+    own = drawn_study(lender.parents[1], tmp_path / "own", unfinished=unfinished, borrow=["main"])
+    packed = pack(*own)
+    code, out, err = study(own[0].path, "--work", tmp_path / "work", "--dry-run")
+    assert code == 0, err
+    assert f"done, and not unpacked yet: 1 cell in {packed}\n" in out
+    assert f"done, and not unpacked yet: 2 cells in {lender}\n" in out
+    assert re.search(r"4 cells, 3 done; the others take about ([\d.]+) of [\d.]+ minutes", out)
+    assert [line.split("│")[2:4] for line in out.splitlines() if "usleep" in line] == [
+        ["     2 ", "    2 "],  # of BatchNorm
+        ["     2 ", "    1 "],
+    ]
+    assert not (tmp_path / "work").exists()
+
+
+def test_what_another_study_has_finished_is_restored_with_the_rest(study, tmp_path, lender):
+    path = written_study(lender.parents[1], borrow=["main"])
+    code, out, err = study(path, "--work", tmp_path / "work", "--restore")
+    assert code == 1
+    assert err == f"2 finished cells were taken from {lender}\n"
+    assert "tiny: 2 of 4 cells are done" in out
+    assert re.search(r"left \(2\):\n  usleep_psd_f5_d3_ABC_\w+\n  usleep_psd_f5_d3_MASS_\w+\n", out)
+    assert [each.name for each in lender.parent.iterdir()] == [lender.name]  # nothing is packed
+
+
+def test_a_study_that_others_have_finished_is_packed_without_nights(study, tmp_path, lender):
+    grid = [{"norms": ["batch"], "hold_outs": ["MASS"], "seeds": 1}]
+    path = written_study(lender.parents[1], grid=grid, borrow=["main"])
+    code, _, err = study(path, "--work", tmp_path / "work")
+    assert code == 0, err
+    assert f"1 finished cell was taken from {lender}\n" in err
+    packed = lender.with_name("tiny.tar.xz")
+    assert f"{packed} has {packed.stat().st_size:,} bytes of results" in err
+    assert [each.name for each in (tmp_path / "work").iterdir()] == ["tiny"]
+    code, _, err = study(path, "--work", tmp_path / "work")
+    assert (code, err) == (0, "")  # and not again
+
+
+def test_with_nothing_to_restore_the_sentence_names_those_that_could_lend(study, tmp_path, lender):
+    path = written_study(lender.parents[1], borrow=["main"])
+    lender.unlink()
+    code, _, err = study(path, "--work", tmp_path / "work", "--restore")
+    assert code == 2
+    assert err.endswith(
+        "tiny.tar.xz does not exist, nor do results of main, expected packed results\n"
+    )
+
+
+@pytest.mark.slow
+def test_only_what_others_have_not_finished_is_run_and_counted(study, tmp_path):
+    arguments = ("--work", tmp_path / "work", "--device", "cpu")
+    code, _, err = study(trained_study(tmp_path, ["batch"], name="main"), *arguments)
+    assert code == 0, err
+    path = trained_study(tmp_path, borrow=["main"])
+    code, out, err = study(path, *arguments)
+    assert code == 0, err
+    assert f"2 finished cells were taken from {tmp_path / 'results' / 'main.tar.xz'}" in err
+    assert "tiny: 4 of 4 cells are done" in out
+    cost = json.loads((tmp_path / "work" / "tiny" / "cost.json").read_text())
+    assert [piece["cells"] for piece in cost["pieces"]] == [2]
+    shutil.rmtree(tmp_path / "work" / "main")
+    (tmp_path / "results" / "main.tar.xz").unlink()
+    code, out, err = study(path, "--work", tmp_path / "new", "--restore")
+    assert code == 0, err  # one file has them all
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,16 @@ def test_a_damaged_file_is_refused_and_nothing_is_unpacked(tmp_path):
     assert not elsewhere.path.exists()
 
 
+def test_results_of_another_version_of_psdnorm_are_refused(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    grid = runs.path / "grid.json"
+    write_json(grid, json.loads(grid.read_text()) | {"format": 0})
+    pack(study, runs)
+    with pytest.raises(StoreError, match=r"tiny\.tar\.xz has the grid\.json of another version"):
+        restore(study, runs_of(study, tmp_path / "elsewhere"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_no_file_is_written_outside_of_the_folder(tmp_path):
     study, runs = drawn_study(tmp_path, tmp_path / "work")
     path = pack(study, runs)

@@ -31,7 +31,7 @@ def study(
     ] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     restore: Annotated[
-        bool, typer.Option("--restore", help="Only unpack results/NAME.tar.xz beside FILE.")
+        bool, typer.Option("--restore", help="Only unpack what is in results/ beside FILE.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the cells and an estimate of their time.")
@@ -41,11 +41,11 @@ def study(
 
     WORK/NAME is a folder of runs as psdnorm lodo leaves it, for psdnorm report; cost.json there
     tells what it cost. Finished cells are packed into results/NAME.tar.xz beside FILE and never run
-    again, interrupted ones go on where WORK is still there. Exit code 1: some failed or are left.
+    again, nor are those of the studies that FILE borrows from; interrupted ones go on where WORK is
+    still there. Exit code 1: some failed or are left.
     """
     from psdnorm.study import read_study
-    from psdnorm.study.packing import packed_path
-    from psdnorm.study.packing import restore as unpack
+    from psdnorm.study.packing import is_packed
     from psdnorm.study.running import runs_of
 
     described = read_study(file)
@@ -55,14 +55,42 @@ def study(
 
         print_estimate(described, runs)
         return
-    if restore and not packed_path(described).exists():
-        raise ArgumentError(f"{packed_path(described)} does not exist, expected packed results")
-    unpacked = unpack(described, runs)
-    if unpacked:
-        say(errors, f"{unpacked} finished cells were unpacked from {packed_path(described)}")
-    if not restore and not all(map(runs.is_done, described.cells)):
-        _run(described, runs, work, minutes, workers, device)
+    if restore:
+        _check_packed(described)
+    _unpack(described, runs)
+    if not restore:
+        if not all(map(runs.is_done, described.cells)):
+            _run(described, runs, work, minutes, workers, device)
+        elif not is_packed(described):  # others lent all that it lacked
+            _pack(described, runs)
     _say_what_is_left(described, runs)
+
+
+def _check_packed(described: "Study") -> None:
+    """Refuse to restore a study where neither it nor one that it borrows from was packed."""
+    from psdnorm.study.packing import packed_path
+
+    if not any(packed_path(described, name).exists() for name in (None, *described.borrow)):
+        others = f", nor do results of {', '.join(described.borrow)}" if described.borrow else ""
+        raise ArgumentError(
+            f"{packed_path(described)} does not exist{others}, expected packed results"
+        )
+
+
+def _unpack(described: "Study", runs: "Runs") -> None:
+    """Unpack what the study has finished, and what others have of it."""
+    from psdnorm.study.borrowing import borrow
+    from psdnorm.study.packing import packed_path, restore
+
+    def say_where_from(number: int, how: str, path: Path) -> None:
+        cells = "cell was" if number == 1 else "cells were"
+        say(errors, f"{number} finished {cells} {how} from {path}")
+
+    unpacked = restore(described, runs)
+    if unpacked:
+        say_where_from(unpacked, "unpacked", packed_path(described))
+    for loan in borrow(described, runs):
+        say_where_from(len(loan.cells), "taken", loan.archive.path)
 
 
 def _run(
@@ -70,7 +98,6 @@ def _run(
 ) -> None:
     """Run what is left for so many minutes, and pack what is finished, however it ends."""
     from psdnorm.study.cost import Meter, commit_of
-    from psdnorm.study.packing import pack
     from psdnorm.study.running import MinutesAreUp, for_minutes
 
     size = described.protocol.batch_size
@@ -86,9 +113,15 @@ def _run(
     finally:
         if runs.path.exists():
             meter.write()
-            packed = pack(described, runs)
-            if packed is not None:
-                say(errors, f"{packed} has {packed.stat().st_size:,} bytes of results")
+            _pack(described, runs)
+
+
+def _pack(described: "Study", runs: "Runs") -> None:
+    from psdnorm.study.packing import pack
+
+    packed = pack(described, runs)
+    if packed is not None:
+        say(errors, f"{packed} has {packed.stat().st_size:,} bytes of results")
 
 
 def _run_cells(

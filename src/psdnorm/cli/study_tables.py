@@ -1,22 +1,30 @@
 """What ``psdnorm study --dry-run`` shows: the cells of a study, and how their time adds up."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from psdnorm.cli.console import output, say
 from psdnorm.cli.lodo_tables import SIMULATED, counted, duration
+from psdnorm.study.borrowing import loans
 from psdnorm.study.nights import planned_amounts
+from psdnorm.study.packing import restorable
 from psdnorm.study.running import seconds_of
 from psdnorm.training.experiment import label
 
 if TYPE_CHECKING:
     from psdnorm.study import Study
+    from psdnorm.training import Cell
     from psdnorm.training.grid import Runs
 
 
 def print_estimate(study: "Study", runs: "Runs") -> None:
     """Print the cells of a study by norm, and the time that they take together on one H200.
+
+    Those that are finished in packed results, its own or those it borrows from, count as done: they
+    are unpacked before any is run.
 
     Parameters
     ----------
@@ -27,6 +35,8 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
     amounts = planned_amounts(study)
     seconds = seconds_of(study, amounts)
     size = study.protocol.batch_size
+    packed = _packed(study, runs)
+    done = {cell for cell in study.cells if runs.is_done(cell)}.union(*packed.values())
     table = Table(title=f"{study.name}: {study.about}")
     table.add_column("what", no_wrap=True)
     for name in ("cells", "done", "steps an epoch", "one cell", "all cells"):
@@ -38,7 +48,7 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
         table.add_row(
             name,
             str(len(group)),
-            str(sum(map(runs.is_done, group))),
+            str(len(done.intersection(group))),
             "–" if group[0].norm.startswith("ada") else f"{steps / len(group):.0f}",
             f"{sum(own) / len(own):.1f} s",
             duration(sum(own)),
@@ -48,13 +58,24 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
     by_cohort = ", ".join(f"{cohort} {number}" for cohort, number in nights.subjects.items())
     n_nights = sum(nights.subjects.values())
     say(output, f"{n_nights} nights of {nights.hours:g} h, recipe {nights.recipe}: {by_cohort}")
-    left = [cell for cell in study.cells if not runs.is_done(cell)]
-    total = sum(seconds[cell] for cell in left)
+    for path, cells in packed.items():
+        say(output, f"done, and not unpacked yet: {counted(len(cells), 'cell')} in {path}")
+    left = sum(seconds[cell] for cell in study.cells if cell not in done) / 60
+    total = sum(seconds.values()) / 60
     say(
         output,
-        f"{counted(len(study.cells), 'cell')}, {len(study.cells) - len(left)} done; the others "
-        f"take about {total / 60:.1f} minutes of one H200 that they share, at rates measured "
-        f"there and {counted(study.expected_epochs, 'epoch')} until early stopping; networks to "
-        "compile and nights to simulate come on top",
+        f"{counted(len(study.cells), 'cell')}, {len(done)} done; the others take about {left:.1f} "
+        f"of {total:.1f} minutes of one H200 that they share, at rates measured there and "
+        f"{counted(study.expected_epochs, 'epoch')} until early stopping; networks to compile and "
+        "nights to simulate come on top",
     )
     say(output, SIMULATED)
+
+
+def _packed(study: "Study", runs: "Runs") -> dict[Path, Sequence["Cell"]]:
+    """Return what would be unpacked before anything is run, by file."""
+    found: dict[Path, Sequence[Cell]] = {}
+    own = restorable(study, runs)
+    if own is not None and own[1]:
+        found[own[0].path] = own[1]
+    return found | {loan.archive.path: loan.cells for loan in loans(study, runs)}

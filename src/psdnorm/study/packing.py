@@ -6,14 +6,14 @@ finished cell what a report reads. Same cells, same bytes, but for the times in 
 
 import io
 import json
-import lzma
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.store.atomic import written
+from psdnorm.study.archive import NEEDED, Archive
 from psdnorm.study.cost import COST, merged_costs, read_cost
 from psdnorm.study.reading import Study
 from psdnorm.training import Cell
@@ -23,18 +23,17 @@ from psdnorm.training.logs import HISTORY
 from psdnorm.training.records import CONFIG, DONE, SCORES, write_json
 from psdnorm.training.runs import KEEP
 
-_OF_A_CELL = (CONFIG, HISTORY, SCORES, DONE)  # done.json last: then a cell counts as finished
-_NEEDED = (CONFIG, SCORES, DONE)  # AdaBN has no history of its own
 
-
-def packed_path(study: Study) -> Path:
+def packed_path(study: Study, lender: str | None = None) -> Path:
     """Return the file that the results of a study are packed into.
 
     Parameters
     ----------
     study : Study
+    lender : str, optional
+        The name of a study that it borrows from, whose file is asked for instead.
     """
-    return study.path.parent / "results" / f"{study.name}.tar.xz"
+    return study.path.parent / "results" / f"{lender or study.name}.tar.xz"
 
 
 def finished_units(study: Study, runs: Runs) -> list[tuple[Cell, ...]]:
@@ -88,12 +87,45 @@ def _contents(runs: Runs, cells: list[Cell]) -> Iterator[tuple[str, bytes]]:
             yield name, (runs.path / name).read_bytes()
     for name in (CONFIG, HISTORY, SCORES):  # files that are alike together: they pack best so
         for cell in cells:
-            if name in _NEEDED or (runs.folder(cell) / name).exists():
+            if name in NEEDED or (runs.folder(cell) / name).exists():
                 yield f"{CELLS}/{cell.name}/{name}", (runs.folder(cell) / name).read_bytes()
     for cell in cells:
         done = read_json(runs.folder(cell) / DONE) | {"keep": KEEP[0]}
         text = json.dumps(done, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         yield f"{CELLS}/{cell.name}/{DONE}", text.encode()
+
+
+def is_packed(study: Study) -> bool:
+    """Tell whether every cell of a study is in its packed results.
+
+    Parameters
+    ----------
+    study : Study
+    """
+    path = packed_path(study)
+    return path.exists() and all(map(Archive(path).has, study.cells))
+
+
+def restorable(study: Study, runs: Runs) -> tuple[Archive, list[Cell]] | None:
+    """Look what :func:`restore` would unpack.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+
+    Returns
+    -------
+    tuple of Archive and list of Cell, or None
+        The packed results, and what of the study is finished in them and not in ``runs``; None
+        where nothing was packed.
+    """
+    path = packed_path(study)
+    if not path.exists():
+        return None
+    archive = Archive(path)
+    check_same(study, archive, runs.path, runs.settings())
+    return archive, [c for c in study.cells if archive.has(c) and not runs.is_done(c)]
 
 
 def restore(study: Study, runs: Runs) -> int:
@@ -115,78 +147,44 @@ def restore(study: Study, runs: Runs) -> int:
     ArgumentError
         The results are of another protocol than the study's, or of other nights than ``runs``.
     """
-    path = packed_path(study)
-    if not path.exists():
+    found = restorable(study, runs)
+    if found is None:
         return 0
-    members = _members(path)
-    grid = _document(path, members, GRID)
-    _check_same(study, runs, path, grid)
-    names = {cell.name for cell in study.cells}
-    unpacked = [
-        name
-        for name in sorted(names)
-        if f"{CELLS}/{name}/{DONE}" in members and not (runs.path / CELLS / name / DONE).exists()
-    ]
+    archive, cells = found
     try:
         runs.path.mkdir(parents=True, exist_ok=True)
         if not (runs.path / GRID).exists():
-            write_json(runs.path / GRID, grid)
-        for name in unpacked:
-            _unpack_cell(path, members, runs.path / CELLS / name)
+            write_json(runs.path / GRID, archive.grid)
+        for cell in cells:
+            archive.unpack(cell, runs.folder(cell))
     except OSError as error:
         raise StoreError(f"{runs.path} cannot be written: {error.strerror}") from error
-    if COST in members:
-        costs = merged_costs(_document(path, members, COST), read_cost(runs.path))
-        write_json(runs.path / COST, costs)
-    return len(unpacked)
+    if archive.cost is not None:
+        write_json(runs.path / COST, merged_costs(archive.cost, read_cost(runs.path)))
+    return len(cells)
 
 
-def _unpack_cell(path: Path, members: dict[str, bytes], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    contents = {name: members.get(f"{CELLS}/{folder.name}/{name}") for name in _OF_A_CELL}
-    for name in _NEEDED:
-        if contents[name] is None:
-            raise StoreError(f"{path} lacks {name} of {folder.name}, expected a packed study")
-    for name, content in contents.items():
-        if content is not None:
-            with written(folder / name) as file:
-                file.write(content)
+def check_same(study: Study, archive: Archive, place: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse packed results of another protocol than a study's, or of other nights than are there.
 
-
-def _check_same(study: Study, runs: Runs, path: Path, grid: dict[str, Any]) -> None:
-    if grid.get("protocol") != study.protocol.to_json():
+    Parameters
+    ----------
+    study : Study
+    archive : Archive
+    place : Path
+        What the settings are from.
+    settings : mapping
+        That the results are to have, from :meth:`psdnorm.training.grid.Runs.settings`; may be
+        empty.
+    """
+    if archive.settings.get("protocol") != study.protocol.to_json():
         raise ArgumentError(
-            f"{path} was made with another protocol than that of {study.path}: expected the same, "
-            "or move the results away"
+            f"{archive.path} was made with another protocol than that of {study.path}: expected "
+            "the same, or move the results away"
         )
-    there = runs.settings()
-    for name, value in there.items():
-        if grid.get(name) != value:
+    for name, value in settings.items():
+        if archive.settings.get(name) != value:
             raise ArgumentError(
-                f"{path} and {runs.path} differ in their {name}, expected results of the same "
-                "study: move one of them away"
+                f"{archive.path} and {place} differ in their {name}, expected results of the same "
+                "nights and protocol: move one of them away"
             )
-
-
-def _members(path: Path) -> dict[str, bytes]:
-    """Read all files of an archive; none is written under the name that it has there."""
-    found = {}
-    try:
-        with tarfile.open(path, mode="r:xz") as archive:
-            for member in archive:
-                file = archive.extractfile(member)
-                if file is not None:
-                    found[member.name] = file.read()
-    except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
-        raise StoreError(f"{path} cannot be read as packed results: {error}") from error
-    return found
-
-
-def _document(path: Path, members: dict[str, bytes], name: str) -> dict[str, Any]:
-    try:
-        document = json.loads(members[name])
-    except (KeyError, ValueError):
-        document = None
-    if not isinstance(document, dict):
-        raise StoreError(f"{path} has no sound {name}, expected a packed study")
-    return document

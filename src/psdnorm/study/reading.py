@@ -17,6 +17,8 @@
     protocol: {patience: 10}      fields of psdnorm.training.Protocol
     keep: scores
     expected_epochs: 50           until early stopping, for estimates
+    borrow: [main]                studies in the same folder, with the same store and protocol,
+                                  whose finished cells are taken instead of run again
 """
 
 import dataclasses
@@ -37,7 +39,7 @@ from psdnorm.training.estimate import EPOCHS
 from psdnorm.training.grid import Axes, grid_of
 from psdnorm.training.runs import KEEP
 
-_KEYS = ("name", "about", "store", "grid", "protocol", "keep", "expected_epochs")
+_KEYS = ("name", "about", "store", "grid", "protocol", "keep", "expected_epochs", "borrow")
 _STORE_KEYS = ("subjects", "recipe", "hours", "shift", "seed")
 _AXES = tuple(field.name for field in dataclasses.fields(Axes))
 _PROTOCOL = tuple(field.name for field in dataclasses.fields(Protocol))
@@ -82,6 +84,8 @@ class Study:
     keep : {"scores", "predictions", "weights"}
     expected_epochs : int
         Until early stopping, for estimates.
+    borrow : tuple of str
+        Names of the studies whose finished cells it takes, the first one first.
     """
 
     path: Path
@@ -92,10 +96,15 @@ class Study:
     protocol: Protocol
     keep: str
     expected_epochs: int
+    borrow: tuple[str, ...] = ()
 
 
 def read_study(path: str | os.PathLike[str]) -> Study:
     """Read the file of a study; refuse what is wrong in it in one sentence.
+
+    The files of the studies that it borrows from are read, too, to see that they have the same
+    nights and protocol. What these borrow themselves is not looked at: cells that they took are in
+    their packed results like any others, and two studies may borrow from each other.
 
     Parameters
     ----------
@@ -112,13 +121,24 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         Names the file, the key, what was found and what was expected.
     """
     document = read_yaml(path)
+    study = _study(Path(path), document)
+    if "borrow" not in document:
+        return study
+    try:
+        return dataclasses.replace(study, borrow=_lenders(study, document["borrow"]))
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: {error}") from None
+
+
+def _study(path: Path, document: Any) -> Study:
+    """Return a study without what it borrows."""
     try:
         _check_keys("the file", document, _KEYS, ("name", "about", "store", "grid"))
         nights = _nights(document["store"])
         protocol = _protocol(document.get("protocol", {}))
         return Study(
-            path=Path(path),
-            name=_name(document["name"]),
+            path=path,
+            name=_name("name", document["name"]),
             about=_words("about", document["about"]),
             nights=nights,
             cells=_cells(document["grid"], nights),
@@ -198,6 +218,42 @@ def _protocol(document: Any) -> Protocol:
         raise ArgumentError(f"protocol: {error}") from None
 
 
+def _lenders(study: Study, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise _refused("borrow", value, "a list of names of studies")
+    if study.keep != KEEP[0]:
+        raise ArgumentError(
+            f"keep is {study.keep!r} with borrow, expected {KEEP[0]}: a borrowed cell has no more"
+        )
+    for name in value:
+        if _name("borrow", name) == study.name:
+            raise _refused("borrow", name, "the name of another study")
+        _check_lender(study, name)
+    return tuple(value)
+
+
+def _check_lender(study: Study, name: str) -> None:
+    """Refuse a study whose cells of the same name would be others than this one's."""
+    path = study.path.with_name(f"{name}.yaml")
+    try:
+        lender = _study(path, read_yaml(path))
+    except ArgumentError as error:
+        raise ArgumentError(f"borrow is {name!r}, but {error}") from None
+    if lender.name != name:
+        raise ArgumentError(f"borrow is {name!r}, but {path} has the name {lender.name!r}")
+    for where, own, other in (
+        ("store", study.nights, lender.nights),
+        ("protocol", study.protocol, lender.protocol),
+    ):
+        for field in dataclasses.fields(own):
+            there, here = getattr(other, field.name), getattr(own, field.name)
+            if there != here:
+                raise ArgumentError(
+                    f"borrow is {name!r}, whose {where}.{field.name} is {there!r}, expected "
+                    f"{here!r} as in this study"
+                )
+
+
 def _check_keys(
     where: str, document: Any, known: tuple[str, ...], needed: tuple[str, ...] = ()
 ) -> None:
@@ -211,9 +267,9 @@ def _check_keys(
             raise ArgumentError(f"{where} lacks the key {key!r}")
 
 
-def _name(value: Any) -> str:
+def _name(where: str, value: Any) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise _refused("name", value, "small letters and digits with - between them")
+        raise _refused(where, value, "small letters and digits with - between them")
     return value
 
 
