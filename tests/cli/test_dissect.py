@@ -4,19 +4,26 @@ import json
 import shutil
 import sys
 
+import numpy as np
 import pytest
 from cells import TINY
 
+import psdnorm
 from psdnorm.cli import (
     dissect_command,  # noqa: F401
     main,
 )
+from psdnorm.evaluation import score_night
+from psdnorm.evaluation.scores import merge_scores, write_scores
 from psdnorm.recordings.recipe import RECIPES
+from psdnorm.recordings.simulation.dissection import conditions_of
 from psdnorm.recordings.simulation.into_store import add_nights
 from psdnorm.recordings.simulation.plan import Settings, plan_nights
+from psdnorm.report.dissected_nights import TestNights
 from psdnorm.store import Store
 from psdnorm.training import Cell
 from psdnorm.training.experiment import run_grid
+from psdnorm.training.grid import FORMAT
 from psdnorm.training.locking import held
 
 
@@ -45,6 +52,86 @@ def test_an_unknown_kind_is_refused_by_the_name_of_the_option(dissect, tmp_path)
     code, _, err = dissect(tmp_path, "--kinds", "gain,hum")
     assert code == 2
     assert "--kinds is 'hum', expected one of gain, response" in " ".join(err.split())
+
+
+CELLS = [Cell("usleep", norm, hold_out="SHHS") for norm in ("batch", "instance", "psd")]
+
+
+@pytest.fixture
+def restored(tmp_path, monkeypatch):
+    """Runs and a dissection whose weights are gone: PSDNorm was not ready, InstanceNorm begun."""
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    listed = [{"cell": cell.to_json(), "sequences": 1} for cell in CELLS]
+    for cell in CELLS:
+        folder = runs / "cells" / cell.name
+        folder.mkdir(parents=True)
+        (folder / "done.json").touch()
+        (folder / "config.json").write_text(json.dumps({"recipe": RECIPES["paper"].to_dict()}))
+        (out / "scores" / cell.name).mkdir(parents=True)
+        (out / "scores" / cell.name / "weights.json").touch()
+    (runs / "grid.json").write_text(json.dumps({"format": FORMAT, "cells": listed}))
+    nights = {"subjects": 2, "hours": 0.5, "seed": 3, "recipe": RECIPES["paper"].to_dict()}
+    settings = {"format": 1, **nights, "psdnorm": psdnorm.__version__, "kinds": ["gain", "line"]}
+    (out / "dissection.json").write_text(json.dumps(settings))
+    for cell, kinds in ((CELLS[0], ["gain", "line"]), (CELLS[2], ["gain"])):
+        for condition in conditions_of(kinds):
+            folder = out / "scores" / cell.name / condition.name
+            folder.mkdir()
+            true = np.arange(10) % 5
+            said = np.eye(5)[(true + (true < 2) * bool(condition.strength)) % 5]
+            tables = [score_night(condition.name, f"00{n}", true, said) for n in range(2)]
+            write_scores(folder / "scores.parquet", merge_scores(tables))
+
+    def never(*_):
+        raise AssertionError("a night is simulated")
+
+    monkeypatch.setattr(TestNights, "make", never)
+    return runs, out
+
+
+def test_where_weights_are_gone_the_report_is_of_what_was_predicted_and_the_rest_is_named(
+    dissect, restored
+):
+    runs, out = restored
+    code, said, err = dissect(runs, "-o", out, "--no-figures")
+    assert code == 1
+    lines = err.splitlines()
+    assert [line.split(":")[0] for line in lines if CELLS[1].name in line] == [
+        f"{CELLS[1].name} is left out"
+    ]
+    assert [line.split(":")[0] for line in lines if CELLS[2].name in line] == [
+        f"{CELLS[2].name} counts with 4 of 7 conditions"
+    ]
+    assert "\nGain. No norm is better than another beyond noise" in said
+    assert "\nLine noise. There is no norm to compare with" in said
+    assert "PSDNorm is not compared: it has no score at any strength." in said
+    page = (out / "report" / "index.html").read_text()
+    assert "--subjects 2 --hours 0.5 --seed 3 --kinds gain,line" in page
+    assert f"{CELLS[1].name} is left out: " in page  # its norm is nowhere else on the page
+
+
+def test_a_dissection_that_is_whole_needs_nothing_but_its_folders(dissect, restored):
+    runs, out = restored
+    shutil.rmtree(out / "scores" / CELLS[1].name)
+    code, said, err = dissect(runs, "-o", out, "--no-figures", "--kinds", "gain")
+    assert code == 0, err
+    assert "Gain. " in said
+    assert "Line noise" not in said
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--subjects", 10, "subjects 2, found 10"),
+        ("--hours", 8, "hours 0.5, found 8.0"),
+        ("--seed", 0, "seed 3, found 0"),
+    ],
+)
+def test_an_option_that_is_given_and_differs_is_refused(dissect, restored, option, value, words):
+    runs, out = restored
+    code, _, err = dissect(runs, "-o", out, option, value)
+    assert code == 2
+    assert f"was begun with {words}" in " ".join(err.split())
 
 
 @pytest.mark.slow
@@ -84,3 +171,18 @@ def test_a_dissection_is_run_told_and_not_run_again(dissect, tmp_path):
     code, said, err = dissect(*arguments, "--kinds", "gain,line")
     assert code == 0, err  # scores are all that a report needs
     assert "Line noise. " in said
+    shutil.rmtree(out / "scores" / cells[0].name / "line_80")
+    code, _, err = dissect(runs, "-o", out)
+    assert code == 1
+    assert f"{cells[0].name} counts with 6 of 7 conditions" in " ".join(err.split())
+    assert not (out / "nights").exists()
+    broken = runs / "cells" / cells[0].name / "weights" / "model.safetensors"
+    broken.parent.mkdir()
+    broken.write_bytes(b"no weights")
+    fresh = (runs, "-o", tmp_path / "other", "--subjects", 1, "--hours", 0.5, "--jobs", 1)
+    code, _, err = dissect(*fresh, "--kinds", "gain", "--device", "cpu")
+    assert code == 2
+    named = f"failed: {cells[0].name} under unshifted_0, gain_-3, gain_-6, gain_-12: "
+    assert err.count("failed: ") == 1
+    assert named in " ".join(err.split())
+    assert "no network that predicted the same subjects" in " ".join(err.split())

@@ -18,8 +18,9 @@ from psdnorm.recordings.simulation.dissection import UNSHIFTED, Condition
 from psdnorm.recordings.simulation.into_store import add_nights
 from psdnorm.recordings.simulation.plan import Settings, plan_nights
 from psdnorm.report.dissected import interval, read_losses
+from psdnorm.report.dissected_models import find_models
 from psdnorm.report.dissected_nights import Made, TestNights
-from psdnorm.report.dissected_run import Dissection, find_models
+from psdnorm.report.dissected_run import Dissection
 from psdnorm.store import Store
 from psdnorm.training import Cell
 from psdnorm.training.adabn import AdaptedCell
@@ -214,42 +215,19 @@ def test_a_dissection_that_was_stopped_goes_on_with_what_is_left(runs, finished,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "value"), [("subjects", 2), ("hours", 0.5), ("seed", 1)])
-@pytest.mark.slow
-def test_a_folder_of_other_test_nights_is_refused(runs, finished, name, value):
-    with pytest.raises(ArgumentError, match=f"was begun with {name}"):
-        planned(runs, finished.out, **{name: value}).claim()
+def test_a_folder_of_other_test_nights_is_refused(runs, finished):
+    with pytest.raises(ArgumentError, match="was begun with seed 0, found 1"):
+        planned(runs, finished.out, seed=1).claim()
 
 
 @pytest.mark.slow
-def test_a_folder_of_something_else_and_scores_of_other_weights_are_refused(runs, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(ArgumentError, match="holds something else than a dissection"):
-        planned(runs, tmp_path).claim()
+def test_scores_of_other_weights_are_refused(runs, tmp_path):
     found = planned(runs, tmp_path / "out")
     found.claim()
     path = tmp_path / "out" / "scores" / CELLS[0].name / "weights.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "sha256": "0"}))
     with pytest.raises(ArgumentError, match="is of other weights than"):
         found.claim()
-
-
-@pytest.mark.slow
-def test_cells_without_weights_are_named_and_the_others_are_found(runs, tmp_path):
-    copy = Runs(tmp_path)
-    (tmp_path / "grid.json").write_bytes((runs.path / "grid.json").read_bytes())
-    with pytest.raises(ArgumentError, match="has no finished cell with weights"):
-        find_models(copy)
-    folder = copy.folder(CELLS[3])
-    (folder / "weights").mkdir(parents=True)
-    for name in ("done.json", "weights/model.safetensors"):
-        (folder / name).write_bytes((runs.folder(CELLS[3]) / name).read_bytes())
-    found = find_models(copy)
-    assert found.cells == [CELLS[3]]
-    assert len(found.lacking) == 3
-    assert all("usleep_batch_SHHS_all" in sentence for sentence in found.lacking)
-    with pytest.raises(ArgumentError, match="has no grid"):
-        find_models(Runs(tmp_path / "none"))
 
 
 @pytest.mark.slow

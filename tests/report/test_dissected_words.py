@@ -1,5 +1,6 @@
 """The words, the figure and the page of a dissection say what the numbers say, and no more."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -39,6 +40,13 @@ def losses(lost, spread=0.5, unshifted=(80.0, 80.0, 80.0), subjects=SUBJECTS, se
 
 TILTED = {"response": [(3, 0, 0), (9, 2, 0), (20, 10, 1)]}
 HARMLESS = {"line": [(0, 0, 0)] * 3}
+
+
+def without(found, arm, kind, strengths):
+    """The same where an arm has no score at some strengths of a kind."""
+    table = found.accuracies
+    gone = (table["arm"] == arm) & (table["kind"] == kind) & table["strength"].isin(strengths)
+    return dataclasses.replace(found, accuracies=table[~gone])
 
 
 def said(found):
@@ -103,18 +111,47 @@ def test_the_matrix_goes_from_mild_to_severe_in_the_order_of_kinds_and_norms():
     assert own["norm"].tolist()[:3] == list(NAMES.values())
 
 
-def test_what_is_not_whole_is_said():
-    found = losses(TILTED)
+def test_a_norm_without_a_score_at_the_greatest_strength_is_said_not_to_be_compared():
+    found = without(losses(TILTED), "p", "response", [-2.0])
+    (choice,) = choices(found)
+    first, *others = sentences(found, choice)
+    assert first.startswith("Pick InstanceNorm: at −2 dB per octave it loses least, ")
+    assert first.endswith("PSDNorm is not compared: it has no score at −2 dB per octave.")
+    assert "PSDNorm loses nothing beyond noise at −0.5 and −1 dB per octave." in others
+    (words,) = said(without(found, "i", "response", [-2.0]))
+    assert "InstanceNorm and PSDNorm are not compared: they have no score at −2 dB" in words
+    assert words.startswith("There is no norm to compare with: at −2 dB per octave BatchNorm loses")
+
+
+def test_a_norm_without_any_score_of_a_kind_is_named_there_whatever_is_picked():
+    everywhere = KINDS["line"].strengths
+    found = losses(TILTED | HARMLESS, spread=0.0)
+    for arm, name in (("p", "PSDNorm"), ("b", "BatchNorm")):
+        tilted, harmless = said(without(found, arm, "line", everywhere))
+        assert f"{name} is not compared: it has no score at any strength." in harmless
+        assert "not compared" not in tilted
+    alone = losses(TILTED | HARMLESS, subjects=1)
+    assert "PSDNorm is not compared" in said(without(alone, "p", "line", everywhere))[1]
+
+
+def test_a_norm_without_a_score_at_a_lesser_strength_is_compared_and_the_lack_is_said():
+    (words,) = said(without(losses(TILTED), "p", "response", [-0.5]))
+    assert words.startswith("Pick PSDNorm: ")
+    assert "PSDNorm has no score at −0.5 dB per octave." in words
+    assert "not compared" not in words
+    tilted = {"response": [(3, 0, 0), (9, 0, 0), (20, 0, 0)]}
+    (words,) = said(without(losses(tilted, spread=0.0), "p", "response", [-0.5]))
+    assert "PSDNorm loses nothing beyond noise at −1 and −2 dB per octave." in words
+    assert "InstanceNorm loses nothing beyond noise at any strength." in words
+
+
+def test_a_norm_of_fewer_trainings_is_said_to_have_fewer_under_each_kind():
+    found = losses(TILTED | HARMLESS)
     table = found.accuracies
-    severe = (table["kind"] == "response") & (table["strength"] == -2)
-    without = table[~(severe & (table["subject"] == "0"))]
-    limits = Losses(without, NAMES, "paper", SUBJECTS).limits()
-    assert limits == [
-        "Amplifier response, −2 dB per octave: 7 of 8 subjects have a score with and without it."
-    ]
     once = table[~((table["arm"] == "p") & (table["training"] == "SHHS, seed 1"))]
-    assert Losses(once, NAMES, "paper", SUBJECTS).limits() == ["PSDNorm has 1 of 2 trainings."]
-    assert "another seed" in losses(TILTED, seeds=1).limits()[0]
+    for words in said(dataclasses.replace(found, accuracies=once)):
+        assert words.endswith("Of 2 trainings PSDNorm has 1 here.")
+    assert not any("trainings" in words for words in said(found))
 
 
 def test_the_figure_has_every_number_and_the_units_of_strengths():
@@ -133,6 +170,21 @@ def test_the_figure_has_every_number_and_the_units_of_strengths():
     assert first.get_xlabel() == "dB per octave"
     assert [tick.get_text() for tick in first.get_xticklabels()] == ["−0.5", "−1", "−2"]
     assert [tick.get_text() for tick in first.get_yticklabels()] == list(NAMES.values())
+
+
+def test_a_norm_without_a_score_has_a_dash_in_the_figure_which_the_caption_explains():
+    whole = losses(TILTED | HARMLESS)
+    found = without(whole, "p", "line", KINDS["line"].strengths)
+    with styled():
+        drawing, full = draw_losses(found), draw_losses(whole)
+        tilted, line = drawing.canvas.axes[:2]
+    at = [text.get_position() for text in line.texts if text.get_text() == "–"]
+    assert at == [(0, 2), (1, 2), (2, 2)]
+    assert "–" not in [text.get_text() for text in tilted.texts]
+    assert "– on hatching: the norm has no score there." in drawing.caption
+    assert "no score of PSDNorm" in drawing.words
+    assert "hatching" not in full.caption
+    assert "no score" not in full.words
 
 
 def test_a_loss_whose_interval_holds_zero_is_in_brackets():
@@ -160,6 +212,25 @@ def test_the_page_has_the_words_and_the_tables_are_the_matrix(tmp_path):
     assert len(pd.read_parquet(tables / "subjects.parquet")) == len(found.pairs)
     figures = {file.name for file in (tmp_path / "report" / "figures").iterdir()}
     assert figures == {"dissection.png", "dissection.svg"}
+
+
+def test_the_picks_name_who_was_not_compared_and_the_page_says_whose_scores_they_are(tmp_path):
+    found = without(losses(TILTED | HARMLESS), "p", "line", KINDS["line"].strengths)
+    found = dataclasses.replace(found, version="0.0.1")
+    write_dissection(found, tmp_path / "report", "x", figures=False)
+    page = (tmp_path / "report" / "index.html").read_text().replace("\n", "")
+    assert "not compared: no score</th>" in page
+    assert "<td>nobody</td><td>all</td>" in page
+    assert "<td>PSDNorm</td></tr>" in page
+    assert "PSDNorm has no score of line noise." in page
+    assert "Scores: psdnorm 0.0.1, recipe paper" in page
+    write_dissection(losses(TILTED), tmp_path / "report", "x", figures=False)
+    assert "not compared" not in (tmp_path / "report" / "index.html").read_text()
+    alone = losses(HARMLESS)
+    for arm in ("i", "p"):
+        alone = without(alone, arm, "line", KINDS["line"].strengths)
+    write_dissection(alone, tmp_path / "report", "x", figures=False)
+    assert "only BatchNorm" in (tmp_path / "report" / "index.html").read_text()
 
 
 def test_a_page_without_figures_is_written_too(tmp_path):

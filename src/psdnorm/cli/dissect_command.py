@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,9 +12,11 @@ from psdnorm.cli.parsing import words
 from psdnorm.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from psdnorm.report.dissected_models import Models
     from psdnorm.report.dissected_run import Dissection
 
 _REPORT = "report"
+_DEFAULTS: dict[str, Any] = {"subjects": 10, "hours": 8.0, "seed": 0, "kinds": ()}
 
 
 @command
@@ -25,15 +27,23 @@ def dissect(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder: new, or one to go on with.")
     ] = Path("dissection"),
-    subjects: Annotated[int, typer.Option(min=1, help="Simulated test subjects.")] = 10,
-    hours: Annotated[float, typer.Option(help="Length of their nights.")] = 8.0,
+    subjects: Annotated[
+        int | None,
+        typer.Option(min=1, help="Simulated test subjects.  [default: those of OUT, or 10]"),
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option(help="Length of their nights.  [default: that of OUT, or 8]")
+    ] = None,
     kinds: Annotated[
         str | None,
         typer.Option(
-            help="gain, response, line, electrode, montage, age, scorer, rate.  [default: all]"
+            help="gain, response, line, electrode, montage, age, scorer, rate.  [default: those of "
+            "OUT, or all]"
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the test nights.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the test nights.  [default: that of OUT, or 0]")
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Nights simulated at a time.  [default: all cores]")
     ] = None,
@@ -49,27 +59,20 @@ def dissect(
     """Show what each norm of RUNS loses to one kind of shift at a time, at three strengths.
 
     Networks are not trained again: simulated test nights of the same subjects are shifted. What is
-    done is not done again, and kinds or networks may be added: give the command again.
+    done is not done again, and kinds or networks may be added: give the command again. Networks
+    whose weights are gone count with what they predicted; exit code 1 says that something lacks.
     """
-    from psdnorm.recordings.simulation.dissection import conditions_of
-    from psdnorm.report.dissected_run import Dissection, find_models
-    from psdnorm.training.grid import Runs
     from psdnorm.training.locking import held
     from psdnorm.training.process import resolve_device
 
-    conditions = conditions_of(() if kinds is None else words("--kinds", kinds))
     resolve_device(device)
     if figures:
         from psdnorm.report.figures.drawing import matplotlib
 
         matplotlib()  # said before nights are simulated, if it is missing
-    grid = Runs(runs)
-    models = find_models(grid, out)
-    for sentence in models.lacking:
+    found, models = _planned(runs, out, kinds, subjects, hours, seed)
+    for sentence in (*models.lacking, *models.gone):
         say(errors, sentence)
-    found = Dissection(
-        grid, out, tuple(models.cells), tuple(conditions), subjects, float(hours), seed
-    )
     found.nights.check()
     found.claim()
     try:
@@ -80,11 +83,41 @@ def dissect(
     except KeyboardInterrupt:
         say(errors, "psdnorm: interrupted; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
-    _report(found, _typed(runs, out, kinds, subjects, hours, seed), figures)
-    for sentence in failed:
+    for sentence in failed:  # first, as without any score there is no report
         say(errors, f"failed: {sentence}")
-    if failed:
+    _report(found, _typed(runs, found), models.gone, figures)
+    if failed or models.gone:
         raise typer.Exit(SOME_FAILED)
+
+
+def _planned(
+    runs: Path,
+    out: Path,
+    kinds: str | None,
+    subjects: int | None,
+    hours: float | None,
+    seed: int | None,
+) -> "tuple[Dissection, Models]":
+    """Return what is asked for: an option that is not given is what the folder was begun with."""
+    from psdnorm.recordings.simulation.dissection import conditions_of
+    from psdnorm.report.dissected_models import find_models
+    from psdnorm.report.dissected_run import Dissection
+    from psdnorm.report.dissected_settings import begun_with
+    from psdnorm.training.grid import Runs
+
+    begun = {**_DEFAULTS, **begun_with(out)}
+    conditions = conditions_of(begun["kinds"] if kinds is None else words("--kinds", kinds))
+    models = find_models(Runs(runs), out, conditions)
+    found = Dissection(
+        Runs(runs),
+        out,
+        tuple(models.cells),
+        tuple(conditions),
+        subjects=begun["subjects"] if subjects is None else subjects,
+        hours=begun["hours"] if hours is None else float(hours),
+        seed=begun["seed"] if seed is None else seed,
+    )
+    return found, models
 
 
 def _run(
@@ -94,39 +127,48 @@ def _run(
     left = found.left()
     failed: list[str] = []
     if not left:
+        found.forget_nights()
         return failed
     n_nights = found.subjects * len({condition for _, condition in left})
     for made in track(found.make_nights(jobs), n_nights, "simulating"):
         if made.reason:
             failed.append(f"{made.recording} is left out: {made.reason}")
     steps = found.predict(device=device, fast=fast, keep=predictions)
+    reasons: dict[tuple[str, str], list[str]] = {}
     for step in track(steps, len(left), "predicting"):
         if step.reason:
-            failed.append(f"{step.cell.name} under {step.condition.name}: {step.reason}")
+            reasons.setdefault((step.cell.name, step.reason), []).append(step.condition.name)
+    for (cell, reason), under in reasons.items():
+        failed.append(f"{cell} under {', '.join(under)}: {reason}")
     found.forget_nights()
     return failed
 
 
-def _report(found: "Dissection", typed: str, figures: bool) -> None:
+def _report(found: "Dissection", typed: str, gone: list[str], figures: bool) -> None:
     from psdnorm.report.dissected import read_losses
+    from psdnorm.report.dissected_limits import limits
     from psdnorm.report.dissected_page import write_dissection
     from psdnorm.report.folder import PAGE
 
     with errors.status("Writing"):
         losses = read_losses(found)
-        headlines = write_dissection(losses, found.out / _REPORT, typed, figures=figures)
+        headlines = write_dissection(losses, found.out / _REPORT, typed, gone=gone, figures=figures)
     say(output, "The nights are SIMULATED: nobody slept them.")
     for sentence in headlines:
         say(output, sentence)
-    for sentence in losses.limits():
+    for sentence in limits(losses):
         say(errors, sentence)
     say(output, f"Look at {found.out / _REPORT / PAGE}")
 
 
-def _typed(runs: Path, out: Path, kinds: str | None, subjects: int, hours: float, seed: int) -> str:
+def _typed(runs: Path, found: "Dissection") -> str:
     """Return the command as the page shows it."""
+    from psdnorm.recordings.simulation.dissection import KINDS
     from psdnorm.report.naming import shown_path
 
-    parts = ["psdnorm", "dissect", shown_path(runs), "--out", shown_path(out)]
-    parts += ["--subjects", f"{subjects}", "--hours", f"{hours:g}", "--seed", f"{seed}"]
-    return shlex.join([*parts, *([] if kinds is None else ["--kinds", kinds])])
+    parts = ["psdnorm", "dissect", shown_path(runs), "--out", shown_path(found.out)]
+    parts += ["--subjects", f"{found.subjects}", "--hours", f"{found.hours:g}"]
+    parts += ["--seed", f"{found.seed}"]
+    asked = {condition.kind for condition in found.conditions}
+    kinds = [name for name in KINDS if name in asked]
+    return shlex.join([*parts, *(["--kinds", ",".join(kinds)] if len(kinds) < len(KINDS) else [])])

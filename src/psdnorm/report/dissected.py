@@ -1,6 +1,6 @@
 """What a dissection came to: balanced accuracy lost, by norm, kind of shift and strength."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+import psdnorm
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import read_scores, subject_metrics
 from psdnorm.recordings.simulation.dissection import KINDS, UNSHIFTED, Condition, Kind
 from psdnorm.report.dissected_run import Dissection
+from psdnorm.report.dissected_settings import begun_with
 from psdnorm.report.naming import arm_name, norm_place, setting_name
 from psdnorm.training.cell import Cell
 from psdnorm.training.experiment import label
@@ -20,7 +22,7 @@ from psdnorm.training.records import SCORES
 
 CONFIDENCE = 0.95
 _DRAWS = 10_000
-_CASE = ["kind", "strength"]
+CASE = ["kind", "strength"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +40,18 @@ class Losses:
         Its name.
     subjects : int
         That were to be simulated.
+    conditions : tuple of Condition
+        That were asked for, whether or not anybody has predicted them.
+    version : str
+        Of psdnorm, which predicted.
     """
 
     accuracies: pd.DataFrame
     names: dict[str, str]
     recipe: str
     subjects: int
+    conditions: tuple[Condition, ...] = ()
+    version: str = psdnorm.__version__
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
@@ -62,7 +70,7 @@ class Losses:
     @cached_property
     def by_subject(self) -> pd.DataFrame:
         """Points lost, mean over trainings: rows by kind, strength, subject; a column per arm."""
-        table = self.pairs.pivot_table("lost", [*_CASE, "subject"], "arm", aggfunc="mean")
+        table = self.pairs.pivot_table("lost", [*CASE, "subject"], "arm", aggfunc="mean")
         return table.reindex(columns=[arm for arm in self.names if arm in table])
 
     @cached_property
@@ -75,8 +83,8 @@ class Losses:
         ``unshifted`` and ``shifted`` the accuracies in percent.
         """
         rows = []
-        cases = sorted(self.pairs[_CASE].drop_duplicates().to_numpy().tolist(), key=_place)
-        groups = dict(list(self.pairs.groupby(["arm", *_CASE])))
+        cases = ordered_cases(self.pairs[CASE].itertuples(index=False, name=None))
+        groups = dict(list(self.pairs.groupby(["arm", *CASE])))
         for kind, strength in cases:
             for arm in self.names:
                 if (arm, kind, strength) in groups:
@@ -107,28 +115,10 @@ class Losses:
         """Return the kinds that were looked at, in order."""
         return [KINDS[name] for name in dict.fromkeys(self.matrix["kind"])]
 
-    def limits(self) -> list[str]:
-        """Say what of it is not whole."""
-        matrix, told = self.matrix, []
-        fewer = matrix[matrix["subjects"] < self.subjects]
-        for (kind, strength), rows in fewer.groupby(_CASE, sort=False):
-            words = KINDS[str(kind)].words(float(str(strength)))
-            told.append(
-                f"{KINDS[str(kind)].title}, {words}: {rows['subjects'].min()} of {self.subjects} "
-                "subjects have a score with and without it."
-            )
-        trainings = matrix.groupby("arm", sort=False)["trainings"].agg(["min", "max"])
-        for arm, row in trainings[trainings["min"] != trainings["max"]].iterrows():
-            told.append(
-                f"{self.names[str(arm)]} has {row['min']} of {row['max']} trainings in some "
-                "conditions."
-            )
-        most = int(matrix["trainings"].max())
-        for arm, row in trainings[trainings["max"] < most].iterrows():
-            told.append(f"{self.names[str(arm)]} has {row['max']} of {most} trainings.")
-        if most == 1:
-            told.append("There is one training of each norm: another seed may lose otherwise.")
-        return told
+    def arms(self) -> list[str]:
+        """Return the arms that have a row in the matrix, in order."""
+        there = set(self.matrix["arm"])
+        return [arm for arm in self.names if arm in there]
 
 
 def read_losses(dissection: Dissection) -> Losses:
@@ -152,7 +142,14 @@ def read_losses(dissection: Dissection) -> Losses:
     names = arm_names(dissection.cells)
     recipe = dissection.recipe.name
     empty = pd.DataFrame({"kind": []})
-    found = Losses(pd.concat(tables) if tables else empty, names, recipe, dissection.subjects)
+    found = Losses(
+        pd.concat(tables) if tables else empty,
+        names,
+        recipe,
+        dissection.subjects,
+        dissection.conditions,
+        str(begun_with(dissection.out).get("psdnorm")),
+    )
     plain = (found.accuracies["kind"] == UNSHIFTED.kind).sum()
     if plain in (0, len(found.accuracies)) or found.pairs.empty:
         raise ArgumentError(
@@ -209,10 +206,18 @@ def interval(values: NDArray[np.float64], seed: int = 0) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _place(case: list[Any]) -> tuple[int, float]:
-    """Return what sorts kinds as they are listed, and their strengths from mild to severe."""
-    kind, strength = case
-    return list(KINDS).index(kind), abs(strength - KINDS[kind].neutral)
+def ordered_cases(cases: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return kinds and strengths, each once: kinds as they are listed, mild before severe.
+
+    Parameters
+    ----------
+    cases : iterable of (str, float)
+        A kind and a strength.
+    """
+    kinds = list(KINDS)
+    return sorted(
+        {*cases}, key=lambda case: (kinds.index(case[0]), abs(case[1] - KINDS[case[0]].neutral))
+    )
 
 
 def _read(dissection: Dissection, cell: Cell, condition: Condition) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.recordings.simulation.dissection import Kind
-from psdnorm.report.dissected import CONFIDENCE, Losses
+from psdnorm.report.dissected import CASE, CONFIDENCE, Losses
 from psdnorm.report.figures.drawing import (
     Drawing,
     Figure,
@@ -16,6 +16,7 @@ from psdnorm.report.figures.drawing import (
     rendered,
     styled,
 )
+from psdnorm.report.naming import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +27,7 @@ _COLOURS, _SHADES = "PuOr_r", 11  # few enough for the palette of a PNG
 _LEAST_SCALE = 5.0  # points: noise shall not look like a loss
 _DARK = 7 / 11  # of the scale: letters turn white on the two darkest shades of each side
 _COLUMNS = 4
+_NO_SCORE = "–"
 
 
 def draw_losses(losses: Losses) -> Drawing:
@@ -38,9 +40,10 @@ def draw_losses(losses: Losses) -> Drawing:
     Returns
     -------
     Drawing
-        Numbers of losses whose interval holds zero are in brackets.
+        Numbers of losses whose interval holds zero are in brackets; a dash on hatching is where a
+        norm has no score.
     """
-    kinds, arms = losses.kinds(), list(losses.names)
+    kinds, arms = losses.kinds(), losses.arms()
     scale = max(_LEAST_SCALE, float(losses.matrix["lost"].abs().max()))
     widest = max(len(name) for name in losses.names.values())
     columns = min(_COLUMNS, len(kinds))
@@ -58,14 +61,16 @@ def draw_losses(losses: Losses) -> Drawing:
     axes[0].set_ylim(len(arms) - 0.5, -0.5)
     bar = canvas.colorbar(image, ax=axes, shrink=0.8, aspect=30)
     bar.set_label("balanced accuracy lost (points)")
-    brackets = f"In brackets: the {CONFIDENCE:.0%} bootstrap interval over subjects holds zero. "
+    notes = f"In brackets: the {CONFIDENCE:.0%} bootstrap interval over subjects holds zero. "
+    if len(losses.matrix) < len(arms) * len(losses.matrix[CASE].drop_duplicates()):
+        notes += f"{_NO_SCORE} on hatching: the norm has no score there. "
     return Drawing(
         name="dissection",
         title="Balanced accuracy lost to one kind of shift at a time",
         words=_words(losses),
         caption=(
             "Points lost against the same subjects without the shift, mean over subjects and "
-            f"trainings; orange is loss, purple gain. {brackets}{_counts(losses)}"
+            f"trainings; orange is loss, purple gain. {notes}{_counts(losses)}"
         ),
         canvas=canvas,
     )
@@ -89,6 +94,10 @@ def _draw(
     table = own.pivot(index="arm", columns="strength", values="lost").reindex(arms)[strengths]
     shades = matplotlib().colormaps[_COLOURS].resampled(_SHADES)
     image = axes.imshow(table.to_numpy(), cmap=shades, vmin=-scale, vmax=scale, aspect="auto")
+    # what is not there is transparent, and near white would be no loss
+    axes.patch.set(facecolor="white", edgecolor="0.7", hatch="/////", linewidth=0)
+    for down, across in zip(*np.nonzero(table.isna().to_numpy()), strict=True):
+        axes.text(across, down, _NO_SCORE, ha="center", va="center", backgroundcolor="white")
     for row in own.itertuples():
         place = strengths.index(row.strength), arms.index(str(row.arm))
         is_dark = abs(float(row.lost)) > _DARK * scale
@@ -131,7 +140,9 @@ def _words(losses: Losses) -> str:
             f"{row.norm} {cell_text(float(row.lost), float(row.low), float(row.high))}"
             for row in rows.itertuples()
         )
-        parts.append(f"{kind.title} at {kind.words(strength)}: {each}.")
+        absent = [losses.names[a] for a in losses.arms() if a not in set(rows["arm"])]
+        without = f"; no score of {listed(absent)}" if absent else ""
+        parts.append(f"{kind.title} at {kind.words(strength)}: {each}{without}.")
     return " ".join(parts)
 
 

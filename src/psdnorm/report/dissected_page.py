@@ -11,6 +11,7 @@
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -19,6 +20,7 @@ import psdnorm
 from psdnorm.recordings.simulation.dissection import KINDS
 from psdnorm.report.dissected import CONFIDENCE, Losses
 from psdnorm.report.dissected_figure import cell_text, losses_figure
+from psdnorm.report.dissected_limits import limits
 from psdnorm.report.dissected_words import Choice, choices, sentences
 from psdnorm.report.figures import Figure
 from psdnorm.report.folder import FIGURES, PAGE, TABLES, new_folder
@@ -41,7 +43,12 @@ _LIMITS = (
 
 
 def write_dissection(
-    losses: Losses, out: str | os.PathLike[str], command: str, *, figures: bool = True
+    losses: Losses,
+    out: str | os.PathLike[str],
+    command: str,
+    *,
+    gone: Sequence[str] = (),
+    figures: bool = True,
 ) -> list[str]:
     """Write the page of a dissection, its tables and its figure.
 
@@ -52,6 +59,8 @@ def write_dissection(
         Folder: new, empty, or an earlier report, whose place it takes.
     command : str
         That made it.
+    gone : sequence of str
+        What is to be said of networks that could not predict all.
     figures : bool
         Whether to draw.
 
@@ -63,11 +72,12 @@ def write_dissection(
     told = {choice: sentences(losses, choice) for choice in choices(losses)}
     drawn = [losses_figure(losses)] if figures else []
     headlines = [f"{choice.kind.title}. {words[0]}" for choice, words in told.items()]
+    unsaid = [*(f"{sentence}." for sentence in gone), *limits(losses), *_LIMITS]
     record = {
         "psdnorm": psdnorm.__version__,
         "simulated": True,
         "sentences": {choice.kind.name: words for choice, words in told.items()},
-        "limits": [*losses.limits(), *_LIMITS],
+        "limits": unsaid,
     }
     with new_folder(Path(out), record) as folder:
         tables = folder / TABLES
@@ -78,27 +88,32 @@ def write_dissection(
             with written(tables / f"{name}.parquet") as file:
                 table.to_parquet(file, index=False)
         write_figures(drawn, folder / FIGURES)
-        _page(losses, told, command, drawn).write(folder / PAGE)
+        _page(losses, told, unsaid, command, drawn).write(folder / PAGE)
     return headlines
 
 
 def _page(
-    losses: Losses, told: dict[Choice, list[str]], command: str, figures: list[Figure]
+    losses: Losses,
+    told: dict[Choice, list[str]],
+    unsaid: list[str],
+    command: str,
+    figures: list[Figure],
 ) -> Page:
     page = Page("Which norm for which trouble", simulated=True, contents=True)
     page.heading("Which norm for which trouble")
-    page.table("Picks at the greatest strength", _HEAD, [_pick(losses, each) for each in told])
+    page.table("Picks at the greatest strength", *_picks(losses, list(told)))
     for choice, (first, *others) in told.items():
         page.heading(choice.kind.title, 3).text(choice.kind.what)
         page.items([first, *others])
-    page.heading("What this cannot say").items([*losses.limits(), *_LIMITS])
+    page.heading("What this cannot say").items(unsaid)
     after = page.part().heading("The matrix")
     rows = [_row(row) for _, row in losses.matrix.iterrows()]
     after.table("Balanced accuracy lost, points", _MATRIX_HEAD, rows, sortable=True)
     files = (f"{MATRIX}.csv", f"{MATRIX}.parquet", f"{SUBJECTS}.parquet")
     after.links("As", [(f"{TABLES}/{name}", name) for name in files])
     after.heading("How it was made").command(command)
-    after.text(f"psdnorm {psdnorm.__version__}, recipe {losses.recipe}")
+    after.text(f"Scores: psdnorm {losses.version}, recipe {losses.recipe}")
+    after.text(f"This page: psdnorm {psdnorm.__version__}")
     if figures:
         add_figures(page, figures, MOST_BYTES - page.n_bytes - after.n_bytes - FRAME_BYTES)
     page.add(after)
@@ -112,6 +127,16 @@ _MATRIX_HEAD = (
 )  # fmt: skip
 
 
+def _picks(losses: Losses, made: list[Choice]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Return the head and the rows of a table; who is not compared has a column if needed."""
+    rows = [_pick(losses, choice) for choice in made]
+    if not any(choice.not_compared() for choice in made):
+        return _HEAD, rows
+    for row, choice in zip(rows, made, strict=True):
+        row.append(listed([losses.names[arm] for arm in choice.not_compared()]) or "none")
+    return (*_HEAD, "not compared: no score"), rows
+
+
 def _pick(losses: Losses, choice: Choice) -> list[str]:
     names = losses.names
     own = losses.matrix[losses.matrix["kind"] == choice.kind.name]
@@ -119,6 +144,8 @@ def _pick(losses: Losses, choice: Choice) -> list[str]:
     alike = listed([names[arm] for arm in choice.alike])
     # whose number is the least means nothing where nobody's is more beyond noise
     picked = [names[choice.best], alike or "none"] if choice.worse else ["nobody", "all"]
+    if len(rows) == 1:
+        picked = [f"only {names[choice.best]}", "none"]
     return [
         choice.kind.title,
         choice.kind.words(choice.strength),

@@ -3,7 +3,7 @@
 ::
 
     OUT/
-      dissection.json            how nights are simulated, and their recipe
+      dissection.json            how nights are simulated, their recipe, and the kinds asked for
       nights/                    a store of them, only until every network has predicted them
       scores/CELL/weights.json   which weights were used
       scores/CELL/KIND_STRENGTH/ scores.parquet, and predictions.parquet if they are kept
@@ -15,31 +15,38 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import psdnorm
-from psdnorm.errors import ArgumentError, PsdnormError, StoreError
-from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
+from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.recordings.recipe import Recipe
-from psdnorm.recordings.simulation.dissection import NAME, Condition
+from psdnorm.recordings.simulation.dissection import Condition
+from psdnorm.report.dissected_models import (
+    PREDICTED,
+    WHICH,
+    base_of,
+    has_predicted,
+    predicted_folder,
+    predicting_order,
+    weights_of,
+)
 from psdnorm.report.dissected_nights import Made, TestNights
+from psdnorm.report.dissected_settings import claim_dissection
 from psdnorm.report.trained import Trained, load_trained
 from psdnorm.store import Store
 from psdnorm.training.adabn import AdaptedCell, adapted_predictions
 from psdnorm.training.cell import Cell, Protocol, read_json, with_size
 from psdnorm.training.finite import finite_predictions
-from psdnorm.training.grid import Runs, units_of
+from psdnorm.training.grid import Runs
 from psdnorm.training.network import Network, network_for
 from psdnorm.training.prediction import NightPrediction, predict_nights
 from psdnorm.training.process import quiet_libraries, reproducible, resolve_device
-from psdnorm.training.records import CONFIG, SCORES, WEIGHTS, write_json, write_outcome
+from psdnorm.training.records import CONFIG, write_json, write_outcome
 
 if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-SETTINGS, NIGHTS, PREDICTED, WHICH = f"{NAME}.json", "nights", "scores", "weights.json"
-_FORMAT = 1
+NIGHTS = "nights"
 
 
 class Predicted(NamedTuple):
@@ -58,52 +65,6 @@ class Predicted(NamedTuple):
     reason: str = ""
 
 
-class Models(NamedTuple):
-    """The networks of a folder of runs.
-
-    Attributes
-    ----------
-    cells : list of Cell
-        Whose weights are there, those of one shape together.
-    lacking : list of str
-        A sentence for each cell that has none.
-    """
-
-    cells: list[Cell]
-    lacking: list[str]
-
-
-def find_models(runs: Runs, out: Path | None = None) -> Models:
-    """Find the cells of a grid whose weights were kept; AdaBN needs those of its BatchNorm cell.
-
-    Parameters
-    ----------
-    runs : Runs
-    out : Path, optional
-        The folder of a dissection: cells that predicted there count too, though their weights are
-        gone by now.
-    """
-    cells = [entry.cell for entry in runs.entries()]
-    if not cells:
-        raise ArgumentError(f"{runs.path} has no grid, expected a folder of psdnorm lodo")
-    found = Models([], [])
-    for cell in cells:
-        base = _base(cell)
-        has_weights = (runs.folder(base) / WEIGHTS / WEIGHTS_FILE).exists()
-        has_predicted = out is not None and (out / PREDICTED / cell.name / WHICH).exists()
-        if runs.is_done(base) and (has_weights or has_predicted):
-            found.cells.append(cell)
-        else:
-            why = "kept no weights" if runs.is_done(base) else "is not finished"
-            found.lacking.append(f"{cell.name} is left out: {base.name} {why}")
-    if not found.cells:
-        raise ArgumentError(
-            f"{runs.path} has no finished cell with weights, expected some: psdnorm lodo --keep "
-            "weights"
-        )
-    return found
-
-
 @dataclass(frozen=True)
 class Dissection:
     """Networks, conditions, and the folder for what comes of them.
@@ -114,7 +75,7 @@ class Dissection:
         Whose networks they are.
     out : Path
     cells : tuple of Cell
-        From :func:`find_models`.
+        From :func:`psdnorm.report.dissected_models.find_models`.
     conditions : tuple of Condition
         The unshifted one first.
     subjects : int
@@ -138,7 +99,7 @@ class Dissection:
         """How the nights of the networks' training were prepared."""
         path = self.runs.folder(self.cells[0]) / CONFIG
         if not path.exists():  # an AdaBN cell that was asked for, but not run
-            path = self.runs.folder(_base(self.cells[0])) / CONFIG
+            path = self.runs.folder(base_of(self.cells[0])) / CONFIG
         try:
             return Recipe.from_dict(read_json(path)["recipe"])
         except (KeyError, TypeError, ArgumentError) as error:
@@ -153,48 +114,36 @@ class Dissection:
 
     def folder(self, cell: Cell, condition: Condition) -> Path:
         """Return where the scores of a network under a condition are."""
-        return self.out / PREDICTED / cell.name / condition.name
+        return predicted_folder(self.out, cell, condition)
 
     def is_done(self, cell: Cell, condition: Condition) -> bool:
         """Tell whether a network has predicted a condition."""
-        return (self.folder(cell, condition) / SCORES).exists()
+        return has_predicted(self.out, cell, condition)
 
     def left(self) -> list[tuple[Cell, Condition]]:
-        """Return what is still to be predicted."""
-        return [(a, b) for a in self.cells for b in self.conditions if not self.is_done(a, b)]
+        """Return what is still to be predicted, by networks whose weights are there."""
+        able = [cell for cell in self.cells if weights_of(self.runs, cell).exists()]
+        return [(a, b) for a in able for b in self.conditions if not self.is_done(a, b)]
 
     def claim(self) -> None:
         """Write down how nights are simulated; refuse a folder of something else.
 
-        More kinds and more networks may come later; other subjects, hours, seeds, recipes, weights
-        and versions need a folder of their own.
+        More kinds and more networks may come later; other subjects, hours, seeds, recipes and
+        weights need a folder of their own, and so does another version that is to predict.
         """
-        described = {
-            "format": _FORMAT,
+        nights = {
             "subjects": self.subjects,
             "hours": float(self.hours),
             "seed": self.seed,
             "recipe": self.recipe.to_dict(),
-            "psdnorm": psdnorm.__version__,
         }
-        path = self.out / SETTINGS
-        if path.exists():
-            _refuse_other(path, described)
-        elif self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-            raise ArgumentError(
-                f"{self.out} holds something else than a dissection, expected a new or empty folder"
-            )
-        else:
-            try:
-                self.out.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise StoreError(f"{self.out} cannot be made: {error.strerror}") from error
-            write_json(path, described)
+        kinds = {condition.kind for condition in self.conditions}
+        claim_dissection(self.out, nights, kinds, to_predict=bool(self.left()))
         for cell in self.cells:
             self._claim_weights(cell)
 
     def _claim_weights(self, cell: Cell) -> None:
-        weights = self.runs.folder(_base(cell)) / WEIGHTS / WEIGHTS_FILE
+        weights = weights_of(self.runs, cell)
         path = self.out / PREDICTED / cell.name / WHICH
         if path.exists() and not weights.exists():  # what it predicted is still good for a report
             return
@@ -222,6 +171,8 @@ class Dissection:
     ) -> Iterator[Predicted]:
         """Predict all that is left, network by network; a failure stops no other.
 
+        In the order of :func:`psdnorm.report.dissected_models.predicting_order`.
+
         Parameters
         ----------
         device : str
@@ -239,13 +190,13 @@ class Dissection:
             return
         place = resolve_device(device)
         store = self.nights.open()
-        for unit in units_of(self.cells):
+        for unit in predicting_order(self.cells):
             todo = [(cell, condition) for cell, condition in left if cell in unit]
             if not todo:
                 continue
             with quiet_libraries(), reproducible(place):
                 try:
-                    predictor = self._predictor(_base(unit[0]), store, place, fast)
+                    predictor = self._predictor(base_of(unit[0]), store, place, fast)
                 except PsdnormError as error:
                     yield from (Predicted(*each, str(error)) for each in todo)
                     continue
@@ -313,18 +264,3 @@ class _Predictor:
                 device=self.device,
             )
         return finite_predictions(source, index, found)
-
-
-def _base(cell: Cell) -> Cell:
-    return cell.base if isinstance(cell, AdaptedCell) else cell
-
-
-def _refuse_other(path: Path, described: dict[str, Any]) -> None:
-    there = read_json(path)
-    for name, value in described.items():
-        found = there.get(name) if isinstance(there, dict) else None
-        if found != value:
-            raise ArgumentError(
-                f"{path.parent} was begun with {name} {found!r:.80}, found {value!r:.80}: give "
-                "another folder"
-            )

@@ -6,6 +6,7 @@ import pandas as pd
 
 from psdnorm.recordings.simulation.dissection import Kind
 from psdnorm.report.dissected import Losses, interval
+from psdnorm.report.dissected_limits import strengths_in_words
 from psdnorm.report.naming import listed
 
 
@@ -26,6 +27,8 @@ class Choice:
         The others, from the least loss to the greatest.
     harmed : dict of str to list of float
         Arms that lose something beyond noise, and the strengths at which they do.
+    absent : dict of str to list of float
+        Arms that have no score at some strengths of this kind, and these.
     """
 
     kind: Kind
@@ -34,6 +37,11 @@ class Choice:
     alike: list[str]
     worse: list[str]
     harmed: dict[str, list[float]]
+    absent: dict[str, list[float]]
+
+    def not_compared(self) -> list[str]:
+        """Return the arms that have no score at the greatest strength."""
+        return [arm for arm, without in self.absent.items() if self.strength in without]
 
 
 def choices(losses: Losses) -> list[Choice]:
@@ -60,6 +68,7 @@ def _choice(losses: Losses, kind: Kind) -> Choice:
         alike=alike,
         worse=[arm for arm in others if arm not in alike],
         harmed=_harmed(own, losses),
+        absent=_absent(own, losses),
     )
 
 
@@ -69,9 +78,21 @@ def _is_more(differences: "pd.Series[float]") -> bool:
 
 
 def _harmed(own: pd.DataFrame, losses: Losses) -> dict[str, list[float]]:
-    lost = own[own["low"] > 0]
-    at = {arm: lost[lost["arm"] == arm]["strength"].tolist() for arm in losses.names}
-    return {arm: strengths for arm, strengths in at.items() if strengths}
+    return _filled({arm: _strengths(own[own["low"] > 0], arm) for arm in losses.names})
+
+
+def _absent(own: pd.DataFrame, losses: Losses) -> dict[str, list[float]]:
+    strengths = list(dict.fromkeys(own["strength"]))
+    there = {arm: _strengths(own, arm) for arm in losses.arms()}
+    return _filled({arm: [s for s in strengths if s not in has] for arm, has in there.items()})
+
+
+def _strengths(rows: pd.DataFrame, arm: str) -> list[float]:
+    return list(rows[rows["arm"] == arm]["strength"])
+
+
+def _filled(by_arm: dict[str, list[float]]) -> dict[str, list[float]]:
+    return {arm: strengths for arm, strengths in by_arm.items() if strengths}
 
 
 def sentences(losses: Losses, choice: Choice) -> list[str]:
@@ -86,8 +107,13 @@ def sentences(losses: Losses, choice: Choice) -> list[str]:
     Returns
     -------
     list of str
-        The first says which norm to pick.
+        The first says which norm to pick, and which ones were not there to be picked.
     """
+    first, *others = _compared(losses, choice)
+    return [" ".join([first, *_not_there(losses, choice)]), *others]
+
+
+def _compared(losses: Losses, choice: Choice) -> list[str]:
     kind, names = choice.kind, losses.names
     own = losses.matrix[losses.matrix["kind"] == kind.name]
     rows = own[own["strength"] == choice.strength].set_index("arm")
@@ -95,33 +121,74 @@ def sentences(losses: Losses, choice: Choice) -> list[str]:
     subjects = int(rows["subjects"].min())
     if subjects < 2:
         return [f"{subjects} subject cannot tell norms apart: at {most}, {_all(rows, names)}."]
-    if not choice.harmed and not choice.worse:
+    fewer = _fewer_trainings(rows, names)
+    if not choice.harmed and not choice.worse and len(rows) > 1:
         row = own.loc[own["lost"].idxmax()]
         return [
             f"Pick for other reasons: up to {most}, no norm loses more than noise among "
             f"{subjects} subjects. The greatest loss is {_points(row)}, of {row['norm']} at "
-            f"{kind.words(row['strength'])}."
+            f"{kind.words(row['strength'])}.",
+            *fewer,
         ]
     told = [_pick(choice, rows, names)]
     if choice.worse:
         told.append(f"More than it lose {_listed(choice.worse, rows, names)}.")
-    if choice.harmed:
-        together: dict[str, list[str]] = {}
-        for arm, each in choice.harmed.items():
-            together.setdefault(_strengths(kind, each), []).append(names[arm])
-        where = "; ".join(f"{listed(arms)} at {each}" for each, arms in together.items())
-        told.append(f"There is a loss beyond noise of {where}.")
-        spared = [names[arm] for arm in rows.index if arm not in choice.harmed]
-        if spared:
-            verb = "loses" if len(spared) == 1 else "lose"
-            told.append(f"{listed(spared)} {verb} nothing beyond noise at any strength.")
-    told += _other_winner(choice, losses, rows)
+    return [*told, *_harm(losses, choice, own), *_other_winner(choice, losses, rows), *fewer]
+
+
+def _not_there(losses: Losses, choice: Choice) -> list[str]:
+    """Say whom the comparison lacks, and where."""
+    own = losses.matrix[losses.matrix["kind"] == choice.kind.name]
+    together: dict[tuple[float, ...], list[str]] = {}
+    for arm, without in choice.absent.items():
+        together.setdefault(tuple(without), []).append(losses.names[arm])
+    told = []
+    for lacking, arms in together.items():
+        is_all = len(lacking) == own["strength"].nunique()
+        at = "any strength" if is_all else strengths_in_words(choice.kind, list(lacking))
+        one = len(arms) == 1
+        who = f"{listed(arms)} {'is' if one else 'are'} not compared: {'it' if one else 'they'}"
+        if choice.strength not in lacking:
+            who = listed(arms)
+        told.append(f"{who} {'has' if one else 'have'} no score at {at}.")
+    return told
+
+
+def _fewer_trainings(rows: pd.DataFrame, names: dict[str, str]) -> list[str]:
+    most = int(rows["trainings"].max())
+    fewer = rows[rows["trainings"] < most]
+    each = [f"{names[str(arm)]} has {n}" for arm, n in fewer["trainings"].items()]
+    return [f"Of {most} trainings {listed(each)} here."] if each else []
+
+
+def _harm(losses: Losses, choice: Choice, own: pd.DataFrame) -> list[str]:
+    """Say who loses something beyond noise at which strengths, and who does not."""
+    if not choice.harmed:
+        return []
+    kind, names = choice.kind, losses.names
+    together: dict[str, list[str]] = {}
+    for arm, each in choice.harmed.items():
+        together.setdefault(strengths_in_words(kind, each), []).append(names[arm])
+    where = "; ".join(f"{listed(arms)} at {each}" for each, arms in together.items())
+    told = [f"There is a loss beyond noise of {where}."]
+    spared: dict[str, list[str]] = {}
+    for arm in dict.fromkeys(own["arm"]):
+        if arm not in choice.harmed:
+            at = "any strength"
+            if arm in choice.absent:
+                at = strengths_in_words(kind, _strengths(own, arm))
+            spared.setdefault(at, []).append(names[arm])
+    for at, arms in spared.items():
+        verb = "loses" if len(arms) == 1 else "lose"
+        told.append(f"{listed(arms)} {verb} nothing beyond noise at {at}.")
     return told
 
 
 def _pick(choice: Choice, rows: pd.DataFrame, names: dict[str, str]) -> str:
     best = f"{names[choice.best]} loses {_points(rows.loc[choice.best])}"
     at = choice.kind.words(choice.strength)
+    if len(rows) == 1:
+        return f"There is no norm to compare with: at {at} {best}."
     if not choice.alike:
         return (
             f"Pick {names[choice.best]}: at {at} it loses least, {_points(rows.loc[choice.best])}."
@@ -157,8 +224,3 @@ def _all(rows: pd.DataFrame, names: dict[str, str]) -> str:
 def _points(row: "pd.Series[float]", unit: str = " points") -> str:
     numbers = f"{row['lost']:.1f}{unit} ({row['low']:.1f} to {row['high']:.1f})"
     return numbers.replace("-0.0", "0.0").replace("-", "−")
-
-
-def _strengths(kind: Kind, strengths: list[float]) -> str:
-    *others, last = strengths
-    return listed([*(kind.number(each) for each in others), kind.words(last)])

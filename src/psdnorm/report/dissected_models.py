@@ -1,0 +1,131 @@
+"""The networks of a dissection: with their weights, or with what they predicted before."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from psdnorm.errors import ArgumentError
+from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
+from psdnorm.recordings.simulation.dissection import UNSHIFTED, Condition
+from psdnorm.training.adabn import AdaptedCell
+from psdnorm.training.cell import TMA, Cell
+from psdnorm.training.grid import Runs, Unit, units_of
+from psdnorm.training.records import SCORES, WEIGHTS
+
+PREDICTED, WHICH = "scores", "weights.json"
+# TMA has BatchNorm's network, and AdaBN comes with the cell that it adapts
+_FIRST = {"psd": 0, "batch": 1, TMA: 1}
+
+
+class Models(NamedTuple):
+    """The networks of a folder of runs.
+
+    Attributes
+    ----------
+    cells : list of Cell
+        Whose weights, or scores, are there; those of one shape together.
+    lacking : list of str
+        A sentence for each cell that never had weights to give.
+    gone : list of str
+        A sentence for each cell that was begun, and whose weights are gone before it predicted all.
+    """
+
+    cells: list[Cell]
+    lacking: list[str]
+    gone: list[str]
+
+
+def find_models(
+    runs: Runs, out: Path | None = None, conditions: Sequence[Condition] = ()
+) -> Models:
+    """Find the cells of a grid whose weights were kept; AdaBN needs those of its BatchNorm cell.
+
+    Parameters
+    ----------
+    runs : Runs
+    out : Path, optional
+        The folder of a dissection: cells that predicted there count with what they predicted,
+        though their weights are gone by now.
+    conditions : sequence of Condition
+        That are asked for.
+
+    Returns
+    -------
+    Models
+    """
+    cells = [entry.cell for entry in runs.entries()]
+    if not cells:
+        raise ArgumentError(f"{runs.path} has no grid, expected a folder of psdnorm lodo")
+    found = Models([], [], [])
+    for cell in cells:
+        base = base_of(cell)
+        if not runs.is_done(base):
+            found.lacking.append(f"{cell.name} is left out: {base.name} is not finished")
+        elif weights_of(runs, cell).exists():
+            found.cells.append(cell)
+        elif out is None or not (out / PREDICTED / cell.name / WHICH).exists():
+            found.lacking.append(f"{cell.name} is left out: {base.name} kept no weights")
+        else:
+            _count_what_is_left(found, out, cell, conditions)
+    if not found.cells:
+        nor = f", and {out} has no loss that it could count" if found.gone else ""
+        raise ArgumentError(
+            f"{runs.path} has no finished cell with weights{nor}, expected some: psdnorm lodo "
+            "--keep weights"
+        )
+    return found
+
+
+def _count_what_is_left(
+    found: Models, out: Path, cell: Cell, conditions: Sequence[Condition]
+) -> None:
+    owner = "its weights" if base_of(cell) == cell else f"the weights of {base_of(cell).name}"
+    done = {condition for condition in conditions if has_predicted(out, cell, condition)}
+    if not {UNSHIFTED} < done:
+        found.gone.append(
+            f"{cell.name} is left out: {owner} were gone before it predicted a night with and "
+            "without a shift"
+        )
+        return
+    found.cells.append(cell)
+    if len(done) < len(conditions):
+        found.gone.append(
+            f"{cell.name} counts with {len(done)} of {len(conditions)} conditions: {owner} were "
+            "gone before it predicted the others"
+        )
+
+
+def predicting_order(cells: Sequence[Cell]) -> list[Unit]:
+    """Return trainings, with their AdaBN evaluations, in the order in which they predict.
+
+    Networks of one shape follow each other, as a process keeps only the one that it compiled last:
+    seed by seed, every network would be compiled anew. A command that is stopped lacks the last
+    norms, so those that are most asked for come first: PSDNorm, then BatchNorm with AdaBN and TMA,
+    then the others.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        Those of one shape together, as :func:`find_models` returns them.
+    """
+    return sorted(units_of(cells), key=lambda unit: _FIRST.get(base_of(unit[0]).norm, len(_FIRST)))
+
+
+def base_of(cell: Cell) -> Cell:
+    """Return the cell whose network a cell uses: AdaBN has that of a BatchNorm cell."""
+    return cell.base if isinstance(cell, AdaptedCell) else cell
+
+
+def weights_of(runs: Runs, cell: Cell) -> Path:
+    """Return where the weights of a cell are, if it kept them."""
+    return runs.folder(base_of(cell)) / WEIGHTS / WEIGHTS_FILE
+
+
+def predicted_folder(out: Path, cell: Cell, condition: Condition) -> Path:
+    """Return where the scores of a cell under a condition are, in the folder of a dissection."""
+    return out / PREDICTED / cell.name / condition.name
+
+
+def has_predicted(out: Path, cell: Cell, condition: Condition) -> bool:
+    """Tell whether a cell has predicted a condition, in the folder of a dissection."""
+    return (predicted_folder(out, cell, condition) / SCORES).exists()
