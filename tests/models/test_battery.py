@@ -25,6 +25,7 @@ from battery import (
 )
 from torch.nn.functional import cross_entropy
 
+from psdnorm import PSDNorm
 from psdnorm.errors import ShapeError
 from psdnorm.models import from_pretrained
 
@@ -179,6 +180,30 @@ def test_a_night_is_staged_as_if_it_were_alone(architecture, norm):
 
 
 # ─── copies ───
+
+
+@every_model
+def test_norms_that_are_set_otherwise_are_all_set_so_and_rebuilt_from_the_card(
+    architecture, tmp_path
+):
+    arguments = {"eps": 1e-3, "affine": True, "window": "hann", "padding_mode": "zeros"}
+    model = build(architecture, "psd", norm_arguments=arguments, filter_schedule="same")
+    model.save_pretrained(tmp_path)
+    for network in (model, from_pretrained(tmp_path), architecture(**model.config)):
+        norms = [module for module in network.modules() if isinstance(module, PSDNorm)]
+        found = [{name: getattr(norm, name) for name in arguments} for norm in norms]
+        assert found == [arguments] * 3
+        assert [norm.filter_size for norm in norms] == [5, 5, 5]
+    assert_identical(from_pretrained(tmp_path)(nights()), model.eval()(nights()))
+
+
+@every_model
+def test_norms_that_are_set_as_usual_leave_the_network_and_its_card_as_they_were(architecture):
+    usual = build(architecture, "psd")
+    model = build(architecture, "psd", norm_arguments={}, filter_schedule="halved")
+    assert model.config == usual.config
+    assert not {"norm_arguments", "filter_schedule"} & usual.config.keys()
+    assert_identical(model.state_dict(), usual.state_dict())
 
 
 def restored(model, folder):

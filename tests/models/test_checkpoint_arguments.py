@@ -10,14 +10,45 @@ from psdnorm.models import USleep, from_pretrained
 SMALL = {"n_times": 50, "sfreq": 100, "depth": 3, "norm": "psd"}
 
 
-@pytest.mark.parametrize("change", [{"filter_size": 4}, {"norm": "psd-white"}, {"n_times": 51}])
-def test_an_argument_that_was_changed_is_noticed(change, tmp_path):
-    USleep(**SMALL).save_pretrained(tmp_path)
-    card = json.loads((tmp_path / "config.json").read_text())
+def save_and_rewrite(folder, change):
+    USleep(**SMALL).save_pretrained(folder)
+    card = json.loads((folder / "config.json").read_text())
     card["arguments"] |= change
-    (tmp_path / "config.json").write_text(json.dumps(card))
+    (folder / "config.json").write_text(json.dumps(card))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"filter_size": 4},
+        {"norm": "psd-white"},
+        {"n_times": 51},
+        {"norm_arguments": {"eps": 1e-3}},
+    ],
+)
+def test_an_argument_that_was_changed_is_noticed(change, tmp_path):
+    save_and_rewrite(tmp_path, change)
     with pytest.raises(CheckpointError, match=r"was saved with other arguments than config\.json"):
         from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"norm_arguments": {"eps": {}}}, "a list or a dict of at most 4096 of them"),
+        ({"norm_arguments": {"eps": 2**21}}, "has 2097152 as the argument 'norm_arguments'"),
+        ({"norm_arguments": dict.fromkeys(map(str, range(4097)))}, "a dict of at most 4096"),
+        ({"norm_arguments": {"device": "cuda"}}, "norm_arguments has 'device', expected one of"),
+        ({"norm_arguments": [1]}, "norm_arguments must be a mapping"),
+        ({"filter_schedule": "doubled"}, "filter_schedule must be one of halved, same"),
+        ({"filter_schedule": "same"}, "running_sqrt_psd has shape"),
+    ],
+)
+def test_words_on_the_norm_that_do_not_fit_are_refused(change, said, tmp_path):
+    save_and_rewrite(tmp_path, change)
+    with pytest.raises(CheckpointError, match=said) as caught:
+        from_pretrained(tmp_path)
+    assert "config.json" in str(caught.value)
 
 
 def test_what_could_not_be_loaded_again_is_not_saved(tmp_path):

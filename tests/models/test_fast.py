@@ -80,6 +80,21 @@ def test_every_one_of_many_models_is_compiled(compilations):
     assert [len(graphs) for graphs in compilations] == [1] * 10
 
 
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_norms_that_are_set_otherwise_are_compiled_as_they_are(compilations, training):
+    arguments = {"eps": 0.1, "affine": True, "window": "hann", "padding_mode": "zeros"}
+    torch.manual_seed(0)
+    plain = USleep(**SMALL, norm="psd", norm_arguments=arguments, filter_schedule="same")
+    model = USleep(**plain.config)
+    model.load_state_dict(plain.state_dict())
+    forward, x = accelerate(model.train(training)), sequences(2)
+    plain.train(training)
+    for _ in range(3):
+        found, expected = forward(x), plain(x)
+    assert len(compilations[0]) == 1
+    assert (found - expected).norm() < 2e-2 * expected.norm()
+
+
 def test_what_is_compiled_wrongly_runs_uncompiled(monkeypatch):
     def wrong(function, **options):
         return lambda x: 1.1 * function(x)

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from psdnorm import PSDNorm
-from psdnorm.models.norms import NORMS, norm_at
+from psdnorm.errors import ArgumentError
+from psdnorm.models.norms import NORM_ARGUMENTS, NORMS, norm_at, norm_settings
 
 
 def signals(*shape, seed=0):
@@ -47,6 +48,73 @@ def test_norm_depth_says_how_many_blocks_get_the_norm():
 def test_the_filter_halves_from_block_to_block(norm, filter_size, sizes):
     norms = [norm_at(norm, i, 6, norm_depth=4, filter_size=filter_size) for i in range(4)]
     assert [n.filter_size for n in norms] == sizes
+
+
+@pytest.mark.parametrize("norm", ["psd", "psd-white"])
+def test_the_filter_stays_the_same_where_the_schedule_says_so(norm):
+    norms = [norm_at(norm, i, 6, filter_size=9, filter_schedule="same") for i in range(3)]
+    assert [n.filter_size for n in norms] == [9, 9, 9]
+
+
+@pytest.mark.parametrize("norm", ["psd", "psd-white"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"eps": 1e-3},
+        {"affine": True},
+        {"window": "hann"},
+        {"padding_mode": "reflect"},
+        {"momentum": 0.3},
+        {"momentum": None},
+        {"eps": 1, "affine": True, "window": "hamming", "padding_mode": "zeros", "momentum": 0.5},
+    ],
+)
+def test_every_layer_gets_the_arguments_that_are_handed_on(norm, arguments):
+    usual = PSDNorm(6)
+    for depth in range(3):
+        layer = norm_at(norm, depth, 6, norm_arguments=arguments)
+        for name in NORM_ARGUMENTS:
+            assert getattr(layer, name) == arguments.get(name, getattr(usual, name))
+
+
+def test_what_changes_nothing_is_not_kept():
+    plain = {"filter_size": 5, "norm_depth": 3}
+    assert norm_settings("psd", 5, 3) == plain
+    assert norm_settings("psd", 5, 3, {}, "halved") == plain
+    assert norm_settings("batch", 5, 3, {}) == plain
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"epsilon": 1e-3}, "norm_arguments has 'epsilon', expected one of eps, affine, window"),
+        ({"backend": "fused"}, "norm_arguments has 'backend', expected one of eps, affine"),
+        ({"eps": -1}, "norm_arguments: eps must be a finite number from 0 on, found -1"),
+        ({"eps": "1e-3"}, "norm_arguments: eps must be a finite number from 0 on, found '1e-3'"),
+        ({"affine": 1}, "norm_arguments: affine must be True or False, found 1"),
+        ({"window": "kaiser"}, "norm_arguments: window must be one of boxcar, .* found 'kaiser'"),
+        ({"padding_mode": []}, r"norm_arguments: padding_mode must be one of .* found \[\]"),
+        ({"momentum": 2}, "norm_arguments: momentum must be None or from 0 to 1, found 2"),
+        ([("eps", 1)], r"norm_arguments must be a mapping of eps, .* found \[\('eps', 1\)\]"),
+    ],
+)
+@pytest.mark.parametrize("depth", [0, 7])
+def test_an_argument_that_psdnorm_does_not_take_is_refused_in_one_sentence(arguments, said, depth):
+    with pytest.raises(ArgumentError, match=f"^{said}") as caught:
+        norm_at("psd", depth, 6, norm_arguments=arguments)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "instance", nn.SyncBatchNorm])
+def test_other_norms_take_no_arguments(norm):
+    with pytest.raises(ArgumentError, match="expected norm psd or psd-white with them, found"):
+        norm_at(norm, 0, 6, norm_arguments={"eps": 1e-3})
+
+
+@pytest.mark.parametrize("schedule", ["doubled", None, ["same"]])
+def test_an_unknown_schedule_is_refused_by_name(schedule):
+    with pytest.raises(ArgumentError, match="filter_schedule must be one of halved, same, found"):
+        norm_at("psd", 0, 6, filter_schedule=schedule)
 
 
 def test_psd_aims_at_the_barycenter_and_psd_white_at_white():

@@ -210,7 +210,10 @@ def test_networks_to_dissect_are_trained_without_a_shift_and_keep_their_weights(
     assert set(study.nights.shift.values()) == {0.0}
     assert study.keep == "weights"
     trained = [cell for cell in study.cells if not isinstance(cell, AdaptedCell)]
-    assert len(trained) == 5 * 3
+    shapes = {(cell.norm, cell.filter_size) for cell in trained}
+    assert {norm for norm, _ in shapes} == {"batch", "layer", "instance", "tma", "psd"}
+    assert ("psd", 17) in shapes
+    assert len(trained) == 3 * len(shapes) == 3 * 6
 
 
 def test_all_experiments_of_the_paper_are_there():

@@ -98,3 +98,27 @@ def test_arguments_are_of_every_model_or_of_each_by_its_name():
 def test_arguments_that_are_by_model_in_part_are_refused(arguments, said):
     with pytest.raises(ArgumentError, match=f"^model_arguments {said}"):
         Protocol(model_arguments=arguments)
+
+
+@pytest.mark.parametrize("by_model", [False, True])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"momentum": 0.1}, "model_arguments has 'momentum' in norm_arguments, expected it as the"),
+        ({"epsilon": 0.1}, "norm_arguments has 'epsilon', expected one of eps, affine"),
+        ({"eps": "1e-3"}, "norm_arguments: eps must be a finite number from 0 on, found '1e-3'"),
+        (0.1, "norm_arguments must be a mapping of eps, .* found 0.1"),
+    ],
+)
+def test_arguments_of_psdnorm_are_refused_whatever_the_norms_of_the_cells(
+    by_model, arguments, said
+):
+    own = {"norm_arguments": arguments}
+    with pytest.raises(ArgumentError, match=f"^{said}"):
+        Protocol(model_arguments={"cnn-transformer": own} if by_model else own)
+
+
+def test_arguments_of_psdnorm_are_kept_as_they_were_given():
+    own = {"usleep": {"norm_arguments": {"eps": 1, "affine": True}, "filter_schedule": "same"}}
+    assert Protocol(model_arguments=own).to_json()["model_arguments"] == own
+    assert Protocol().to_json()["model_arguments"] == {}

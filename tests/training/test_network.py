@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cells import LAYOUT, PROTOCOL
+from cells import CELL, LAYOUT, PROTOCOL
 from torch import nn
 
 from psdnorm import PSDNorm
-from psdnorm.training import Cell
+from psdnorm.models import from_pretrained
+from psdnorm.training import Cell, run_cell
 from psdnorm.training.network import build_model, network_for, unshared_norms
 
 SHAPES = {
@@ -17,8 +18,9 @@ SHAPES = {
 }
 
 
-def layers(kind, cell, **settings):
-    protocol = replace(PROTOCOL, model_arguments=SHAPES[cell.model], **settings)
+def layers(kind, cell, further=None, **settings):
+    arguments = SHAPES[cell.model] | (further or {})
+    protocol = replace(PROTOCOL, model_arguments=arguments, **settings)
     model = build_model(cell, protocol, LAYOUT)
     return [module for module in model.modules() if isinstance(module, kind)]
 
@@ -57,6 +59,33 @@ def test_the_momentum_is_that_of_the_protocol(model):
     assert [layer.momentum for layer in found] == [0.3] * 3
 
 
+@pytest.mark.parametrize("model", SHAPES)
+def test_further_arguments_of_psdnorm_are_those_of_the_protocol(model):
+    further = {"norm_arguments": {"eps": 0.5, "affine": True}, "filter_schedule": "same"}
+    found = layers(PSDNorm, Cell(model, "psd", filter_size=9), further, momentum=0.3)
+    settings = [(norm.eps, norm.affine, norm.filter_size, norm.momentum) for norm in found]
+    assert settings == [(0.5, True, 9, 0.3)] * 3
+
+
+def test_the_weights_of_a_run_come_back_with_the_arguments_of_its_protocol(store, tmp_path):
+    further = {"norm_arguments": {"eps": 0.5, "affine": True}, "filter_schedule": "same"}
+    protocol = replace(
+        PROTOCOL, max_epochs=1, model_arguments={"usleep": PROTOCOL.model_arguments | further}
+    )
+    run_cell(store, CELL, protocol, tmp_path, keep="weights")
+    model = from_pretrained(tmp_path / "weights")
+    assert {name: model.config[name] for name in further} == further
+    assert [norm.eps for norm in model.modules() if isinstance(norm, PSDNorm)] == [0.5] * 3
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "instance", "tma"])
+def test_other_norms_of_the_grid_are_built_without_arguments_of_psdnorm(norm):
+    further = PROTOCOL.model_arguments | {"norm_arguments": {"eps": 0.5}}
+    cell = Cell("usleep", norm)
+    model = build_model(cell, replace(PROTOCOL, model_arguments=further), LAYOUT)
+    assert model.config == build_model(cell, PROTOCOL, LAYOUT).config
+
+
 @pytest.mark.parametrize("norm", ["psd", "psd-white"])
 def test_the_target_is_that_of_the_norm(norm):
     target = {"psd": "barycenter", "psd-white": "white"}[norm]
@@ -72,13 +101,15 @@ def test_behind_tma_stands_the_network_of_batchnorm():
 
 
 def test_a_network_that_is_used_again_has_the_norms_of_the_new_cell():
-    found = []
-    for size, momentum in ((5, 0.01), (5, 0.3), (17, 0.3)):
-        cell, protocol = Cell("usleep", "psd", size), replace(PROTOCOL, momentum=momentum)
+    found, asked = [], [(5, 0.01, 1e-5), (5, 0.3, 1e-5), (17, 0.3, 1e-5), (17, 0.3, 0.5)]
+    for size, momentum, eps in asked:
+        arguments = PROTOCOL.model_arguments | {"norm_arguments": {"eps": eps}}
+        protocol = replace(PROTOCOL, momentum=momentum, model_arguments=arguments)
+        cell = Cell("usleep", "psd", size)
         model = network_for(cell, protocol, LAYOUT, torch.device("cpu")).model
         norms = [module for module in model.modules() if isinstance(module, PSDNorm)]
-        found.append((norms[0].filter_size, norms[0].momentum))
-    assert found == [(5, 0.01), (5, 0.3), (17, 0.3)]
+        found.append((norms[0].filter_size, norms[0].momentum, norms[0].eps))
+    assert found == asked
 
 
 @pytest.mark.parametrize(

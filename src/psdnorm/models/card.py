@@ -154,11 +154,12 @@ def _refuse_constant(name: str) -> None:
 
 def _check_argument(name: str, value: Any, path: Path | str) -> None:
     """Refuse an argument that no model takes before a model is built with it."""
-    items = value if isinstance(value, list) else [value]
+    held = list(value.values()) if isinstance(value, dict) else value
+    items = held if isinstance(held, list) else [held]
     if len(items) > _MOST_ITEMS or any(isinstance(item, list | dict) for item in items):
         raise CheckpointError(
-            f"{path} has {value!r:.50} as the argument {name!r}, expected a number, a name or a "
-            f"list of at most {_MOST_ITEMS} of them"
+            f"{path} has {value!r:.50} as the argument {name!r}, expected a number, a name, or a "
+            f"list or a dict of at most {_MOST_ITEMS} of them"
         )
     for item in items:
         if isinstance(item, int | float) and abs(item) > _MOST:

@@ -8,7 +8,7 @@ from torch import Tensor, compiler, nn, randn, relu
 from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.functional import check_size, check_sizes, is_number
 from psdnorm.models.checkpoint import Pretrained
-from psdnorm.models.norms import Norm, norm_at
+from psdnorm.models.norms import NORM_SETTINGS, Norm, NormArguments, norm_at, norm_settings
 
 
 class CNNTransformer(Pretrained):
@@ -22,7 +22,7 @@ class CNNTransformer(Pretrained):
         Of the blocks: Conv1d (2·stride + 1 taps) → ELU → norm. The last width is d_model.
     n_layers, n_heads, dropout, n_epochs : int, int, float, int
         Of the transformer, which alone has dropout; positions are interpolated for any other S.
-    norm, filter_size, norm_depth
+    norm, filter_size, norm_depth, norm_arguments, filter_schedule
         The norm of the first blocks, see :func:`psdnorm.models.norms.norm_at`.
 
     Shape
@@ -51,14 +51,16 @@ class CNNTransformer(Pretrained):
         norm: Norm = "batch",
         filter_size: int = 5,
         norm_depth: int = 3,
+        norm_arguments: NormArguments = None,
+        filter_schedule: str = "halved",
     ) -> None:
-        given = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        own = {k: v for k, v in locals().items() if k not in ("self", "__class__", *NORM_SETTINGS)}
         super().__init__()
-        self.config = {k: check_size(k, v) if k[:2] == "n_" else v for k, v in given.items()}
+        norms = norm_settings(norm, filter_size, norm_depth, norm_arguments, filter_schedule)
+        self.config = {k: check_size(k, v) if k[:2] == "n_" else v for k, v in own.items()} | norms
         self.config["channels"] = channels = check_sizes("channels", channels)
         self.config["strides"] = strides = check_sizes("strides", strides)
-        widths = [n_chans, *channels]
-        d_model, self.stride = widths[-1], math.prod(strides)
+        d_model, self.stride = [n_chans, *channels][-1], math.prod(strides)
         if len(channels) != len(strides) or d_model % n_heads or self.stride > n_times:
             raise ArgumentError(
                 f"channels and strides must be as many, end in a multiple of n_heads={n_heads} and "
@@ -67,11 +69,10 @@ class CNNTransformer(Pretrained):
         if not (is_number(sfreq, 1e-3, 1e6) and is_number(dropout, 0, 1)):
             raise ArgumentError(f"sfreq must be positive, dropout 0 to 1: {sfreq!r}, {dropout!r}")
         self.blocks = nn.Sequential()
-        for i, stride in enumerate(strides):
+        for i, (n_out, stride) in enumerate(zip(channels, strides, strict=True)):
             kernel = max(2 * stride + 1, 0 if i else round(0.07 * sfreq) | 1)
-            conv = nn.Conv1d(widths[i], widths[i + 1], kernel, stride, kernel // 2)
-            norm_i = norm_at(norm, i, widths[i + 1], norm_depth=norm_depth, filter_size=filter_size)
-            self.blocks.extend([conv, nn.ELU(inplace=True), norm_i])
+            conv = nn.Conv1d(channels[i - 1] if i else n_chans, n_out, kernel, stride, kernel // 2)
+            self.blocks.extend([conv, nn.ELU(inplace=True), norm_at(norm, i, n_out, **norms)])
         self.positions: Tensor = nn.Parameter(0.02 * randn(1, d_model, n_epochs))
         sizes = d_model, n_heads, 8 * d_model // 3, dropout, relu  # F.relu: a path inductor breaks
         layer = nn.TransformerEncoderLayer(*sizes, batch_first=True, norm_first=True)  # no warm-up
@@ -95,5 +96,4 @@ class CNNTransformer(Pretrained):
             features = nn.functional.adaptive_avg_pool1d(features, n_epochs)
         if compiler.is_exporting() or n_epochs != positions.shape[-1]:  # exported for any S
             positions = nn.functional.interpolate(positions, n_epochs, mode="linear")
-        night = self.transformer((features + positions).transpose(1, 2))  # (N, S, d_model)
-        return self.head(night.transpose(1, 2))
+        return self.head(self.transformer((features + positions).transpose(1, 2)).transpose(1, 2))

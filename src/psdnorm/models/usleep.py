@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from psdnorm.errors import ArgumentError, DtypeError, ShapeError
 from psdnorm.functional import check_size
 from psdnorm.models.checkpoint import Pretrained
-from psdnorm.models.norms import Norm, check_norm, norm_at
+from psdnorm.models.norms import Norm, NormArguments, norm_at, norm_settings
 from psdnorm.ops import convolution
 
 
@@ -49,15 +49,20 @@ class USleep(Pretrained):
         The norm of the first ``norm_depth`` blocks on the way down; see
         :func:`psdnorm.models.norms.norm_at`. Everywhere else stands BatchNorm.
     filter_size : int
-        PSDNorm's filter size f in the first block; block i has ``max(1, f // 2**i)``.
+        PSDNorm's filter size f in the first block.
     norm_depth : int
         Number of blocks with ``norm``.
+    norm_arguments : mapping, optional
+        Further arguments of every PSDNorm: ``eps``, ``affine``, ``window``, ``padding_mode``,
+        ``momentum``. Other norms take none.
+    filter_schedule : {"halved", "same"}
+        PSDNorm's filter size in block i: ``max(1, f // 2**i)``, or f in all.
 
     Attributes
     ----------
     config : dict
         The arguments: ``USleep(**model.config)`` has the same architecture. Unless ``norm`` is a
-        callable, it can be written as JSON.
+        callable, it can be written as JSON. Of the last two it has those that change something.
 
     Shape
     -----
@@ -97,9 +102,11 @@ class USleep(Pretrained):
         norm: Norm = "batch",
         filter_size: int = 5,
         norm_depth: int = 3,
+        norm_arguments: NormArguments = None,
+        filter_schedule: str = "halved",
     ) -> None:
         super().__init__()
-        check_norm(norm, norm_depth, filter_size)
+        norms = norm_settings(norm, filter_size, norm_depth, norm_arguments, filter_schedule)
         # plain numbers, so that NumPy's do not end up in a JSON file
         self.config = {
             "n_chans": (n_chans := check_size("n_chans", n_chans)),
@@ -113,8 +120,7 @@ class USleep(Pretrained):
             "time_conv_size_s": _positive("time_conv_size_s", time_conv_size_s, 60),
             "ensure_odd_conv_size": bool(ensure_odd_conv_size),
             "norm": norm,
-            "filter_size": int(filter_size),
-            "norm_depth": int(norm_depth),
+            **norms,
         }
         self.n_chans, self.n_outputs, self.n_times = n_chans, n_outputs, n_times
         self.sfreq, self.depth = sfreq, depth
@@ -123,7 +129,7 @@ class USleep(Pretrained):
         # the names of the submodules are braindecode's, so that weights travel both ways
         self.encoder_blocks = nn.ModuleList()
         for i, (n_in, n_out) in enumerate(pairwise([n_chans, *widths])):
-            at_i = norm_at(norm, i, n_out, norm_depth=norm_depth, filter_size=filter_size)
+            at_i = norm_at(norm, i, n_out, **norms)
             self.encoder_blocks.append(_EncoderBlock(n_in, n_out, kernel_size, at_i))
         self.bottom = _conv_elu_norm(widths[-1], bottom, kernel_size, nn.BatchNorm1d(bottom))
         self.decoder_blocks = nn.ModuleList(

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from psdnorm.batches.sequences import LENGTH, STRIDE
 from psdnorm.errors import ArgumentError
 from psdnorm.functional import check_size, is_number
-from psdnorm.models.norms import NORMS
+from psdnorm.models.norms import NORMS, plain_norm_arguments
 
 MODELS = ("usleep", "cnn-transformer")
 TMA = "tma"
@@ -153,7 +153,8 @@ class Protocol(_Plain):
         α of PSDNorm's running barycenter.
     model_arguments : dict
         Arguments of the model beyond those that cell and store set, say ``{"depth": 4}``; where
-        models have their own, by the model's name, ``{"usleep": {"depth": 4}}``.
+        models have their own, by the model's name, ``{"usleep": {"depth": 4}}``. Cells whose norm
+        is no PSDNorm are built without ``norm_arguments``.
     """
 
     lr: float = 1e-3
@@ -186,6 +187,8 @@ class Protocol(_Plain):
                 f"model_arguments must be a dict that JSON holds: {error}"
             ) from None
         _check_by_model(arguments)
+        for own in (arguments, *(arguments.get(model, {}) for model in MODELS)):
+            _check_norm_arguments(own.get("norm_arguments"))
         object.__setattr__(self, "model_arguments", arguments)
 
     def arguments_of(self, model: str) -> dict[str, Any]:
@@ -248,6 +251,15 @@ def _check_by_model(arguments: Mapping[str, Any]) -> None:
             raise ArgumentError(
                 f"model_arguments has {own!r:.50} for {name}, expected an object of arguments"
             )
+
+
+def _check_norm_arguments(norm_arguments: Any) -> None:
+    """Refuse them here, whatever the norms of the cells: most would never see them."""
+    if "momentum" in plain_norm_arguments(norm_arguments):
+        raise ArgumentError(
+            "model_arguments has 'momentum' in norm_arguments, expected it as the protocol's own "
+            "momentum"
+        )
 
 
 def _check_count(name: str, value: Any, most: int) -> None:

@@ -12,6 +12,7 @@ from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.layer import PSDNorm
 from psdnorm.models import CNNTransformer, USleep, accelerate
 from psdnorm.models.checkpoint import Pretrained
+from psdnorm.models.norms import PSD_NORMS
 from psdnorm.store import Layout
 from psdnorm.training.aligned import check_filter
 from psdnorm.training.cell import TMA, Cell, Protocol, filter_size_of, with_size
@@ -57,6 +58,8 @@ def build_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
     for name in arguments:
         if name in set_here or name in ("filter_size", "norm_depth"):
             raise ArgumentError(f"model_arguments has {name!r}, which cell and store decide")
+    if cell.norm not in PSD_NORMS:  # the cells of a grid share one protocol
+        arguments.pop("norm_arguments", None)
     try:
         with torch.device("cpu"):
             model = _CLASSES[cell.model](**set_here, **arguments)
