@@ -322,3 +322,43 @@ def test_filter_sizes_that_are_chosen_stand_beside_fixed_ones_and_are_told(lodo,
     name = "usleep_psd_fauto_d3_abc_all_seed0"
     done = json.loads((tmp_path / "cells" / name / "done.json").read_text())
     assert f"{name}: filter size {done['filter_size_choice']['filter_size']}" in out.splitlines()
+
+
+@pytest.mark.parametrize(("sizes", "left"), [("auto", [5]), ("3,auto,7", [3, 7])])
+def test_where_nobody_named_tma_it_keeps_a_fixed_filter_size_beside_auto(
+    lodo, store, tmp_path, sizes, left
+):
+    arguments = ("--filter-size", sizes, "--hold-out", "abc", "--out", tmp_path, "--dry-run")
+    code, out, err = lodo(store, *SHORT, *arguments)
+    assert code == 0, err
+    taken = ", ".join(map(str, left))
+    assert err == f"--filter-size auto is for PSDNorm alone: tma has filter size {taken}\n"
+    alike = [f"usleep {norm} @all" for norm in ("batch", "layer d3", "instance d3")]
+    fixed = [] if sizes == "auto" else left
+    assert rows(out).keys() - {"", "all"} == {
+        *alike,
+        *(f"usleep tma f{size} @all" for size in left),
+        *(f"usleep psd f{size} d3 @all" for size in (*fixed, "auto")),
+    }
+
+
+def test_tma_that_was_named_is_refused_beside_auto(lodo, store, tmp_path):
+    arguments = ("--norms", "tma,psd", "--filter-size", "auto", "--out", tmp_path / "runs")
+    code, _, err = lodo(store, *SHORT, *arguments)
+    assert code == 2
+    assert "--filter-size is 'auto' with norm 'tma', expected a whole number from 1 on" in err
+
+
+def test_a_scheduler_that_does_not_answer_is_told_of_before_anything_is_written(
+    lodo, store, tmp_path
+):
+    pytest.importorskip("distributed")
+    arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc", "--out", tmp_path / "runs")
+    dead = ("--dask", "tcp://127.0.0.1:1")
+    code, out, err = lodo(*arguments, *dead)
+    assert (code, out) == (2, "")
+    assert err.startswith("psdnorm: no Dask scheduler answers at 'tcp://127.0.0.1:1', expected one")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+    assert lodo(*arguments)[0] == 0
+    assert lodo(*arguments, *dead)[0] == 0  # nothing is left that needs one

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -142,6 +144,43 @@ def test_an_interrupted_run_says_how_to_go_on(stage, tmp_path, monkeypatch):
     assert counts(out) == {"already there": 1, "staged": 2, "verdict: unusual": 3}
 
 
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_row_for_every_night_that_its_processes_have_staged(tmp_path, model):
+    for number in range(8):
+        recording(tmp_path / "in" / f"S{number}.edf", seed=number)
+    arguments = ("stage", "in", "--jobs", "2", "-o", "out", "--model", str(model))
+    run = subprocess.Popen(
+        [sys.executable, "-m", "psdnorm", *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a process group of its own, as a terminal gives
+    )
+    while not any(finished(tmp_path / "out")) and run.poll() is None:
+        time.sleep(0.01)
+    os.killpg(run.pid, signal.SIGINT)
+    out, err = run.communicate(timeout=120)
+    assert run.returncode == 130, err
+    staged = set(finished(tmp_path / "out"))
+    rows = (tmp_path / "out" / "summary.tsv").read_text().splitlines()[1:]
+    assert {row.split("\t")[0] for row in rows} == staged
+    assert {row.split("\t")[2] for row in rows} == {"staged"}
+    n_staged = len(staged)
+    assert counts(out) == {
+        "staged": n_staged,
+        "not reached": 8 - n_staged,
+        "verdict: unusual": n_staged,
+    }
+
+
+def finished(out):
+    """Names of the nights whose outputs are complete."""
+    for path in out.glob("*.json"):
+        if json.loads(path.read_text())["finished"]:
+            yield path.stem
+
+
 def test_scorings_beside_signals_are_left_out_and_counted(stage, tmp_path):
     from psdnorm.staging import write_edf_annotations
 
@@ -158,6 +197,7 @@ def test_scorings_beside_signals_are_left_out_and_counted(stage, tmp_path):
     [
         (("nowhere.edf",), "psdnorm: nowhere.edf names no recording, expected a file, a pattern"),
         (("deaf.edf",), "psdnorm: deaf.edf has no EEG channel that is known by its name, found E"),
+        (("letter.xyz",), "psdnorm: letter.xyz is no recording of a type that is known: found"),
         (("S1.edf", "--unit", "T"), "psdnorm: --unit is 'T', expected one of V, mV, uV, nV"),
         (("S1.edf", "--lights-off", "x"), "psdnorm: --lights-off is 'x', expected seconds or a"),
         (("S1.edf", "--model", "."), "config.json does not exist"),
@@ -171,6 +211,7 @@ def test_scorings_beside_signals_are_left_out_and_counted(stage, tmp_path):
 def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(stage, tmp_path, arguments, said):
     recording(tmp_path / "S1.edf")
     recording(tmp_path / "deaf.edf", labels=("ECG", "EMG"))
+    (tmp_path / "letter.xyz").write_text("Dear Sirs\n")
     model = None if "--model" in arguments else small_model(tmp_path / "own")
     code, out, err = stage(*arguments, model=model)
     assert (code, out) == (2, "")

@@ -68,12 +68,26 @@ def test_what_mne_cannot_read_is_refused_in_one_sentence(tmp_path):
     path = brainvision(tmp_path)
     path.write_text("no header\nat all")
     assert "cannot be read through MNE" in refusal(path, ["C3"])
-    other = tmp_path / "night.docx"
-    other.write_bytes(b"\x00")
-    assert "cannot be read through MNE" in refusal(other, ["C3"])
-    letter = tmp_path / "letter.txt"
-    letter.write_text("hi\n")
-    assert "no recording of the kind that its name says" in refusal(letter, ["C3"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("night.docx", b"\x00", "the suffix '.docx'"),
+        ("letter.txt", b"hi\n", "the suffix '.txt'"),  # MNE has a reader for some texts
+        ("night.eeg", b"\x00", "the suffix '.eeg'"),  # the samples of a BrainVision .vhdr
+        ("night.v2.XYZ", b"", "the suffix '.XYZ'"),
+        ("night", b"0", "no suffix"),
+    ],
+)
+def test_a_file_of_an_unknown_type_is_refused_in_a_sentence_of_ours(tmp_path, name, content, found):
+    path = tmp_path / name
+    path.write_bytes(content)
+    message = refusal(path, ["C3"])
+    assert message.startswith(f"{path} is no recording of a type that is known: found {found}, ")
+    assert ", expected .edf, .bdf, .rec, .vhdr, .fif, .fif.gz, .set, .gdf or another" in message
+    with pytest.raises(RecordingError, match="is no recording of a type that is known"):
+        read_header(path)
 
 
 def test_without_mne_the_answer_says_what_to_install(tmp_path, monkeypatch):

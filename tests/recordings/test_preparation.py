@@ -79,9 +79,10 @@ def test_flags_are_in_the_index_and_in_every_outcome(tmp_path):
     flat = signal(3, C3=np.zeros((4, 3000), int), M2=np.r_[np.zeros(3000), 500 * np.sin(
         np.arange(9000))].reshape(4, 3000).astype(int))  # fmt: skip
     source = clinic(tmp_path / "source", **{"S01.edf": flat, "S01.txt": SCORES})
+    flags = ("C3-A2 flat 25 %", "C3-A2 without C3 75 %")
     for _ in range(2):
-        assert run(source, tmp_path / "store")["folder-S01"].flags == ("C3-A2 flat 25 %",)
-    assert Store.open(tmp_path / "store").index["flags"].tolist() == ["C3-A2 flat 25 %"]
+        assert run(source, tmp_path / "store")["folder-S01"].flags == flags
+    assert Store.open(tmp_path / "store").index["flags"].tolist() == [";".join(flags)]
 
 
 def test_what_is_there_is_not_prepared_again(source, tmp_path):

@@ -103,6 +103,75 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, model, monkeypatc
     assert len(table_of(tmp_path / "out")) == 4
 
 
+def test_what_was_staged_whole_when_the_run_was_interrupted_is_in_the_table(
+    tmp_path, model, monkeypatch, counted
+):
+    undrawn(monkeypatch)
+    for number in range(5):
+        recording(tmp_path / "in" / f"S{number}.edf", seed=number, n_epochs=1)
+    nights = nights_of(tmp_path / "in", tmp_path / "out", model=model)
+    with monkeypatch.context() as patch:
+        lose_after(patch, "S3")
+        with pytest.raises(KeyboardInterrupt):
+            list(nights.run())
+    assert [(outcome.name, outcome.status) for outcome in nights.untold] == [("S3", STAGED)]
+    rows = table_of(tmp_path / "out")
+    assert {name: row["status"] for name, row in rows.items()} == dict.fromkeys(
+        ("S0", "S1", "S2", "S3"), STAGED
+    )
+    list(nights.run())
+    assert nights.untold == []
+    assert len(counted) == 5
+    assert rows["S3"] | {"status": THERE} == table_of(tmp_path / "out")["S3"]
+
+
+def test_an_interruption_leaves_rows_of_nights_that_it_did_not_reach_as_they_were(
+    tmp_path, model, monkeypatch
+):
+    undrawn(monkeypatch)
+    for number in range(3):
+        recording(tmp_path / "in" / f"S{number}.edf", seed=number, n_epochs=1)
+    nights = nights_of(tmp_path / "in", tmp_path / "out", model=model)
+    list(nights.run())
+    (tmp_path / "out" / "S2.tsv").unlink()  # not whole any more
+    before = table_of(tmp_path / "out")
+    run = nights.run()
+    next(run)
+    run.close()
+    assert nights.untold == []
+    assert table_of(tmp_path / "out") == before | {"S0": before["S0"] | {"status": THERE}}
+
+
+def test_a_night_that_was_staged_anew_when_interrupted_has_the_row_of_its_new_outputs(
+    tmp_path, model, monkeypatch
+):
+    undrawn(monkeypatch)
+    for number in range(2):
+        recording(tmp_path / "in" / f"S{number}.edf", seed=number)
+    list(nights_of(tmp_path / "in", tmp_path / "out", model=model).run())
+    again = nights_of(tmp_path / "in", tmp_path / "out", model=model, channels="C3-M2")
+    before = table_of(tmp_path / "out")
+    lose_after(monkeypatch, "S0")
+    with pytest.raises(KeyboardInterrupt):
+        list(again.run())
+    row = table_of(tmp_path / "out")["S0"]
+    summary = json.loads((tmp_path / "out" / "S0.json").read_text())
+    assert float(row["mean_confidence"]) == pytest.approx(summary["mean_confidence"], rel=1e-3)
+    assert row["mean_confidence"] != before["S0"]["mean_confidence"]
+    assert table_of(tmp_path / "out")["S1"] == before["S1"]
+
+
+def lose_after(patch, name):
+    """Interrupt when the files of a night are written and nobody was told."""
+
+    def write(out, night, stem, original=many.write_night, **options):
+        original(out, night, stem, **options)
+        if stem == name:
+            raise KeyboardInterrupt
+
+    patch.setattr(many, "write_night", write)
+
+
 def test_a_changed_recording_of_the_same_name_is_not_written_over(tmp_path, model, monkeypatch):
     undrawn(monkeypatch)
     path = recording(tmp_path / "in" / "S1.edf")

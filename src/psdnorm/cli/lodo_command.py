@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from psdnorm.errors import ArgumentError
 if TYPE_CHECKING:
     from psdnorm.store import Store
     from psdnorm.training import Cell
-    from psdnorm.training.grid import Runs
+    from psdnorm.training.grid import Axes, Runs
 
 
 @command
@@ -179,7 +180,23 @@ def _cells(
         name: f"{name}s" for name in ("model", "norm", "filter_size", "norm_depth")
     }
     named: dict[str, Any] = {plural[name]: values for name, values in axes.items()}
-    return grid_of([Axes(**named, hold_outs=hold_outs, seeds=tuple(seeds or range(3)))])
+    block = Axes(**named, hold_outs=hold_outs, seeds=tuple(seeds or range(3)))
+    return grid_of([block] if "norm" in axes else _with_fixed_tma(block))
+
+
+def _with_fixed_tma(block: "Axes") -> "list[Axes]":
+    """Leave TMA, which nobody asked for by name, a filter size that it can have, and say so."""
+    from psdnorm.training.cell import AUTO, TMA
+    from psdnorm.training.grid import Axes
+
+    fixed = tuple(size for size in block.filter_sizes if size != AUTO)
+    if fixed == block.filter_sizes:
+        return [block]
+    fixed = fixed or Axes.filter_sizes
+    sizes_left = ", ".join(map(str, fixed))
+    say(errors, f"--filter-size {AUTO} is for PSDNorm alone: {TMA} has filter size {sizes_left}")
+    others = tuple(norm for norm in block.norms if norm != TMA)
+    return [replace(block, norms=others), replace(block, norms=(TMA,), filter_sizes=fixed)]
 
 
 def _warn_of_other_data(preset: str | None, nights: "Store") -> None:

@@ -152,7 +152,7 @@ def _stage_many(found: "FoundRecordings", nights: "Nights", jobs: int) -> None:
             for outcome in track(run, len(nights), "stage"):
                 outcomes.append(outcome)
     except KeyboardInterrupt:
-        _print_outcomes(found, nights, outcomes)
+        _print_outcomes(found, nights, [*outcomes, *nights.untold])
         say(errors, "psdnorm: interrupted; the same command goes on where this one stopped")
         raise typer.Exit(INTERRUPTED) from None
     except BaseException:  # a table that cannot be written: what was done is told first

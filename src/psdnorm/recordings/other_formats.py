@@ -13,6 +13,11 @@ from psdnorm.recordings.derivation import resolve
 from psdnorm.recordings.edf_header import Channel, Header
 
 _VOLT = 107  # FIFF's number for it
+# of EEG: what MNE says of these is of use; whatever else it cannot read is no recording
+_SUFFIXES = (
+    *(".vhdr", ".ahdr", ".fif", ".fif.gz", ".set", ".gdf", ".cnt", ".mff", ".mefd", ".lay"),
+    *(".nedf", ".ns3", ".cdt", ".data"),
+)
 # what MNE notes where a recording was cut or paused
 _CUTS = ("bad boundary", "edge boundary", "bad_acq_skip", "boundary")
 
@@ -86,7 +91,9 @@ def _open(path: str | Path) -> Any:
             warnings.simplefilter("ignore")
             return mne.io.read_raw(path, preload=False, verbose="ERROR")
     except Exception as error:  # each of its readers fails in its own way
-        raise _unreadable(path, error) from error
+        if str(path).lower().endswith(_SUFFIXES):
+            raise _unreadable(path, error) from error
+        raise _unknown(path) from error
 
 
 def header_of(raw: Any) -> Header:
@@ -113,3 +120,12 @@ def _unreadable(path: str | Path, error: Exception) -> RecordingError:
     # some of MNE's readers give up without a word on what is none of theirs
     reason = " ".join(str(error).split()) or "it is no recording of the kind that its name says"
     return RecordingError(f"{path} cannot be read through MNE: {reason:.200}")
+
+
+def _unknown(path: str | Path) -> RecordingError:
+    suffix = Path(path).suffix
+    found = f"the suffix {suffix!r}" if suffix else "no suffix"
+    return RecordingError(
+        f"{path} is no recording of a type that is known: found {found}, expected .edf, .bdf, "
+        ".rec, .vhdr, .fif, .fif.gz, .set, .gdf or another that MNE reads"
+    )

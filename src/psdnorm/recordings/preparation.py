@@ -15,6 +15,7 @@ from psdnorm.errors import ArgumentError, MissingExtraError, PsdnormError
 from psdnorm.recordings.cohorts import NightFiles, Problem, find_nights, read_night
 from psdnorm.recordings.derivation import Wanted, candidates, resolve
 from psdnorm.recordings.edf import read_header
+from psdnorm.recordings.electrodes import electrode_flags, electrodes_of
 from psdnorm.recordings.execution import check_scheduler, in_processes, on_dask
 from psdnorm.recordings.fingerprint import checksum, fingerprint
 from psdnorm.recordings.gaps import preprocess_night
@@ -249,10 +250,11 @@ class Preparation:
 def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> Outcome:
     name = recording_name(night)
     header = read_header(night.signal)
-    channels = {
-        wanted: resolve(options, header.labels, night.signal)[0]
+    resolved = {
+        wanted: resolve(options, header.labels, night.signal)
         for wanted, options in night.channels.items()
     }
+    channels = {wanted: expression for wanted, (expression, _) in resolved.items()}
     mark = fingerprint(night.signal, night.scoring, channels)
     known = store.known(name)
     same = known is not None and known.get("fingerprint") == mark
@@ -272,6 +274,11 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
         facts = {fact: known[fact] if value is None else value for fact, value in facts.items()}
     recording = read_night(night)
     prepared = preprocess_night(recording, recipe, night.cohort)
+    electrodes = {
+        wanted: electrodes_of(weights, header.labels) for wanted, (_, weights) in resolved.items()
+    }
+    kept = slice(prepared.first_epoch, prepared.first_epoch + len(prepared.stages))
+    flags = (*prepared.flags, *electrode_flags(recording, electrodes, kept))
     store.add(
         Night(
             name,
@@ -281,7 +288,7 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
             prepared.stages,
             visit=night.visit,
             channels=recording.channels,
-            flags=prepared.flags,
+            flags=flags,
             simulated=header.simulated,
             source=night.signal.name,
             checksum=checksum(night.signal),
@@ -299,7 +306,7 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
         str(night.signal),
         PREPARED,
         counts=counts,
-        flags=prepared.flags,
+        flags=flags,
         channels=channels,
     )
 

@@ -1,5 +1,6 @@
 """What is wrong with a signal: not finite, flat, saturated, too large, epoch by epoch."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -57,28 +58,43 @@ def examine(recording: Recording) -> Quality:
     signal = recording.signal
     shape = (len(recording.stages), len(signal))
     quality = Quality(*(np.zeros(shape, bool) for _ in range(len(Quality._fields))))
-    edges = np.rint(np.arange(shape[0] + 1) * EPOCH_S * recording.sfreq).astype(int)  # (E + 1,)
+    edges = _edges(recording.sfreq, shape[0])
     for channel, row in enumerate(signal):
-        finite = np.isfinite(row).all()
-        usable = row if finite else row[np.isfinite(row)]
+        deviation_uv = deviations_uv(row, recording.sfreq, shape[0])
+        quality.not_finite[:, channel] = np.isnan(deviation_uv)
+        quality.flat[:, channel] = deviation_uv < FLAT_UV
+        quality.large[:, channel] = deviation_uv > LARGE_UV
+        usable = row if np.isfinite(row).all() else row[np.isfinite(row)]
         if not len(usable):
-            quality.not_finite[:, channel] = True
             continue
         low, high = usable.min(), usable.max()
         near = _EXTREME * (high - low)
-        for epoch in range(shape[0]):
+        for epoch in np.flatnonzero(deviation_uv >= FLAT_UV):
             samples = row[edges[epoch] : edges[epoch + 1]]
-            if not finite and not np.isfinite(samples).all():
-                quality.not_finite[epoch, channel] = True
-                continue
-            deviation_uv = samples.std(dtype=np.float64)
-            quality.large[epoch, channel] = deviation_uv > LARGE_UV
-            if deviation_uv < FLAT_UV:
-                quality.flat[epoch, channel] = True
-                continue
             n_stuck = _n_in_runs(samples <= low + near) + _n_in_runs(samples >= high - near)
             quality.saturated[epoch, channel] = n_stuck >= SATURATED_SHARE * len(samples)
     return quality
+
+
+def deviations_uv(samples: NDArray[np.float32], sfreq: float, n_epochs: int) -> NDArray[np.float64]:
+    """Return the standard deviation of each epoch, (E,); NaN where a sample is not finite.
+
+    Parameters
+    ----------
+    samples : ndarray, (T,)
+        Of one channel, in µV.
+    sfreq : float
+    n_epochs : int
+    """
+    edges = _edges(sfreq, n_epochs)
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        epochs = (samples[first:end] for first, end in pairwise(edges))
+        return np.array([epoch.std(dtype=np.float64) for epoch in epochs])
+
+
+def _edges(sfreq: float, n_epochs: int) -> NDArray[np.intp]:
+    """Return where epochs begin, and where the last one ends, (E + 1,)."""
+    return np.rint(np.arange(n_epochs + 1) * EPOCH_S * sfreq).astype(int)
 
 
 def _n_in_runs(is_extreme: NDArray[np.bool_]) -> int:

@@ -1,13 +1,12 @@
-"""An electrode that is off, in a derivation that is not flat: its reference is left, alone."""
+"""Electrodes that are off make a night unusual."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psdnorm.recordings import UNSCORED, Recording
-from psdnorm.recordings.quality import examine, percent
-from psdnorm.recordings.recording import whole_epochs
+from psdnorm.recordings.electrodes import flat_epochs
+from psdnorm.recordings.quality import percent
 from psdnorm.staging.conditions import UNUSUAL_SHARE, Condition
 from psdnorm.staging.planning import PlannedChannel
 from psdnorm.staging.sources import Source
@@ -36,10 +35,11 @@ def electrode_conditions(
     for each in planned:
         if each.name not in measured:
             continue
+        speaks = measured[each.name]
         for electrode in each.electrodes:
-            speaks = measured[each.name]
-            flat = _flat_epochs(source, electrode, each.factor)[: len(speaks)]
-            share = float(np.mean(flat & speaks))
+            read = source.read({electrode: electrode})
+            signal_uv = read.signal[0] * np.float32(each.factor)
+            share = float(np.mean(flat_epochs(signal_uv, read.sfreq, speaks)))
             if share >= UNUSUAL_SHARE:
                 sentence = (
                     f"{each.name} is without {electrode} in {percent(share)} of the epochs, where "
@@ -47,12 +47,3 @@ def electrode_conditions(
                 )
                 found.append(Condition(each.name, "electrode", share, UNUSUAL, sentence))
     return found
-
-
-def _flat_epochs(source: Source, electrode: str, factor: float) -> NDArray[np.bool_]:
-    """Return which epochs, (E,), of a channel as it was recorded are flat."""
-    read = source.read({electrode: electrode})
-    signal = read.signal if factor == 1 else read.signal * np.float32(factor)
-    stages = np.full(whole_epochs(signal.shape[1] / read.sfreq), UNSCORED, np.int8)
-    recording = Recording(signal, (electrode,), read.sfreq, stages, None, read.source)
-    return examine(recording).flat[:, 0]

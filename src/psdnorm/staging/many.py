@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import psdnorm
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError
 from psdnorm.models import accelerate
 from psdnorm.recordings import STAGES
-from psdnorm.recordings.execution import in_processes
+from psdnorm.recordings.execution import in_processes, undisturbed
 from psdnorm.recordings.fingerprint import fingerprint
 from psdnorm.staging.models import StagingModel, load_model
 from psdnorm.staging.night import stage
@@ -96,6 +96,8 @@ class Nights:
     ----------
     notice : str or None
         What must stand on every output.
+    untold : list of Outcome
+        After a run that was interrupted: nights that were staged whole, of which it told nothing.
 
     Raises
     ------
@@ -113,6 +115,7 @@ class Nights:
         model = load_model(options.model)
         self.notice = model.notice
         self.model_sha256 = str(model.description["sha256"])
+        self.untold: list[Outcome] = []
         open_folder(self.out)
 
     def __len__(self) -> int:
@@ -121,8 +124,8 @@ class Nights:
     def run(self, jobs: int = 1) -> Generator[Outcome, None, None]:
         """Stage all nights and tell what becomes of each; write ``summary.tsv`` at the end.
 
-        The table is written too when the iterator is closed early or interrupted, and keeps the
-        nights of other commands.
+        The table is written too when the iterator is closed early or interrupted, with what is
+        :attr:`untold`, and keeps the nights of other commands.
 
         Parameters
         ----------
@@ -145,15 +148,33 @@ class Nights:
             jobs=jobs,
         )
         items = list(self.names.items())
+        told = set[str]()
         try:
             outcomes: Iterator[Outcome] = map(work, items)
             if jobs > 1 and len(items) > 1:
                 outcomes = in_processes(work, items, min(jobs, len(items)), _lost)
             for outcome in outcomes:
                 rows[outcome.name] = row_of(outcome)
+                told.add(outcome.name)
                 yield outcome
         finally:
-            _write_table(self.out / SUMMARY_TABLE, list(rows.values()))
+            with undisturbed():  # by a second Ctrl-C
+                self.untold = list(self._staged_besides(told, rows))
+                rows |= {outcome.name: row_of(outcome) for outcome in self.untold}
+                _write_table(self.out / SUMMARY_TABLE, list(rows.values()))
+
+    def _staged_besides(self, told: set[str], rows: Mapping[str, list[str]]) -> Iterator[Outcome]:
+        """Yield nights that lie there whole and are not in the table as they are."""
+        for name, path in self.names.items():
+            summary = None if name in told else read_summary(self.out, name)
+            if summary is None or summary.get("source") != path.name:
+                continue
+            if not is_finished(self.out, name, summary.get("marks") or {}):
+                continue
+            outcome = Outcome(name, path, STAGED, summary=_slim(summary))
+            either = [row_of(replace(outcome, status=status)) for status in (STAGED, THERE)]
+            if rows.get(name) not in either:
+                yield outcome
 
 
 def stage_one(

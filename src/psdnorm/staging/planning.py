@@ -6,6 +6,7 @@ from typing import NamedTuple
 from psdnorm.errors import RecordingError
 from psdnorm.recordings.channels import microvolts, one_rate
 from psdnorm.recordings.derivation import Wanted, candidates, fold, resolve
+from psdnorm.recordings.electrodes import electrodes_of
 from psdnorm.recordings.recipe import NARROWEST_HZ, Recipe
 from psdnorm.staging.montage import Montage, find_montage
 from psdnorm.staging.sources import Source
@@ -111,10 +112,7 @@ def _planned(
             f"{source.called} has {expression!r} at {sfreq:g} Hz, expected at least {least_hz:g} Hz"
         )
     declared = {microvolts(each, source.called) for each in used}
-    electrodes: tuple[str, ...] = ()
-    if len(weights) > 1:
-        held = [header.labels[index] for index, weight in weights.items() if weight > 0]
-        electrodes = tuple(label.strip() for label in held)
+    electrodes = electrodes_of(weights, header.labels)
     if unit is None:
         return PlannedChannel(name, expression, sfreq, 1.0, electrodes)
     if len(declared) > 1:

@@ -12,6 +12,7 @@ from psdnorm.evaluation import (
     read_scores,
     subject_metrics,
 )
+from psdnorm.recordings.execution import check_scheduler
 from psdnorm.store import Store
 from psdnorm.training.adabn import AdaptedCell
 from psdnorm.training.cell import AUTO, Cell, Protocol, read_json
@@ -88,12 +89,15 @@ def run_grid(
     Raises
     ------
     ArgumentError
-        Before anything is written, see :func:`check_grid`.
+        Before anything is written, see :func:`check_grid`; or if no scheduler answers that some
+        cell needs.
     """
     protocol = protocol or Protocol()
     runs = runs if isinstance(runs, Runs) else Runs(runs)
     # a cluster's devices are not this machine's
     check_grid(store, cells, protocol, runs, device=None if dask else device, keep=keep)
+    if dask is not None and not all(map(runs.is_done, cells)):
+        check_scheduler(dask)
     amounts = Amounts(store, protocol)
     runs.extend(store, protocol, [amounts.entry(cell) for cell in cells])
     job = Job(store, runs, protocol, device, fast, keep, save_every_s)
