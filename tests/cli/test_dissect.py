@@ -5,6 +5,7 @@ import shutil
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from cells import TINY
 
@@ -22,6 +23,7 @@ from psdnorm.recordings.simulation.plan import Settings, plan_nights
 from psdnorm.report.dissected_nights import TestNights
 from psdnorm.store import Store
 from psdnorm.training import Cell
+from psdnorm.training.adabn import AdaptedCell
 from psdnorm.training.experiment import run_grid
 from psdnorm.training.grid import FORMAT
 from psdnorm.training.locking import held
@@ -145,7 +147,9 @@ def test_a_dissection_is_run_told_and_not_run_again(dissect, tmp_path):
     arguments = (runs, "-o", out, "--subjects", 2, "--hours", 0.5, "--jobs", 1, "--device", "cpu")
     code, said, err = dissect(*arguments, "--kinds", "gain")
     assert code == 0, err
-    assert "usleep_instance_d2_SHHS_all_seed0 kept no weights" in " ".join(err.split())
+    assert "usleep_instance_d2_SHHS_all_seed0 is left out: it kept no weights" in " ".join(
+        err.split()
+    )
     assert "SIMULATED" in said
     assert "\nGain. " in said
     assert "Line noise" not in said
@@ -186,3 +190,44 @@ def test_a_dissection_is_run_told_and_not_run_again(dissect, tmp_path):
     assert err.count("failed: ") == 1
     assert named in " ".join(err.split())
     assert "no network that predicted the same subjects" in " ".join(err.split())
+
+
+@pytest.mark.slow
+def test_norms_that_are_trained_again_predict_and_the_others_count_without_weights(
+    dissect, tmp_path, monkeypatch
+):
+    nights = plan_nights(["ABC", "SHHS"], 3, 1, Settings(hours=0.1, shift=0.0))
+    list(add_nights(tmp_path / "store", nights, RECIPES["paper"]))
+    store, runs, out = Store.open(tmp_path / "store"), tmp_path / "runs", tmp_path / "out"
+    kin = [Cell("usleep", "batch", hold_out="SHHS")]
+    kin += [AdaptedCell("usleep", "adabnall", hold_out="SHHS")]
+    psd = [Cell("usleep", "psd", f, norm_depth=2, hold_out="SHHS") for f in (5, 17)]
+    list(run_grid(store, [*kin, psd[0]], TINY, runs, device="cpu", keep="weights"))
+    once = ("--subjects", 2, "--hours", 0.5, "--kinds", "gain")
+    how = ("--jobs", 1, "--device", "cpu", "--no-figures")
+    assert dissect(runs, "-o", out, *once, *how)[0] == 0
+    shutil.rmtree(runs / "cells" / kin[0].name / "weights")
+    shutil.rmtree(runs / "cells" / psd[0].name)
+    shutil.rmtree(out / "scores" / psd[0].name)
+    before = {file: file.stat().st_mtime_ns for file in (out / "scores").rglob("*.parquet")}
+    list(run_grid(store, psd, TINY, runs, device="cpu", keep="weights"))
+    made = []
+    make = TestNights.make
+
+    def counted(self, conditions, jobs=1):
+        for night in make(self, conditions, jobs):
+            made.append((night.condition.name, night.subject))
+            yield night
+
+    monkeypatch.setattr(TestNights, "make", counted)
+    code, said, err = dissect(runs, "-o", out, *how)
+    assert code == 0, err
+    assert len(set(made)) == len(made) == 2 * len(conditions_of(["gain"]))
+    assert "no score" not in said + err
+    after = {file: file.stat().st_mtime_ns for file in (out / "scores").rglob("*.parquet")}
+    assert before.items() <= after.items()
+    assert {file.parts[-3] for file in after.keys() - before.keys()} == {c.name for c in psd}
+    matrix = pd.read_csv(out / "report" / "tables" / "matrix.csv")
+    names = ["BatchNorm", "AdaBN(all)", "PSDNorm (f = 5, 2 blocks)", "PSDNorm (f = 17, 2 blocks)"]
+    assert matrix["norm"].tolist() == 3 * names
+    assert not (out / "nights").exists()

@@ -11,7 +11,7 @@ from studies import drawn_study, trained_study, written_study
 
 from psdnorm.cli import lodo_tables, main, study_command
 from psdnorm.report.building import build_report
-from psdnorm.study import running
+from psdnorm.study import read_study, running
 from psdnorm.study.packing import pack, packed_path
 
 
@@ -66,6 +66,14 @@ def test_in_pieces_it_says_what_is_left_and_then_that_all_is_done(study, tmp_pat
     cost = json.loads((tmp_path / "work" / "tiny" / "cost.json").read_text())
     assert [piece["cells"] for piece in cost["pieces"]] == [2, 2]
     assert cost["sequences"] > 0
+    described = read_study(path)
+    text = path.read_text().replace('"hours": 0.2', '"hours": 0.3')
+    path.write_text(text)
+    code, _, err = study(*arguments)
+    assert code == 2
+    assert f"tiny has cells of nights whose hours is 0.2, expected 0.3 as in {path}" in err
+    path.write_text(text.replace('"hours": 0.3', '"hours": 0.2'))
+    assert read_study(path) == described
 
     code, out, err = study(path, "--work", tmp_path / "other")
     assert code == 0, err
@@ -126,6 +134,17 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(study, tmp_path, monk
     assert float(found[1]) == pytest.approx(by_hand / 60, abs=0.051)
     assert "5000 epochs until early stopping" in out
     assert not (tmp_path / "work").exists()
+
+
+def test_packed_cells_that_cannot_be_used_are_counted_and_left(study, tmp_path):
+    described, runs = drawn_study(tmp_path, tmp_path / "work")
+    packed = pack(described, runs)
+    path = written_study(tmp_path, grid=[{"norms": ["adabn3", "psd"], "seeds": 1}])
+    for _ in range(2):  # the second time nothing has changed
+        code, out, err = study(path, "--work", tmp_path / "new", "--restore")
+        assert code == 1
+        assert f"2 finished cells in {packed} cannot be used: AdaBN cells come from one" in err
+        assert "tiny: 2 of 6 cells are done" in out
 
 
 @pytest.fixture

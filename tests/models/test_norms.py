@@ -1,5 +1,7 @@
 """One place says which norm stands at which depth."""
 
+from types import MappingProxyType
+
 import numpy as np
 import pytest
 import torch
@@ -82,6 +84,24 @@ def test_what_changes_nothing_is_not_kept():
     assert norm_settings("psd", 5, 3) == plain
     assert norm_settings("psd", 5, 3, {}, "halved") == plain
     assert norm_settings("batch", 5, 3, {}) == plain
+    assert norm_settings("batch", 5, 3, None, "same") == plain
+    assert norm_settings("psd", 5, 3, None, "same") == {**plain, "filter_schedule": "same"}
+
+
+def test_the_arguments_that_are_kept_are_plain_and_the_callers_own_are_left_alone():
+    given = MappingProxyType({"eps": 1, "momentum": np.float64(0.5), "affine": True})
+    kept = norm_settings("psd", np.int64(5), 3, given)
+    assert kept["norm_arguments"] == {"eps": 1.0, "momentum": 0.5, "affine": True}
+    assert [type(value) for value in kept["norm_arguments"].values()] == [float, float, bool]
+    assert type(kept["filter_size"]) is int
+    assert norm_settings("psd", 5, 3, {"momentum": None})["norm_arguments"] == {"momentum": None}
+
+
+@pytest.mark.parametrize("value", [False, 0.0])
+def test_no_depth_is_a_whole_number_too(value):
+    assert norm_settings("psd", 5, 0)["norm_depth"] == 0
+    with pytest.raises(ArgumentError, match="norm_depth must be a whole number"):
+        norm_settings("psd", 5, value)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +110,8 @@ def test_what_changes_nothing_is_not_kept():
         ({"epsilon": 1e-3}, "norm_arguments has 'epsilon', expected one of eps, affine, window"),
         ({"backend": "fused"}, "norm_arguments has 'backend', expected one of eps, affine"),
         ({"eps": -1}, "norm_arguments: eps must be a finite number from 0 on, found -1"),
+        ({"eps": 1.1e6}, r"norm_arguments: eps must be at most 1e\+06, found 1100000\.0"),
+        ({"eps": float("nan")}, "norm_arguments: eps must be a finite number from 0 on, found nan"),
         ({"eps": "1e-3"}, "norm_arguments: eps must be a finite number from 0 on, found '1e-3'"),
         ({"affine": 1}, "norm_arguments: affine must be True or False, found 1"),
         ({"window": "kaiser"}, "norm_arguments: window must be one of boxcar, .* found 'kaiser'"),

@@ -17,7 +17,7 @@ from psdnorm.recordings.recipe import RECIPES, Recipe
 from psdnorm.recordings.simulation.dissection import UNSHIFTED, Condition
 from psdnorm.recordings.simulation.into_store import add_nights
 from psdnorm.recordings.simulation.plan import Settings, plan_nights
-from psdnorm.report.dissected import interval, read_losses
+from psdnorm.report.dissected import arm_names, interval, read_losses
 from psdnorm.report.dissected_models import find_models
 from psdnorm.report.dissected_nights import Made, TestNights
 from psdnorm.report.dissected_run import Dissection
@@ -139,6 +139,26 @@ def test_adabn_predicts_each_subject_with_statistics_of_the_condition_itself(fin
         for cell in (CELLS[2], CELLS[0])
     )
     assert not np.allclose(adapted[["p0", "p1"]], plain[["p0", "p1"]])
+
+
+def test_arms_of_one_norm_are_told_apart_by_what_differs_and_others_say_nothing_of_it():
+    cells = [Cell("usleep", "psd", f, hold_out="SHHS") for f in ("auto", 17, 5)]
+    cells += [Cell("usleep", "tma", 9), Cell("usleep", "instance"), Cell("usleep", "batch")]
+    assert list(arm_names(cells).values()) == [
+        "BatchNorm",
+        "InstanceNorm",
+        "TMA (f = 9)",
+        "PSDNorm (f = 5)",
+        "PSDNorm (f = 17)",
+        "PSDNorm (f auto)",
+    ]
+    depths = [Cell("usleep", "psd", norm_depth=depth) for depth in (3, 1)]
+    assert list(arm_names(depths).values()) == ["PSDNorm (1 block)", "PSDNorm (3 blocks)"]
+    sizes = [Cell("usleep", "psd", balanced=n) for n in (5, 40)]
+    assert list(arm_names(sizes).values()) == [
+        "PSDNorm, U-Sleep, balanced@5",
+        "PSDNorm, U-Sleep, balanced@40",
+    ]
 
 
 class PerWindow(torch.nn.Module):

@@ -42,6 +42,17 @@ def test_norms_without_a_score_are_named_with_the_shifts_that_they_lack(whole):
     assert sentence.startswith("InstanceNorm and PSDNorm have no score of line noise (20 and")
 
 
+def test_a_norm_with_a_single_score_lacks_all_others_by_name(whole):
+    mild = (whole["kind"] == "gain") & (whole["strength"] == -3)
+    one = whole[(whole["arm"] != "p") | (whole["kind"] == UNSHIFTED.kind) | mild]
+    assert said(one) == ["PSDNorm has no score of gain (−6 and −12 dB), line noise and age."]
+
+
+def test_a_norm_lacks_what_others_have_though_nothing_says_what_was_asked_for(whole):
+    some = whole[~((whole["arm"] == "p") & (whole["kind"] == "age"))]
+    assert limits(Losses(some, NAMES, "paper", 2)) == ["PSDNorm has no score of age."]
+
+
 def test_a_shift_that_nobody_has_and_a_norm_that_has_none_are_named(whole):
     assert said(whole[whole["kind"] != "age"]) == ["No norm has a score of age."]
     plain = whole["kind"] == UNSHIFTED.kind
@@ -54,6 +65,13 @@ def test_subjects_who_lack_a_score_are_counted(whole):
     assert said(whole[~(mild & (whole["subject"] == "0"))]) == [
         "Gain, −3 dB: 1 of 2 subjects have a score with and without it."
     ]
+    third = whole[whole["subject"] == "0"].assign(subject="2")
+    three = pd.concat([whole, third])
+    some = (three["arm"] == "i") & (three["subject"] == "0")
+    more = (three["arm"] == "p") & three["subject"].isin(["0", "1"])
+    is_mild = (three["kind"] == "gain") & (three["strength"] == -3)
+    (sentence,) = limits(Losses(three[~(is_mild & (some | more))], NAMES, "paper", 3, ASKED))
+    assert sentence == "Gain, −3 dB: 1 of 3 subjects have a score with and without it."
 
 
 def test_fewer_trainings_are_counted_and_a_single_one_is_a_caveat(whole):

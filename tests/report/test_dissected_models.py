@@ -60,6 +60,15 @@ def test_a_network_without_weights_counts_with_what_it_predicted_and_is_named_on
     ]
 
 
+def test_scores_that_do_not_say_of_which_weights_they_are_do_not_count(tmp_path):
+    runs, out = grid(tmp_path / "runs", [BATCH, PSD], weights=[BATCH]), tmp_path / "out"
+    predicted(out, PSD, CONDITIONS)
+    (out / "scores" / PSD.name / "weights.json").unlink()
+    found = find_models(runs, out, CONDITIONS)
+    assert found.cells == [BATCH]
+    assert found.lacking == [f"{PSD.name} is left out: it kept no weights"]
+
+
 @pytest.mark.parametrize("there", [CONDITIONS[:1], CONDITIONS[1:]])
 def test_a_network_without_weights_that_has_no_loss_to_show_is_left_out(tmp_path, there):
     runs, out = grid(tmp_path / "runs", [BATCH, PSD], weights=[BATCH]), tmp_path / "out"
@@ -84,9 +93,9 @@ def test_cells_that_never_kept_weights_are_lacking_and_the_others_are_found(tmp_
     assert found.cells == [TMA]
     assert found.gone == []
     assert found.lacking == [
-        f"{BATCH.name} is left out: {BATCH.name} kept no weights",
+        f"{BATCH.name} is left out: it kept no weights",
         f"{ADABN.name} is left out: {BATCH.name} kept no weights",
-        f"{PSD.name} is left out: {PSD.name} is not finished",
+        f"{PSD.name} is left out: it is not finished",
     ]
 
 
@@ -123,4 +132,16 @@ def test_psdnorm_predicts_first_then_batch_norm_with_its_kin_each_shape_compiled
         [("tma", 1)],
         [("instance", 0)],
         [("layer", 0)],
+    ]
+
+
+def test_filter_sizes_of_psdnorm_are_predicted_one_after_the_other_not_seed_by_seed():
+    axes = [(5, 0), (17, 0), (5, 1), (17, 1)]
+    cells = [Cell("usleep", "psd", f, hold_out="SHHS", seed=seed) for f, seed in axes]
+    order = predicting_order(complete(cells))
+    assert [(cell.filter_size, cell.seed) for (cell,) in order] == [
+        (5, 0),
+        (5, 1),
+        (17, 0),
+        (17, 1),
     ]

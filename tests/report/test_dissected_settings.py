@@ -35,6 +35,13 @@ def test_kinds_are_added_and_none_is_forgotten(begun):
     assert begun_with(begun)["kinds"] == ["gain", "response", "age"]
 
 
+def test_a_folder_to_which_nothing_is_added_is_not_written_to(begun):
+    before = (begun / "dissection.json").stat()
+    claim_dissection(begun, NIGHTS, ["gain"], to_predict=False)
+    after = (begun / "dissection.json").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
 def test_a_folder_that_says_no_kinds_stays_one_of_all(begun):
     path = begun / "dissection.json"
     document = json.loads(path.read_text())
@@ -70,6 +77,8 @@ def test_a_folder_of_something_else_is_refused_and_an_empty_one_taken(tmp_path):
     [
         ({"format": 9}, "not that of a dissection"),
         ({"subjects": "3"}, "'3' as subjects, expected int"),
+        ({"subjects": 2.5}, "2.5 as subjects, expected int"),
+        ({"seed": True}, "True as seed, expected int"),
         ({"hours": None}, "None as hours, expected float"),
         ({"kinds": ["hum"]}, r"\['hum'\] as kinds"),
         ({"kinds": [["gain"]]}, "as kinds"),

@@ -56,7 +56,7 @@ def said(found):
 def test_a_norm_that_loses_least_beyond_noise_is_picked_and_the_others_are_told():
     (words,) = said(losses(TILTED))
     assert words.startswith("Pick PSDNorm: at −2 dB per octave it loses least, ")
-    assert "More than it lose InstanceNorm " in words
+    assert "These lose more: InstanceNorm " in words
     assert "BatchNorm " in words
     assert "a loss beyond noise of BatchNorm at −0.5, −1 and −2 dB per octave" in words
     assert "InstanceNorm at −1 and −2 dB per octave" in words
@@ -69,7 +69,7 @@ def test_norms_within_noise_of_the_best_are_named_with_it():
     assert "Pick one of these." in words
     assert "Pick PSDNorm" not in words
     assert "Pick InstanceNorm" not in words
-    assert "More than it lose BatchNorm" in words
+    assert "These lose more: BatchNorm" in words
 
 
 def test_where_nobody_loses_no_norm_is_picked():
@@ -82,6 +82,34 @@ def test_where_all_lose_alike_none_is_better_than_another():
     (words,) = said(losses({"scorer": [(1, 1, 1), (2, 2, 2), (5, 5, 5)]}, spread=0.0))
     assert words.startswith("No norm is better than another beyond noise: at +2 epochs ")
     assert "of BatchNorm, InstanceNorm and PSDNorm at +0.5, +1 and +2 epochs." in words
+
+
+def test_a_difference_of_less_than_half_a_point_picks_nobody_however_sure(tmp_path):
+    nearly = {"scorer": [(1, 1, 1), (2, 2, 2), (5.0, 5.2, 5.4)]}
+    found = losses(nearly, spread=0.01, unshifted=(80, 80, 90))
+    (words,) = said(found)
+    assert words.startswith(
+        "Pick for other reasons: at +2 epochs all lose nearly the same, 5.0 to 5.4 points."
+    )
+    assert "Less than half a point lies between them: BatchNorm 5.0 (" in words
+    assert "of BatchNorm, InstanceNorm and PSDNorm at +0.5, +1 and +2 epochs." in words
+    assert "still the most accurate" not in words
+    write_dissection(found, tmp_path / "report", "x", figures=False)
+    page = (tmp_path / "report" / "index.html").read_text().replace("\n", "")
+    assert "<td>nobody</td><td>all, nearly: less than half a point</td>" in page
+    more = {"scorer": [(1, 1, 1), (2, 2, 2), (5.0, 5.2, 5.6)]}
+    assert said(losses(more, spread=0.01))[0].startswith("Pick BatchNorm: at +2 epochs it loses")
+
+
+def test_a_loss_that_reads_as_zero_is_not_told_as_one():
+    (words,) = said(losses({"gain": [(0.02, 0, 3), (0.02, 0, 3), (0.02, 0, 3)]}, spread=0.001))
+    assert "a loss beyond noise of PSDNorm at −3, −6 and −12 dB." in words
+    assert "BatchNorm and InstanceNorm lose nothing beyond noise at any strength." in words
+
+
+def test_a_gain_is_not_told_as_a_loss():
+    (words,) = said(losses({"gain": [(-2, 0, 3), (-2, 0, 3), (-2, 0, 3)]}, spread=0.01))
+    assert "a loss beyond noise of PSDNorm at −3, −6 and −12 dB." in words
 
 
 def test_a_loss_at_a_lesser_strength_alone_is_told_and_who_loses_nothing_too():
@@ -194,6 +222,14 @@ def test_a_loss_whose_interval_holds_zero_is_in_brackets():
     assert cell_text(1.0, float("nan"), float("nan")) == "(1.0)"
 
 
+def test_a_number_that_rounds_to_zero_is_in_brackets_as_the_caption_says():
+    assert cell_text(0.049, 0.01, 0.06) == "(0.0)"
+    assert cell_text(-0.049, -0.06, -0.01) == "(0.0)"
+    assert cell_text(0.06, 0.01, 0.09) == "0.1"
+    with styled():
+        assert "holds zero, or the number rounds to it." in draw_losses(losses(HARMLESS)).caption
+
+
 def test_the_page_has_the_words_and_the_tables_are_the_matrix(tmp_path):
     found = losses(TILTED | HARMLESS)
     headlines = write_dissection(found, tmp_path / "report", "psdnorm dissect runs")
@@ -201,6 +237,7 @@ def test_the_page_has_the_words_and_the_tables_are_the_matrix(tmp_path):
     assert "These nights are simulated" in page
     assert "<td>nobody</td><td>all</td>" in page.replace("\n", "")
     assert "psdnorm dissect runs" in page
+    assert "Subjects: 8; trainings of each norm: 2. Recipe: paper." in page.split("<table")[0]
     record = json.loads((tmp_path / "report" / "report.json").read_text())
     assert record["sentences"]["response"][0] in headlines[0]
     for words in record["sentences"].values():

@@ -12,8 +12,10 @@ from psdnorm.report import provenance as provenance_module
 from psdnorm.report.provenance import lodo_commands, provenance
 from psdnorm.report.results import read_results
 from psdnorm.training import Protocol
+from psdnorm.training.cell import read_json
 from psdnorm.training.grid import Axes, grid_of
 from psdnorm.training.presets import PRESETS
+from psdnorm.training.records import write_json
 
 PROTOCOL = Protocol().to_json()
 
@@ -141,3 +143,16 @@ def test_what_was_kept_is_read_off_the_cells(tmp_path):
     write_runs(tmp_path, [axes], epochs=30, keep="predictions")
     (command,) = provenance(read_results(tmp_path), "runs").commands
     assert options_of(command)["--keep"] == "predictions"
+
+
+def test_cells_that_another_study_ran_are_told_apart(tmp_path):
+    cells = write_runs(tmp_path / "runs", [Axes(hold_outs=("ABC", "CHAT"), seeds=(0,))])
+    for cell in cells[:3]:
+        path = tmp_path / "runs" / "cells" / cell.name / "config.json"
+        write_json(path, read_json(path) | {"borrowed_from": "main"})
+    versions = provenance(read_results(tmp_path / "runs"), "runs").versions
+    assert sorted(each.partition(", run in")[2] for each in versions) == [
+        "",
+        " the study main (3 cells)",
+    ]
+    assert sum("(7 cells)" in each for each in versions) == 1

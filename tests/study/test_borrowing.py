@@ -11,7 +11,7 @@ from psdnorm.errors import ArgumentError
 from psdnorm.report.results import read_results
 from psdnorm.study import read_study
 from psdnorm.study.borrowing import borrow, loans
-from psdnorm.study.packing import pack, packed_path, restore
+from psdnorm.study.packing import check_folder, note_nights, pack, packed_path, restore
 from psdnorm.study.running import runs_of
 from psdnorm.training.locking import held
 from psdnorm.training.records import write_json
@@ -79,8 +79,9 @@ def test_the_first_study_that_has_a_cell_lends_it(tmp_path):
     lent(tmp_path, ["batch"], name="first")
     lent(tmp_path, ["batch", "psd"], name="second")
     study, runs = borrower(tmp_path, lenders=["first", "second"])
-    norms = {(loan.lender, cell.norm) for loan in borrow(study, runs) for cell in loan.cells}
-    assert norms == {("first", "batch"), ("second", "psd")}
+    for look in (loans, borrow):
+        norms = {(loan.lender, cell.norm) for loan in look(study, runs) for cell in loan.cells}
+        assert norms == {("first", "batch"), ("second", "psd")}
 
 
 def test_a_cell_that_is_lent_twice_names_the_study_that_ran_it(tmp_path):
@@ -196,6 +197,16 @@ def test_results_of_other_nights_than_the_folder_has_are_refused(tmp_path):
     assert not runs.folder(study.cells[0]).exists()
 
 
+def test_results_of_other_nights_than_its_own_results_have_are_refused(tmp_path):
+    lent(tmp_path, data="1" * 64)
+    study, runs = drawn_study(tmp_path, tmp_path / "work", unfinished=[ABC], borrow=["main"])
+    pack(study, runs)
+    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    with pytest.raises(ArgumentError, match=r"main\.tar\.xz and .*tiny\.tar\.xz differ in their"):
+        borrow(study, elsewhere)
+    assert not elsewhere.path.exists()
+
+
 def test_results_of_two_studies_on_nights_that_differ_are_refused(tmp_path):
     lent(tmp_path, ["batch"], name="first")
     lent(tmp_path, ["psd"], name="second", data="1" * 64)
@@ -212,3 +223,21 @@ def test_without_a_file_to_borrow_from_nothing_is_taken_and_nothing_written(tmp_
     study, runs = borrower(tmp_path)
     assert borrow(study, runs) == []
     assert not runs.path.exists()
+
+
+def test_results_of_nights_that_the_files_no_longer_describe_are_refused(tmp_path):
+    lender = lent(tmp_path)
+    main = read_study(written_study(tmp_path, name="main"))
+    note_nights(lender, main.nights.to_json())
+    pack(main, lender)
+    study, runs = borrower(tmp_path)
+    assert len(names(loans(study, runs))) == 4
+    store = {"subjects": {"ABC": 4, "MASS": 5}, "recipe": "paper", "seed": 1}
+    written_study(tmp_path, name="main", store=store)
+    changed = read_study(written_study(tmp_path, store=store, borrow=["main"]))
+    with pytest.raises(ArgumentError, match=r"main\.tar\.xz has cells of nights whose seed is 0, "):
+        borrow(changed, runs)
+    assert not runs.path.exists()
+    borrow(study, runs)
+    with pytest.raises(ArgumentError, match=r"work/tiny has cells of nights whose seed is 0, "):
+        check_folder(changed, runs)

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import shutil
 import tarfile
 
 import pytest
@@ -12,7 +13,14 @@ from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.report.building import build_report
 from psdnorm.report.results import read_results
 from psdnorm.study import read_study
-from psdnorm.study.packing import pack, packed_path, restore
+from psdnorm.study.packing import (
+    check_folder,
+    left_behind,
+    note_nights,
+    pack,
+    packed_path,
+    restore,
+)
 from psdnorm.study.running import runs_of
 from psdnorm.training.records import write_json
 
@@ -110,6 +118,13 @@ def test_a_damaged_file_is_refused_and_nothing_is_unpacked(tmp_path):
     assert not elsewhere.path.exists()
 
 
+def test_what_the_system_cannot_read_is_refused_in_one_sentence(tmp_path):
+    study = read_study(written_study(tmp_path))
+    packed_path(study).mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"tiny\.tar\.xz cannot be read as packed results: .*Is a"):
+        restore(study, runs_of(study, tmp_path / "elsewhere"))
+
+
 def test_results_of_another_version_of_psdnorm_are_refused(tmp_path):
     study, runs = drawn_study(tmp_path, tmp_path / "work")
     grid = runs.path / "grid.json"
@@ -133,3 +148,75 @@ def test_no_file_is_written_outside_of_the_folder(tmp_path):
         archive.add(tmp_path / "content", "cells/../../outside/done.json")
     assert restore(study, runs_of(study, tmp_path / "a" / "b")) == 4
     assert not list(tmp_path.rglob("outside"))
+
+
+def test_a_batch_norm_cell_is_unpacked_only_with_the_adabn_cells_that_are_asked_for_now(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work", ["batch", "psd"])
+    pack(study, runs)
+    grid = [{"norms": [*ADABN], "seeds": 1}]
+    asked = read_study(written_study(tmp_path, grid=grid))
+    elsewhere = runs_of(asked, tmp_path / "elsewhere")
+    assert restore(asked, elsewhere) == 2
+    assert {cell.norm for cell in asked.cells if elsewhere.is_done(cell)} == {"psd"}
+    assert {cell.norm for cell in left_behind(asked, elsewhere)} == {"batch"}
+    assert left_behind(study, elsewhere) == left_behind(asked, elsewhere)
+    assert restore(study, elsewhere) == 2  # without AdaBN they are of use
+    assert left_behind(study, elsewhere) == []
+
+
+def test_no_adabn_cell_is_unpacked_beside_a_batch_norm_cell_that_was_trained_here(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work", ADABN)
+    pack(study, runs)
+    for cohort in ("ABC", "MASS"):
+        shutil.rmtree(runs.path / "cells" / f"usleep_adabn3_{cohort}_all_seed0")
+    with open(runs.path / "cells" / "usleep_batch_MASS_all_seed0" / "scores.parquet", "ab") as file:
+        file.write(b"of another training")
+    assert restore(study, runs) == 1
+    assert [cell.name for cell in left_behind(study, runs)] == ["usleep_adabn3_MASS_all_seed0"]
+
+
+def test_nothing_is_left_behind_before_anything_is_packed(tmp_path):
+    study, runs = drawn_study(
+        tmp_path, tmp_path / "work", unfinished=["usleep_batch_ABC_all_seed0"]
+    )
+    assert left_behind(study, runs) == []
+
+
+CHANGES = {
+    "subjects": {"subjects": {"ABC": 4, "MASS": 6}},
+    "shift": {"shift": 0.5},
+    "hours": {"hours": 6},
+    "seed": {"seed": 1},
+    "recipe": {"recipe": "robust"},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_results_and_folders_of_nights_that_the_file_no_longer_describes_are_refused(
+    tmp_path, name
+):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    note_nights(runs, study.nights.to_json())
+    check_folder(study, runs)
+    path = pack(study, runs)
+    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    restore(study, elsewhere)
+    check_folder(study, elsewhere)
+    store = {"subjects": {"ABC": 4, "MASS": 5}, "recipe": "paper"} | CHANGES[name]
+    changed = read_study(written_study(tmp_path, store=store))
+    sentence = f"has cells of nights whose {name} is .*, expected .* as in {changed.path}"
+    with pytest.raises(ArgumentError, match=f"{path} {sentence}"):
+        restore(changed, runs_of(changed, tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    for folder in (runs, elsewhere):
+        with pytest.raises(ArgumentError, match=f"{folder.path} {sentence}"):
+            check_folder(changed, folder)
+
+
+def test_what_a_folder_says_of_its_nights_stays(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    note_nights(runs, None)
+    check_folder(study, runs)
+    note_nights(runs, study.nights.to_json())
+    note_nights(runs, study.nights.to_json() | {"seed": 7})
+    check_folder(study, runs)

@@ -1,6 +1,7 @@
 """A study goes on where it stopped, and ends as if it had never been stopped."""
 
 import itertools
+import random
 import signal
 import threading
 from contextlib import closing
@@ -16,9 +17,16 @@ from psdnorm.study import read_study, running
 from psdnorm.study.cost import Meter, read_cost
 from psdnorm.study.nights import made_store
 from psdnorm.study.packing import pack, restore
-from psdnorm.study.running import MinutesAreUp, for_minutes, run_study, runs_of, shares_of
-from psdnorm.training.grid import units_of
-from psdnorm.training.work import FAILURE, FINISHED, Outcome
+from psdnorm.study.running import (
+    MinutesAreUp,
+    for_minutes,
+    run_study,
+    runs_of,
+    shares_of,
+    sigterm_is_ctrl_c,
+)
+from psdnorm.training.grid import Axes, grid_of, units_of
+from psdnorm.training.work import FAILURE, FINISHED, THERE, Outcome
 
 NORMS = ("batch", "psd")
 
@@ -115,7 +123,7 @@ def test_other_nights_than_the_folder_was_begun_with_are_refused(study, nights, 
     changed.write_text(changed.read_text().replace('"hours": 0.2', '"hours": 0.25'))
     other = read_study(changed)
     others = made_store(tmp_path, other.nights, 1, lambda made, n: made)
-    with pytest.raises(ArgumentError, match="other nights than the store has now"):
+    with pytest.raises(ArgumentError, match=r"tiny has cells of other nights than .* move it and"):
         run(other, others, at_once.path.parent)
 
 
@@ -138,6 +146,49 @@ def test_a_share_has_few_networks_and_about_its_part_of_the_time(tmp_path):
     assert len(shares_of(units[:2], seconds, 8)) == 2
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_however_long_units_take_shares_have_each_once_and_lie_side_by_side(seed):
+    draw = random.Random(seed)
+    norms = draw.sample(["batch", "layer", "tma", "psd", "adabn3", "adabnall"], draw.randint(1, 6))
+    cohorts = tuple("ABCD"[: draw.randint(1, 4)])
+    axes = Axes(norms=tuple(norms), filter_sizes=(5, 17), hold_outs=cohorts, seeds=(0, 1, 2))
+    cells = grid_of([axes])
+    units, workers = units_of(cells), draw.randint(1, 30)
+    seconds = {cell: draw.choice([0.0, 0.01, 1.0, 20.0]) for cell in cells}
+    shares = shares_of(units, seconds, workers)
+    assert 1 <= len(shares) <= workers
+    assert sorted(cell.name for share in shares for cell in share) == sorted(c.name for c in cells)
+    lengths = {unit: sum(map(seconds.get, unit)) for unit in units}
+    fair, networks = sum(lengths.values()) / workers, set()
+    for share in shares:
+        assert sum(map(seconds.get, share)) <= fair + max(lengths.values()) + 1e-9
+        assert [*share] == [cell for cell in cells if cell in share]  # first ones first
+        own = {running._norm(unit[0]) for unit in units if unit[0] in share}
+        assert own == {running._norm(unit[0]) for unit in units if unit[-1] in share}
+        assert len(own & networks) <= 1  # all but one are here alone, or begin here
+        networks |= own
+
+
+def test_as_many_workers_as_units_get_one_each():
+    cells = grid_of([Axes(norms=("batch", "psd"), hold_outs=("A", "B"), seeds=(0, 1))])
+    seconds = {cell: 20.0 if cell.norm == "batch" else 1.0 for cell in cells}
+    units = units_of(cells)
+    for more in (0, 1, 30):
+        assert shares_of(units, seconds, len(units) + more) == units
+    whole = shares_of(units[:3], dict.fromkeys(cells, 1.0), 2)
+    assert sorted(map(len, whole)) == [1, 2]
+
+
+def test_units_that_take_no_time_go_with_the_last():
+    cells = grid_of([Axes(norms=("batch", "psd"), hold_outs=("A",), seeds=(0, 1))])
+    seconds = {cell: float(cell.norm == "batch") for cell in cells}
+    shares = shares_of(units_of(cells), seconds, 2)
+    assert [[cell.norm for cell in share] for share in shares] == [
+        ["batch"],
+        ["batch", "psd", "psd"],
+    ]
+
+
 @pytest.mark.parametrize("workers", [2, 3, 4, 7])
 def test_stopped_at_any_time_what_lacks_of_a_norm_are_its_last_seeds(tmp_path, workers):
     path = written_study(tmp_path, grid=[{"norms": ["batch", "tma", "layer", "psd"], "seeds": 6}])
@@ -155,11 +206,32 @@ def test_stopped_at_any_time_what_lacks_of_a_norm_are_its_last_seeds(tmp_path, w
         assert [place for _, place in sorted(places)] == sorted(place for _, place in places)
 
 
-def test_cells_of_a_share_whose_process_died_are_tried_one_by_one(tmp_path, monkeypatch):
-    study, runs = drawn_study(tmp_path, tmp_path / "work", NORMS)
+@pytest.fixture
+def pretended(tmp_path, monkeypatch):
+    """Run a study whose cells only seem to run, by what is given; return what it counted, too."""
+    study, runs = drawn_study(tmp_path, tmp_path / "work", [*NORMS, "adabn3"])
+    for path in runs.path.glob("cells/*/done.json"):
+        path.rename(path.with_name("finished.json"))
+    monkeypatch.setattr(running, "check_grid", lambda *_, **__: None)
+    monkeypatch.setattr(running, "Amounts", lambda *_: SimpleNamespace(entry=lambda cell: None))
+    monkeypatch.setattr(running, "seconds_of", lambda study, _: dict.fromkeys(study.cells, 1.0))
+    for method in ("check", "extend", "other_nights"):
+        monkeypatch.setattr(type(runs), method, lambda *_: None)
+    counted = []
+    meter = SimpleNamespace(count=counted.append)
+
+    def run(run_units, workers=1):
+        monkeypatch.setattr(running, "run_units", run_units)
+        return run_study(study, None, runs, meter, device="cpu", workers=workers)
+
+    return study, runs, counted, run
+
+
+def test_cells_of_a_share_whose_process_died_are_tried_one_by_one(pretended):
+    study, _, counted, run = pretended
     given = []
 
-    def died(units, job, **options):
+    def died(units, **options):
         given.append(list(units))
         for cell in (cell for unit in units for cell in unit):
             alone = len(given) > 1
@@ -169,21 +241,88 @@ def test_cells_of_a_share_whose_process_died_are_tried_one_by_one(tmp_path, monk
             else:
                 yield Outcome(cell, FAILURE, f"{cell.name}: its process died twice, perhaps")
 
-    monkeypatch.setattr(running, "run_units", died)
-    monkeypatch.setattr(running, "check_grid", lambda *_, **__: None)
-    monkeypatch.setattr(running, "Amounts", lambda *_: SimpleNamespace(entry=lambda cell: None))
-    monkeypatch.setattr(running, "seconds_of", lambda study, _: dict.fromkeys(study.cells, 1.0))
-    for method in ("check", "extend"):
-        monkeypatch.setattr(type(runs), method, lambda *_: None)
-    for path in runs.path.glob("cells/*/done.json"):
-        path.unlink()
-    counted = []
-    meter = SimpleNamespace(count=counted.append)
-    found = {o.cell: o.status for o in run_study(study, None, runs, meter, device="cpu")}
+    found = {o.cell: o.status for o in run(died)}
     assert [len(units) for units in given] == [1, 4]
-    assert sorted(found.values()) == ["done"] * 3 + ["failed"]
+    assert sorted(found.values()) == ["done"] * 5 + ["failed"]
     assert {each.cell for each in counted} == {*study.cells}
-    assert len(counted) == 4
+    assert len(counted) == 6
+
+
+def test_a_unit_that_was_alone_in_its_process_when_that_died_is_not_tried_again(pretended):
+    study, _, counted, run = pretended
+    given = []
+
+    def died(units, **options):
+        given.append(list(units))
+        for cell in (cell for unit in units for cell in unit):
+            yield Outcome(cell, FAILURE, f"{cell.name}: its process died twice, perhaps")
+
+    assert [o.cell for o in run(died, workers=4)] == [each.cell for each in counted]
+    assert [len(units) for units in given] == [4, 0]
+    assert len(counted) == len(study.cells)
+
+
+def test_a_cell_that_was_finished_before_is_not_counted_with_the_rest_of_its_unit(pretended):
+    study, runs, counted, run = pretended
+    before = runs.folder(study.cells[0])
+    (before / "finished.json").rename(before / "done.json")
+
+    def done(units, **options):
+        for cell in (cell for unit in units for cell in unit):
+            yield Outcome(cell, THERE if runs.is_done(cell) else FINISHED)
+
+    assert [o.cell for o in run(done)] == list(study.cells[1:])
+    assert [each.cell for each in counted] == list(study.cells[1:])
+
+
+def test_a_cell_that_is_finished_while_all_is_stopped_is_counted_once(pretended):
+    study, runs, counted, run = pretended
+
+    def stopped(units, **options):
+        for number, cell in enumerate(study.cells[:3]):
+            folder = runs.folder(cell)
+            (folder / "finished.json").rename(folder / "done.json")
+            if number == 0:
+                yield Outcome(cell, FINISHED)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run(stopped))
+    assert [each.cell for each in counted] == list(study.cells[:3])
+    assert {each.status for each in counted} == {FINISHED}
+
+
+def test_workers_have_ended_when_what_they_finished_at_the_end_is_counted(pretended):
+    study, runs, counted, run = pretended
+
+    def ends_late(units, **options):
+        try:
+            yield Outcome(study.cells[0], FAILURE, "its loss was not finite")
+        finally:
+            folder = runs.folder(study.cells[1])
+            (folder / "finished.json").rename(folder / "done.json")
+
+    cells = run(ends_late)
+    next(cells)
+    cells.close()
+    assert [each.cell for each in counted] == list(study.cells[:2])
+
+
+def test_sigterm_ends_a_block_as_ctrl_c_would_and_a_second_one_does_not_disturb_the_end():
+    ended = []
+
+    def work():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            ended.append("gently")
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), sigterm_is_ctrl_c():
+        work()
+    assert ended == ["gently"]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_block_ends_when_its_minutes_are_up_and_says_so():

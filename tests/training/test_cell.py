@@ -118,6 +118,14 @@ def test_arguments_of_psdnorm_are_refused_whatever_the_norms_of_the_cells(
         Protocol(model_arguments={"cnn-transformer": own} if by_model else own)
 
 
+@pytest.mark.parametrize("by_model", [False, True])
+@pytest.mark.parametrize("schedule", ["doubled", None, ["same"]])
+def test_an_unknown_schedule_of_filters_is_refused_before_a_night_is_made(by_model, schedule):
+    own = {"filter_schedule": schedule}
+    with pytest.raises(ArgumentError, match=r"^filter_schedule must be one of halved, same, found"):
+        Protocol(model_arguments={"usleep": own} if by_model else own)
+
+
 def test_arguments_of_psdnorm_are_kept_as_they_were_given():
     own = {"usleep": {"norm_arguments": {"eps": 1, "affine": True}, "filter_schedule": "same"}}
     assert Protocol(model_arguments=own).to_json()["model_arguments"] == own

@@ -9,7 +9,7 @@ from torch import nn
 
 from psdnorm import PSDNorm
 from psdnorm.models import from_pretrained
-from psdnorm.training import Cell, run_cell
+from psdnorm.training import Cell, Protocol, run_cell
 from psdnorm.training.network import build_model, network_for, unshared_norms
 
 SHAPES = {
@@ -59,10 +59,11 @@ def test_the_momentum_is_that_of_the_protocol(model):
     assert [layer.momentum for layer in found] == [0.3] * 3
 
 
+@pytest.mark.parametrize("norm", ["psd", "psd-white"])
 @pytest.mark.parametrize("model", SHAPES)
-def test_further_arguments_of_psdnorm_are_those_of_the_protocol(model):
+def test_further_arguments_of_psdnorm_are_those_of_the_protocol(model, norm):
     further = {"norm_arguments": {"eps": 0.5, "affine": True}, "filter_schedule": "same"}
-    found = layers(PSDNorm, Cell(model, "psd", filter_size=9), further, momentum=0.3)
+    found = layers(PSDNorm, Cell(model, norm, filter_size=9), further, momentum=0.3)
     settings = [(norm.eps, norm.affine, norm.filter_size, norm.momentum) for norm in found]
     assert settings == [(0.5, True, 9, 0.3)] * 3
 
@@ -76,6 +77,19 @@ def test_the_weights_of_a_run_come_back_with_the_arguments_of_its_protocol(store
     model = from_pretrained(tmp_path / "weights")
     assert {name: model.config[name] for name in further} == further
     assert [norm.eps for norm in model.modules() if isinstance(norm, PSDNorm)] == [0.5] * 3
+
+
+@pytest.mark.parametrize("momentum", [0.3, 0.001])
+def test_a_momentum_that_is_not_the_usual_one_comes_back_with_a_checkpoint(tmp_path, momentum):
+    (usual,) = {norm.momentum for norm in layers(PSDNorm, CELL)}
+    assert usual == Protocol().momentum
+    arguments = PROTOCOL.model_arguments | {"norm_arguments": {"eps": 0.5}}
+    protocol = replace(PROTOCOL, momentum=momentum, model_arguments=arguments)
+    build_model(CELL, protocol, LAYOUT).save_pretrained(tmp_path)
+    found = [m for m in from_pretrained(tmp_path).modules() if isinstance(m, PSDNorm)]
+    assert {(norm.momentum, norm.eps) for norm in found} == {(momentum, 0.5)}
+    assert protocol.model_arguments == arguments
+    assert "norm_arguments" not in build_model(CELL, PROTOCOL, LAYOUT).config
 
 
 @pytest.mark.parametrize("norm", ["batch", "layer", "instance", "tma"])

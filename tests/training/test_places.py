@@ -6,7 +6,9 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ from psdnorm.training.experiment import run_grid
 from psdnorm.training.grid import Axes, Runs, grid_of
 from psdnorm.training.locking import holder
 from psdnorm.training.places import visible_gpus
-from psdnorm.training.work import FAILURE, Outcome
+from psdnorm.training.work import FAILURE, FINISHED, Job, Outcome
 
 LONG = replace(PROTOCOL, max_epochs=8, patience=8)
 CELLS = grid_of([Axes(norms=("batch", "psd", "adabn1"), hold_outs=("abc", "mno"), seeds=(0,))])
@@ -119,12 +121,8 @@ def test_a_worker_that_is_asked_to_end_waits_for_its_gpu(gpu, is_broken):
     assert heard == ["waited", "ended with 0"]
 
 
-@pytest.mark.parametrize("is_broken", [False, True])
-def test_a_worker_whose_gpu_is_lost_dies_instead_of_failing_what_comes_next(
-    gpu, monkeypatch, is_broken
-):
-    heard, broken = gpu
-    broken += [True] * is_broken
+def served(monkeypatch, outcome):
+    """Serve one unit that comes to an outcome; return what is sent, and how the process ends."""
     sent = []
 
     class Pipe:
@@ -139,14 +137,102 @@ def test_a_worker_whose_gpu_is_lost_dies_instead_of_failing_what_comes_next(
     def end_of_file():
         raise EOFError
 
-    failure = Outcome(CELLS[0], FAILURE, "CUDA error")
     monkeypatch.setattr(places, "begin_worker", lambda: None)
     monkeypatch.setattr(places.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(places, "work_on", lambda unit, job, told: iter([failure]))
-    with pytest.raises(Ended if is_broken else EOFError):
+    monkeypatch.setattr(places, "work_on", lambda unit, job, told: iter([outcome]))
+    with pytest.raises((Ended, EOFError)) as ended:
         places._serve(Pipe(), None, None, torch.get_num_threads())
-    assert sent == ([] if is_broken else [failure, None])
-    assert heard == (["waited", "ended with 1"] if is_broken else ["waited"])
+    return sent, ended.type
+
+
+def test_a_worker_whose_gpu_is_lost_dies_instead_of_failing_what_comes_next(gpu, monkeypatch):
+    heard, broken = gpu
+    broken.append(True)
+    failure = Outcome(CELLS[0], FAILURE, "CUDA error")
+    assert served(monkeypatch, failure) == ([failure.reason], Ended)
+    assert heard == ["waited", "ended with 1"]
+
+
+def test_a_worker_goes_on_after_a_failure_that_its_gpu_survived(gpu, monkeypatch):
+    failure = Outcome(CELLS[0], FAILURE, "its loss was not finite")
+    assert served(monkeypatch, failure) == ([failure, None], EOFError)
+    assert gpu[0] == ["waited"]
+
+
+def test_a_cell_that_is_done_is_told_though_the_gpu_is_lost_by_then(gpu, monkeypatch):
+    gpu[1].append(True)
+    done = Outcome(CELLS[0], FINISHED)
+    assert served(monkeypatch, done) == ([done, None], EOFError)
+
+
+class Mortal:
+    """A worker whose pipe says what is given, and ends where that does."""
+
+    def __init__(self, *lives):
+        self.lives, self.unit, self.last_words = iter(lives), None, ""
+        self.pipe = self
+        self.start()
+
+    def start(self):
+        self.messages = iter(next(self.lives, ()))
+
+    def end(self):
+        pass
+
+    def recv(self):
+        message = next(self.messages, None)
+        if message is None:
+            raise EOFError
+        return message
+
+
+@pytest.mark.parametrize(
+    ("lives", "reason"),
+    [
+        (([], []), "perhaps for want of memory"),
+        ((["a fault"], ["a worse one"]), "each time as its GPU was lost (a worse one)"),
+        ((["a fault"], []), "once as its GPU was lost (a fault)"),
+        (([], ["a fault"]), "once as its GPU was lost (a fault)"),
+    ],
+)
+def test_why_processes_died_is_said_by_those_that_could_say_it(tmp_path, lives, reason):
+    unit = tuple(CELLS[:1])
+    job = Job(None, Runs(tmp_path), LONG)
+    worker, waiting, deaths = Mortal(*lives), deque([unit]), {unit: []}
+    outcomes = []
+    while waiting or worker.unit:
+        worker.unit = worker.unit or waiting.popleft()
+        outcomes += places._heard(worker, job, waiting, deaths, lambda *_: None)
+    assert [o.reason for o in outcomes] == [f"{CELLS[0].name}: its process died twice, {reason}"]
+
+
+def test_where_a_process_cannot_be_started_all_are_asked_to_end_and_then_waited_for(monkeypatch):
+    said = []
+
+    class Started(places._Worker):
+        def start(self):
+            if self._arguments[1] == "1":
+                process.start = no_more
+                monkeypatch.setattr(places.multiprocessing, "get_context", lambda _: process)
+                super().start()
+
+        def ask_to_end(self):
+            super().ask_to_end()
+            said.append(f"ask {self._arguments[1]}")
+
+        def end(self):
+            super().end()
+            said.append(f"wait for {self._arguments[1]}")
+
+    def no_more():
+        raise OSError("no more processes")
+
+    process = SimpleNamespace(Pipe=multiprocessing.Pipe)
+    process.Process = lambda **_: process
+    monkeypatch.setattr(places, "_Worker", Started)
+    with pytest.raises(OSError, match="no more processes"):
+        list(places._in_processes([*zip(CELLS[:2])], None, ["0", "1"], lambda *_: None))
+    assert said == ["ask 0", "ask 1", "wait for 0", "wait for 1"]
 
 
 def test_a_worker_that_does_not_end_when_it_is_asked_is_killed(monkeypatch):

@@ -60,7 +60,7 @@ def dissect(
 
     Networks are not trained again: simulated test nights of the same subjects are shifted. What is
     done is not done again, and kinds or networks may be added: give the command again. Networks
-    whose weights are gone count with what they predicted; exit code 1 says that something lacks.
+    whose weights are gone count with what they predicted; the exit code is 1 if that is not all.
     """
     from psdnorm.training.locking import held
     from psdnorm.training.process import resolve_device

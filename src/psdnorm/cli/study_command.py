@@ -45,11 +45,12 @@ def study(
     still there. Exit code 1: some failed or are left.
     """
     from psdnorm.study import read_study
-    from psdnorm.study.packing import is_packed
+    from psdnorm.study.packing import check_folder, is_packed
     from psdnorm.study.running import runs_of
 
     described = read_study(file)
     runs = runs_of(described, work)
+    check_folder(described, runs)
     if dry_run:
         from psdnorm.cli.study_tables import print_estimate
 
@@ -79,8 +80,9 @@ def _check_packed(described: "Study") -> None:
 
 def _unpack(described: "Study", runs: "Runs") -> None:
     """Unpack what the study has finished, and what others have of it."""
+    from psdnorm.cli.lodo_tables import counted
     from psdnorm.study.borrowing import borrow
-    from psdnorm.study.packing import packed_path, restore
+    from psdnorm.study.packing import left_behind, packed_path, restore
 
     def say_where_from(number: int, how: str, path: Path) -> None:
         cells = "cell was" if number == 1 else "cells were"
@@ -91,6 +93,15 @@ def _unpack(described: "Study", runs: "Runs") -> None:
         say_where_from(unpacked, "unpacked", packed_path(described))
     for loan in borrow(described, runs):
         say_where_from(len(loan.cells), "taken", loan.archive.path)
+    behind = left_behind(described, runs)
+    if behind:
+        path = packed_path(described)
+        say(
+            errors,
+            f"{counted(len(behind), 'finished cell')} in {path} cannot be used: AdaBN cells come "
+            f"from one place with their network's, and {path} lacks some that are asked for, or "
+            f"{runs.path} has some of another training",
+        )
 
 
 def _run(
@@ -98,12 +109,12 @@ def _run(
 ) -> None:
     """Run what is left for so many minutes, and pack what is finished, however it ends."""
     from psdnorm.study.cost import Meter, commit_of
-    from psdnorm.study.running import MinutesAreUp, for_minutes
+    from psdnorm.study.running import MinutesAreUp, for_minutes, sigterm_is_ctrl_c
 
     size = described.protocol.batch_size
     meter = Meter(runs, device, workers, size, commit_of(described.path))
     try:
-        with for_minutes(minutes):
+        with sigterm_is_ctrl_c(), for_minutes(minutes):
             _run_cells(described, runs, work, meter, workers, device)
     except MinutesAreUp:
         say(errors, f"{minutes:g} minutes are up; give the same command again to go on")

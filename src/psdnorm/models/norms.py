@@ -15,6 +15,7 @@ PSD_NORMS = ("psd", "psd-white")
 SCHEDULES = ("halved", "same")
 # what a model hands on to its PSDNorm layers as it is
 NORM_ARGUMENTS = ("eps", "affine", "window", "padding_mode", "momentum")
+_MOST_EPS = 1e6  # a checkpoint with more is refused
 # the arguments of a model that norm_settings checks
 NORM_SETTINGS = ("filter_size", "norm_depth", "norm_arguments", "filter_schedule")
 
@@ -48,7 +49,7 @@ def norm_at(
         PSDNorm's filter size f in block 0.
     norm_arguments : mapping, optional
         Further arguments of every :class:`~psdnorm.PSDNorm`: ``eps``, ``affine``, ``window``,
-        ``padding_mode``, ``momentum``. Other norms take none.
+        ``padding_mode``, ``momentum``. Other norms take none. ``eps`` is 1e6 at most.
     filter_schedule : {"halved", "same"}
         "halved": the filter size is halved from block to block, as the signal is by pooling,
         ``max(1, f // 2**depth)``. "same": f in every block.
@@ -133,13 +134,10 @@ def norm_settings(
             f"norm must be one of {', '.join(NORMS)} or a callable that takes the number of "
             f"channels, found {norm!r}"
         )
-    if filter_schedule not in SCHEDULES:
-        raise ArgumentError(
-            f"filter_schedule must be one of {', '.join(SCHEDULES)}, found {filter_schedule!r}"
-        )
+    check_schedule(filter_schedule)
     settings: dict[str, Any] = {
         "filter_size": check_size("filter_size", filter_size),
-        "norm_depth": 0 if norm_depth == 0 else check_size("norm_depth", norm_depth),
+        "norm_depth": _norm_depth(norm_depth),
     }
     arguments = plain_norm_arguments(norm_arguments)
     if arguments and norm not in PSD_NORMS:
@@ -149,9 +147,22 @@ def norm_settings(
         )
     if arguments:
         settings["norm_arguments"] = arguments
-    if filter_schedule != SCHEDULES[0]:
+    if filter_schedule != SCHEDULES[0] and norm in PSD_NORMS:
         settings["filter_schedule"] = filter_schedule
     return settings
+
+
+def check_schedule(filter_schedule: str) -> None:
+    """Raise :class:`~psdnorm.errors.ArgumentError` for a schedule that does not exist."""
+    if filter_schedule not in SCHEDULES:
+        raise ArgumentError(
+            f"filter_schedule must be one of {', '.join(SCHEDULES)}, found {filter_schedule!r:.50}"
+        )
+
+
+def _norm_depth(norm_depth: int) -> int:
+    is_zero = norm_depth == 0 and not isinstance(norm_depth, bool | float)
+    return 0 if is_zero else check_size("norm_depth", norm_depth)
 
 
 def plain_norm_arguments(norm_arguments: NormArguments) -> dict[str, Any]:
@@ -181,6 +192,9 @@ def plain_norm_arguments(norm_arguments: NormArguments) -> dict[str, Any]:
         PSDNorm(1, 1, **norm_arguments)
     except ArgumentError as error:
         raise ArgumentError(f"norm_arguments: {error}") from None
+    eps = norm_arguments.get("eps", 0)
+    if eps > _MOST_EPS:
+        raise ArgumentError(f"norm_arguments: eps must be at most {_MOST_EPS:g}, found {eps!r:.50}")
     return {
         name: float(value) if name in ("eps", "momentum") and value is not None else value
         for name, value in norm_arguments.items()

@@ -15,13 +15,14 @@ from psdnorm.evaluation import read_scores, subject_metrics
 from psdnorm.recordings.simulation.dissection import KINDS, UNSHIFTED, Condition, Kind
 from psdnorm.report.dissected_run import Dissection
 from psdnorm.report.dissected_settings import begun_with
-from psdnorm.report.naming import arm_name, norm_place, setting_name
+from psdnorm.report.naming import SIZES, arm_name, norm_place, setting_name, size_number
 from psdnorm.training.cell import Cell
 from psdnorm.training.experiment import label
 from psdnorm.training.records import SCORES
 
 CONFIDENCE = 0.95
 _DRAWS = 10_000
+_SHOWN = 0.05  # points: less is 0.0 in every number that is shown
 CASE = ["kind", "strength"]
 
 
@@ -160,7 +161,7 @@ def read_losses(dissection: Dissection) -> Losses:
 
 
 def arm_names(cells: Sequence[Cell]) -> dict[str, str]:
-    """Return what people call the arms of some cells; with model and size where these differ.
+    """Return what people call the arms of some cells; with what tells them apart, of each.
 
     Parameters
     ----------
@@ -170,17 +171,23 @@ def arm_names(cells: Sequence[Cell]) -> dict[str, str]:
     --------
     >>> arm_names([Cell("usleep", "psd"), Cell("usleep", "batch", seed=1)])
     {'usleep batch @all': 'BatchNorm', 'usleep psd f5 d3 @all': 'PSDNorm'}
+    >>> list(arm_names([Cell("usleep", "psd"), Cell("usleep", "psd", filter_size=17)]).values())
+    ['PSDNorm (f = 5)', 'PSDNorm (f = 17)']
     """
     several = len({(cell.model, cell.balanced) for cell in cells}) > 1
-    ordered = sorted(
-        cells, key=lambda cell: (cell.model, cell.balanced or 0, norm_place(cell.norm))
-    )
     names = {}
-    for cell in ordered:
-        name = arm_name(cell.norm, cell.filter_size, cell.norm_depth)
+    for cell in sorted(cells, key=_place):
+        same = [other for other in cells if other.norm == cell.norm]
+        said = [size for size in SIZES if len({getattr(other, size) for other in same}) > 1]
+        name = arm_name(cell.norm, cell.filter_size, cell.norm_depth, said)
         where = f", {setting_name(cell.model, cell.balanced)}" if several else ""
         names[label(cell)] = f"{name}{where}"
     return names
+
+
+def _place(cell: Cell) -> tuple:
+    sizes = size_number(cell.filter_size) or 0, cell.norm_depth or 0
+    return cell.model, cell.balanced or 0, norm_place(cell.norm), *sizes
 
 
 def interval(values: NDArray[np.float64], seed: int = 0) -> tuple[float, float]:
@@ -204,6 +211,24 @@ def interval(values: NDArray[np.float64], seed: int = 0) -> tuple[float, float]:
     tails = 50 * (1 - CONFIDENCE)
     low, high = np.percentile(values[draws].mean(axis=1), (tails, 100 - tails))
     return float(low), float(high)
+
+
+def is_beyond_noise(lost: float, low: float, high: float) -> bool:
+    """Tell whether a loss, or a gain, is surely one, and large enough to be seen in its number.
+
+    Parameters
+    ----------
+    lost, low, high : float
+        Points and their interval; NaN where there is none.
+
+    Examples
+    --------
+    >>> is_beyond_noise(0.2, 0.1, 0.3), is_beyond_noise(0.2, -0.1, 0.5)
+    (True, False)
+    >>> is_beyond_noise(0.01, 0.005, 0.02)
+    False
+    """
+    return (low > 0 or high < 0) and abs(lost) >= _SHOWN
 
 
 def ordered_cases(cases: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:

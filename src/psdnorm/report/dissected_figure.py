@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.recordings.simulation.dissection import Kind
-from psdnorm.report.dissected import CASE, CONFIDENCE, Losses
+from psdnorm.report.dissected import CASE, CONFIDENCE, Losses, is_beyond_noise
 from psdnorm.report.figures.drawing import (
     Drawing,
     Figure,
@@ -61,7 +61,10 @@ def draw_losses(losses: Losses) -> Drawing:
     axes[0].set_ylim(len(arms) - 0.5, -0.5)
     bar = canvas.colorbar(image, ax=axes, shrink=0.8, aspect=30)
     bar.set_label("balanced accuracy lost (points)")
-    notes = f"In brackets: the {CONFIDENCE:.0%} bootstrap interval over subjects holds zero. "
+    notes = (
+        f"In brackets: the {CONFIDENCE:.0%} bootstrap interval over subjects holds zero, or the "
+        "number rounds to it. "
+    )
     if len(losses.matrix) < len(arms) * len(losses.matrix[CASE].drop_duplicates()):
         notes += f"{_NO_SCORE} on hatching: the norm has no score there. "
     return Drawing(
@@ -70,7 +73,7 @@ def draw_losses(losses: Losses) -> Drawing:
         words=_words(losses),
         caption=(
             "Points lost against the same subjects without the shift, mean over subjects and "
-            f"trainings; orange is loss, purple gain. {notes}{_counts(losses)}"
+            f"trainings; orange is loss, purple gain. {notes}{counts_in_words(losses)}"
         ),
         canvas=canvas,
     )
@@ -123,11 +126,11 @@ def cell_text(lost: float, low: float, high: float) -> str:
 
     Examples
     --------
-    >>> cell_text(12.34, 9, 15), cell_text(-0.2, -1, 1), cell_text(0.0, 0.0, 0.0)
+    >>> cell_text(12.34, 9, 15), cell_text(-0.2, -1, 1), cell_text(0.02, 0.01, 0.03)
     ('12.3', '(−0.2)', '(0.0)')
     """
     text = f"{lost:.1f}".replace("-0.0", "0.0").replace("-", "−")
-    return text if low > 0 or high < 0 else f"({text})"
+    return text if is_beyond_noise(lost, low, high) else f"({text})"
 
 
 def _words(losses: Losses) -> str:
@@ -146,7 +149,13 @@ def _words(losses: Losses) -> str:
     return " ".join(parts)
 
 
-def _counts(losses: Losses) -> str:
+def counts_in_words(losses: Losses) -> str:
+    """Say of how many subjects and trainings the numbers are.
+
+    Parameters
+    ----------
+    losses : Losses
+    """
     subjects, trainings = (
         np.unique(losses.matrix[name]).tolist() for name in ("subjects", "trainings")
     )

@@ -59,12 +59,13 @@ def find_models(
     found = Models([], [], [])
     for cell in cells:
         base = base_of(cell)
+        owner = "it" if base == cell else base.name
         if not runs.is_done(base):
-            found.lacking.append(f"{cell.name} is left out: {base.name} is not finished")
+            found.lacking.append(f"{cell.name} is left out: {owner} is not finished")
         elif weights_of(runs, cell).exists():
             found.cells.append(cell)
         elif out is None or not (out / PREDICTED / cell.name / WHICH).exists():
-            found.lacking.append(f"{cell.name} is left out: {base.name} kept no weights")
+            found.lacking.append(f"{cell.name} is left out: {owner} kept no weights")
         else:
             _count_what_is_left(found, out, cell, conditions)
     if not found.cells:

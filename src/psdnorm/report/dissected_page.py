@@ -19,7 +19,7 @@ import pandas as pd
 import psdnorm
 from psdnorm.recordings.simulation.dissection import KINDS
 from psdnorm.report.dissected import CONFIDENCE, Losses
-from psdnorm.report.dissected_figure import cell_text, losses_figure
+from psdnorm.report.dissected_figure import cell_text, counts_in_words, losses_figure
 from psdnorm.report.dissected_limits import limits
 from psdnorm.report.dissected_words import Choice, choices, sentences
 from psdnorm.report.figures import Figure
@@ -100,7 +100,10 @@ def _page(
     figures: list[Figure],
 ) -> Page:
     page = Page("Which norm for which trouble", simulated=True, contents=True)
-    page.heading("Which norm for which trouble")
+    page.heading("What to pick").text(
+        "Points of balanced accuracy that the same subjects lose to one kind of shift. "
+        f"{counts_in_words(losses)} Recipe: {losses.recipe}."
+    )
     page.table("Picks at the greatest strength", *_picks(losses, list(told)))
     for choice, (first, *others) in told.items():
         page.heading(choice.kind.title, 3).text(choice.kind.what)
@@ -144,6 +147,8 @@ def _pick(losses: Losses, choice: Choice) -> list[str]:
     alike = listed([names[arm] for arm in choice.alike])
     # whose number is the least means nothing where nobody's is more beyond noise
     picked = [names[choice.best], alike or "none"] if choice.worse else ["nobody", "all"]
+    if choice.worse and choice.nearly_alike:
+        picked = ["nobody", "all, nearly: less than half a point"]
     if len(rows) == 1:
         picked = [f"only {names[choice.best]}", "none"]
     return [

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from psdnorm.recordings.simulation.dissection import Kind
-from psdnorm.report.dissected import Losses, interval
+from psdnorm.report.dissected import Losses, interval, is_beyond_noise
 from psdnorm.report.dissected_limits import strengths_in_words
 from psdnorm.report.naming import listed
+
+_NEARLY = 0.5  # points: a difference that decides nothing, however sure it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,8 @@ class Choice:
         difference, over subjects, holds zero.
     worse : list of str
         The others, from the least loss to the greatest.
+    nearly_alike : bool
+        Whether none is worse by half a point, so that there is nothing to pick.
     harmed : dict of str to list of float
         Arms that lose something beyond noise, and the strengths at which they do.
     absent : dict of str to list of float
@@ -36,6 +40,7 @@ class Choice:
     best: str
     alike: list[str]
     worse: list[str]
+    nearly_alike: bool
     harmed: dict[str, list[float]]
     absent: dict[str, list[float]]
 
@@ -67,6 +72,7 @@ def _choice(losses: Losses, kind: Kind) -> Choice:
         best=best,
         alike=alike,
         worse=[arm for arm in others if arm not in alike],
+        nearly_alike=bool(at_most["lost"].max() - at_most["lost"].min() < _NEARLY),
         harmed=_harmed(own, losses),
         absent=_absent(own, losses),
     )
@@ -78,7 +84,10 @@ def _is_more(differences: "pd.Series[float]") -> bool:
 
 
 def _harmed(own: pd.DataFrame, losses: Losses) -> dict[str, list[float]]:
-    return _filled({arm: _strengths(own[own["low"] > 0], arm) for arm in losses.names})
+    lost = own[
+        [row.lost > 0 and is_beyond_noise(row.lost, row.low, row.high) for row in own.itertuples()]
+    ]
+    return _filled({arm: _strengths(lost, arm) for arm in losses.names})
 
 
 def _absent(own: pd.DataFrame, losses: Losses) -> dict[str, list[float]]:
@@ -130,9 +139,17 @@ def _compared(losses: Losses, choice: Choice) -> list[str]:
             f"{kind.words(row['strength'])}.",
             *fewer,
         ]
+    if choice.worse and choice.nearly_alike:
+        each = _listed([choice.best, *choice.alike, *choice.worse], rows, names)
+        return [
+            f"Pick for other reasons: at {most} all lose nearly the same, {_range(rows)}.",
+            f"Less than half a point lies between them: {each}.",
+            *_harm(losses, choice, own),
+            *fewer,
+        ]
     told = [_pick(choice, rows, names)]
     if choice.worse:
-        told.append(f"More than it lose {_listed(choice.worse, rows, names)}.")
+        told.append(f"These lose more: {_listed(choice.worse, rows, names)}.")
     return [*told, *_harm(losses, choice, own), *_other_winner(choice, losses, rows), *fewer]
 
 
@@ -221,6 +238,14 @@ def _all(rows: pd.DataFrame, names: dict[str, str]) -> str:
     )
 
 
+def _range(rows: pd.DataFrame) -> str:
+    least, most = (_signed(f"{rows['lost'].agg(end):.1f}") for end in ("min", "max"))
+    return f"{least} points" if least == most else f"{least} to {most} points"
+
+
 def _points(row: "pd.Series[float]", unit: str = " points") -> str:
-    numbers = f"{row['lost']:.1f}{unit} ({row['low']:.1f} to {row['high']:.1f})"
+    return _signed(f"{row['lost']:.1f}{unit} ({row['low']:.1f} to {row['high']:.1f})")
+
+
+def _signed(numbers: str) -> str:
     return numbers.replace("-0.0", "0.0").replace("-", "−")

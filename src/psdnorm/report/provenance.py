@@ -13,7 +13,7 @@ from psdnorm.training import Cell, Protocol
 from psdnorm.training.cell import AUTO, TMA, read_json
 from psdnorm.training.grid import Axes, Runs, grid_of
 from psdnorm.training.presets import PRESETS
-from psdnorm.training.records import CONFIG, DONE
+from psdnorm.training.records import CONFIG, DONE, LENDER
 from psdnorm.training.runs import KEEP
 
 Arm = tuple[str, str, int | str | None, int | None, int | None]
@@ -41,7 +41,8 @@ class Provenance:
     store : str
         What STORE held: how many nights, of whom, prepared how.
     versions : list of str
-        Of the software of the cells, each combination once.
+        Of the software of the cells, each combination once; of cells that another study ran, with
+        its name.
     tested : list of (str, int, int)
         Cohorts that were held out, with their subjects and nights.
     recipe, protocol : dict
@@ -74,6 +75,7 @@ def provenance(results: Results, runs_name: str) -> Provenance:
     for folder in results.cells["folder"]:
         config = read_json(folder / CONFIG)
         said = ", ".join(f"{name} {version}" for name, version in config["versions"].items())
+        said += f", run in the study {config[LENDER]}" if LENDER in config else ""
         versions[said] = versions.get(said, 0) + 1
         test = config["data"]["test"]
         tested[config["cell"]["hold_out"]] = (test["subjects"], test["nights"])

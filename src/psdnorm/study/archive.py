@@ -1,4 +1,7 @@
-"""One file of packed results, for reading: ``grid.json``, ``cost.json`` and finished cells."""
+"""One file of packed results, for reading: finished cells, and what there is to know of them all.
+
+That is ``grid.json``, ``cost.json``, and ``nights.json``: what the nights were made from.
+"""
 
 import json
 import lzma
@@ -13,11 +16,11 @@ from psdnorm.study.cost import COST
 from psdnorm.training import Cell
 from psdnorm.training.grid import CELLS, FORMAT, GRID
 from psdnorm.training.logs import HISTORY
-from psdnorm.training.records import CONFIG, DONE, SCORES, write_json
+from psdnorm.training.records import CONFIG, DONE, LENDER, SCORES, write_json
 from psdnorm.training.state import FILE as RESUME
 
+NIGHTS = "nights.json"
 NEEDED = (CONFIG, SCORES, DONE)  # AdaBN has no history of its own
-LENDER = "borrowed_from"  # in config.json
 
 
 class Archive:
@@ -62,6 +65,11 @@ class Archive:
     def cost(self) -> dict[str, Any] | None:
         """What ``cost.json`` says; None where nothing was run."""
         return self._document(COST) if COST in self._members else None
+
+    @property
+    def nights(self) -> dict[str, Any] | None:
+        """What the nights were made from; None in results of a psdnorm that did not write it."""
+        return self._document(NIGHTS) if NIGHTS in self._members else None
 
     def has(self, cell: Cell) -> bool:
         """Tell whether a cell is finished here."""

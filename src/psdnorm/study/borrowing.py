@@ -4,17 +4,17 @@ They are the same cells: the studies have nights and protocol in common. Their `
 where they ran (``borrowed_from``); what they cost stays with the study that ran them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from psdnorm.errors import StoreError
 from psdnorm.study.archive import Archive
 from psdnorm.study.nights import planned_amounts
-from psdnorm.study.packing import check_same, packed_path, restorable
+from psdnorm.study.packing import check_same, note_nights, packed_path, restorable
 from psdnorm.study.reading import Study
+from psdnorm.study.taking import alone_with, finished_scores, takable, take
 from psdnorm.training import Cell
-from psdnorm.training.grid import FORMAT, GRID, Runs, Unit, complete, units_of
-from psdnorm.training.locking import holder
-from psdnorm.training.records import SCORES, write_json
+from psdnorm.training.grid import FORMAT, GRID, Runs, complete
+from psdnorm.training.records import write_json
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ def loans(study: Study, runs: Runs) -> list[Loan]:
     """Look what a study would borrow; nothing is written.
 
     That is what other studies have finished, and neither ``runs`` nor the study's own packed
-    results have. A training and the AdaBN evaluations that this study asks for are of one network:
-    they come from one place, all of them or none. What a process works on is left to it.
+    results have; see :func:`psdnorm.study.taking.takable`.
 
     Parameters
     ----------
@@ -59,7 +58,7 @@ def loans(study: Study, runs: Runs) -> list[Loan]:
         Results of another protocol than the study's, or of other nights than ``runs`` or each
         other.
     """
-    finished = {cell: _scores(runs, cell) for cell in study.cells if runs.is_done(cell)}
+    finished = finished_scores(study, runs)
     place, settings = runs.path, runs.settings()
     own = restorable(study, runs)
     if own is not None:
@@ -73,13 +72,7 @@ def loans(study: Study, runs: Runs) -> list[Loan]:
         archive = Archive(path)
         check_same(study, archive, place, settings)
         place, settings = archive.path, archive.settings
-        cells = [
-            cell
-            for unit in units_of(study.cells)
-            if _is_whole(unit, archive, finished) and not _is_in_work(unit, runs)
-            for cell in unit
-            if cell not in finished
-        ]
+        cells = takable(study, archive, runs, finished)
         finished |= {cell: archive.scores(cell) for cell in cells}
         if cells:
             found.append(Loan(lender, archive, tuple(cells)))
@@ -99,38 +92,19 @@ def borrow(study: Study, runs: Runs) -> list[Loan]:
     Returns
     -------
     list of Loan
+        Without what another process began meanwhile.
     """
     found = loans(study, runs)
     if not found:
         return found
     try:
-        runs.path.mkdir(parents=True, exist_ok=True)
-        _write_grid(study, runs, found[0].archive)
-        for loan in found:
-            for cell in loan.cells:
-                loan.archive.unpack(cell, runs.folder(cell), loan.lender)
+        with alone_with(runs):
+            _write_grid(study, runs, found[0].archive)
+            note_nights(runs, found[0].archive.nights)
+        taken = [tuple(take(study, loan.archive, runs, loan.cells, loan.lender)) for loan in found]
     except OSError as error:
         raise StoreError(f"{runs.path} cannot be written: {error.strerror}") from error
-    return found
-
-
-def _is_whole(unit: Unit, archive: Archive, finished: dict[Cell, bytes | None]) -> bool:
-    """Tell whether a unit is finished in an archive, and what is here of it is that very one."""
-    return all(
-        archive.has(cell) and (cell not in finished or finished[cell] == archive.scores(cell))
-        for cell in unit
-    )
-
-
-def _is_in_work(unit: Unit, runs: Runs) -> bool:
-    return any(holder(runs.folder(cell)) is not None for cell in unit)
-
-
-def _scores(runs: Runs, cell: Cell) -> bytes | None:
-    try:
-        return (runs.folder(cell) / SCORES).read_bytes()
-    except OSError:
-        return None  # like no other
+    return [replace(loan, cells=cells) for loan, cells in zip(found, taken, strict=True) if cells]
 
 
 def _write_grid(study: Study, runs: Runs, archive: Archive) -> None:

@@ -1,7 +1,7 @@
 """The results of a study as one small file, and back: scores without nights or weights.
 
-``results/NAME.tar.xz`` beside the study's file has ``grid.json``, ``cost.json`` and of each
-finished cell what a report reads. Same cells, same bytes, but for the times in them.
+``results/NAME.tar.xz`` beside the study's file has ``grid.json``, ``cost.json``, ``nights.json``,
+and of each finished cell what a report reads. Same cells, same bytes, but for the times in them.
 """
 
 import io
@@ -13,9 +13,10 @@ from typing import Any
 
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.store.atomic import written
-from psdnorm.study.archive import NEEDED, Archive
+from psdnorm.study.archive import NEEDED, NIGHTS, Archive
 from psdnorm.study.cost import COST, merged_costs, read_cost
 from psdnorm.study.reading import Study
+from psdnorm.study.taking import alone_with, finished_scores, is_in_work, takable, take
 from psdnorm.training import Cell
 from psdnorm.training.cell import read_json
 from psdnorm.training.grid import CELLS, GRID, Runs, units_of
@@ -82,7 +83,7 @@ def pack(study: Study, runs: Runs) -> Path | None:
 
 
 def _contents(runs: Runs, cells: list[Cell]) -> Iterator[tuple[str, bytes]]:
-    for name in (GRID, COST):
+    for name in (GRID, COST, NIGHTS):
         if (runs.path / name).exists():
             yield name, (runs.path / name).read_bytes()
     for name in (CONFIG, HISTORY, SCORES):  # files that are alike together: they pack best so
@@ -117,15 +118,39 @@ def restorable(study: Study, runs: Runs) -> tuple[Archive, list[Cell]] | None:
     Returns
     -------
     tuple of Archive and list of Cell, or None
-        The packed results, and what of the study is finished in them and not in ``runs``; None
-        where nothing was packed.
+        The packed results, and what :func:`psdnorm.study.taking.takable` finds in them; None where
+        nothing was packed.
     """
     path = packed_path(study)
     if not path.exists():
         return None
     archive = Archive(path)
     check_same(study, archive, runs.path, runs.settings())
-    return archive, [c for c in study.cells if archive.has(c) and not runs.is_done(c)]
+    return archive, takable(study, archive, runs, finished_scores(study, runs))
+
+
+def left_behind(study: Study, runs: Runs) -> list[Cell]:
+    """Return packed cells of a study that :func:`restore` left where they are.
+
+    Those are of networks that AdaBN cells share, where not all are packed that the study asks for,
+    or some are in ``runs`` already, of another training.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+    """
+    path = packed_path(study)
+    if not path.exists():
+        return []
+    archive = Archive(path)
+    return [
+        cell
+        for unit in units_of(study.cells)
+        if not is_in_work(unit, runs)
+        for cell in unit
+        if archive.has(cell) and not runs.is_done(cell)
+    ]
 
 
 def restore(study: Study, runs: Runs) -> int:
@@ -152,16 +177,51 @@ def restore(study: Study, runs: Runs) -> int:
         return 0
     archive, cells = found
     try:
-        runs.path.mkdir(parents=True, exist_ok=True)
-        if not (runs.path / GRID).exists():
-            write_json(runs.path / GRID, archive.grid)
-        for cell in cells:
-            archive.unpack(cell, runs.folder(cell))
+        with alone_with(runs):
+            if not (runs.path / GRID).exists():
+                write_json(runs.path / GRID, archive.grid)
+            note_nights(runs, archive.nights)
+        taken = take(study, archive, runs, cells)
     except OSError as error:
         raise StoreError(f"{runs.path} cannot be written: {error.strerror}") from error
     if archive.cost is not None:
         write_json(runs.path / COST, merged_costs(archive.cost, read_cost(runs.path)))
-    return len(cells)
+    return len(taken)
+
+
+def note_nights(runs: Runs, nights: Mapping[str, Any] | None) -> None:
+    """Write into a folder what its nights were made from, where that is known.
+
+    Parameters
+    ----------
+    runs : Runs
+    nights : mapping, optional
+        From :meth:`psdnorm.study.Nights.to_json`.
+    """
+    if nights is not None and not (runs.path / NIGHTS).exists():
+        write_json(runs.path / NIGHTS, dict(nights))
+
+
+def check_folder(study: Study, runs: Runs) -> None:
+    """Refuse a folder of cells of other nights than the study's file describes.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+    """
+    path = runs.path / NIGHTS
+    if path.exists():
+        _check_nights(study, runs.path, read_json(path))
+
+
+def _check_nights(study: Study, place: Path, nights: Mapping[str, Any]) -> None:
+    for name, value in study.nights.to_json().items():
+        if nights.get(name) != value:
+            raise ArgumentError(
+                f"{place} has cells of nights whose {name} is {nights.get(name)!r}, expected "
+                f"{value!r} as in {study.path}: move it away, or give the study another name"
+            )
 
 
 def check_same(study: Study, archive: Archive, place: Path, settings: Mapping[str, Any]) -> None:
@@ -182,6 +242,8 @@ def check_same(study: Study, archive: Archive, place: Path, settings: Mapping[st
             f"{archive.path} was made with another protocol than that of {study.path}: expected "
             "the same, or move the results away"
         )
+    if archive.nights is not None:
+        _check_nights(study, archive.path, archive.nights)
     for name, value in settings.items():
         if archive.settings.get(name) != value:
             raise ArgumentError(

@@ -22,6 +22,7 @@
 """
 
 import dataclasses
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -66,6 +67,10 @@ class Nights:
     recipe: str
     hours: float = 8.0
     seed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as something that JSON holds."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,21 @@ import contextlib
 import itertools
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from psdnorm.errors import ArgumentError
 from psdnorm.store import Store
 from psdnorm.study.cost import Meter
+from psdnorm.study.packing import note_nights
 from psdnorm.study.reading import Study
 from psdnorm.training import Cell
 from psdnorm.training.estimate import H200, Amounts
 from psdnorm.training.experiment import check_grid
 from psdnorm.training.grid import Runs, Unit, units_of
 from psdnorm.training.places import run_units
-from psdnorm.training.work import FAILURE, Job, Outcome, Told
+from psdnorm.training.work import FAILURE, FINISHED, Job, Outcome, Told
 
 _DIED = "process died"
 
@@ -70,6 +72,8 @@ def shares_of(
     seconds : mapping of Cell to float
     workers : int
     """
+    if workers >= len(units):
+        return [*units]
     total = sum(seconds[cell] for unit in units for cell in unit)
     shares: list[list[int]] = [[] for _ in range(workers)]
     passed = 0.0
@@ -139,27 +143,75 @@ def run_study(
     ArgumentError
         A grid that cannot be run, or a folder of other nights; nothing is trained then.
     """
+    _check_nights(store, runs)
     runs.check(store, study.protocol)
     amounts = Amounts(store, study.protocol)
     left = [unit for unit in units_of(study.cells) if not all(map(runs.is_done, unit))]
     waiting = [cell for unit in left for cell in unit if not runs.is_done(cell)]
     check_grid(store, waiting, study.protocol, runs, device=device, keep=study.keep)
     runs.extend(store, study.protocol, [amounts.entry(cell) for cell in study.cells])
+    note_nights(runs, study.nights.to_json())
     job = Job(store, runs, study.protocol, device, "auto", study.keep)
     shares = shares_of(left, seconds_of(study, amounts), workers)
+    run = partial(run_units, job=job, jobs=workers, told=told)
+    heard: set[Cell] = set()
+    try:
+        with contextlib.closing(_outcomes(left, shares, waiting, run)) as outcomes:
+            for outcome in outcomes:
+                heard.add(outcome.cell)
+                meter.count(outcome)
+                yield outcome
+    finally:
+        for cell in waiting:
+            if cell not in heard and runs.is_done(cell):  # as all were being stopped
+                meter.count(Outcome(cell, FINISHED))
+
+
+def _outcomes(
+    left: Sequence[Unit],
+    shares: Sequence[tuple[Cell, ...]],
+    waiting: Collection[Cell],
+    run: Callable[[Sequence[Unit]], Iterator[Outcome]],
+) -> Generator[Outcome]:
+    """Run shares, then one by one the units of those whose process died."""
     lost: set[Cell] = set()
-    for outcome in run_units(shares, job, jobs=workers, told=told):
+    for outcome in run(shares):
         if outcome.status == FAILURE and _DIED in outcome.reason and len(shares) < len(left):
             lost.add(outcome.cell)
         elif outcome.cell in waiting:
-            meter.count(outcome)
             yield outcome
-    # whose share's process died: one by one, so that it is clear which one kills it
-    again = [unit for unit in left if not lost.isdisjoint(unit)]
-    for outcome in run_units(again, job, jobs=workers, told=told):
+    # so that it is clear which one kills it
+    for outcome in run([unit for unit in left if not lost.isdisjoint(unit)]):
         if outcome.cell in lost:
-            meter.count(outcome)
             yield outcome
+
+
+def _check_nights(store: Store, runs: Runs) -> None:
+    """Refuse to go on with cells of other nights; another folder would get packed ones again."""
+    difference = runs.other_nights(store) if runs.settings() else None
+    if difference is not None:
+        raise ArgumentError(
+            f"{runs.path} has cells of {difference}, expected the same nights: to begin anew, move "
+            "it and the packed results away"
+        )
+
+
+@contextlib.contextmanager
+def sigterm_is_ctrl_c() -> Iterator[None]:
+    """Take SIGTERM, by which schedulers end what runs too long, for Ctrl-C: nothing is lost."""
+    if threading.current_thread() is not threading.main_thread():  # others never hear it
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not disturb the end
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from psdnorm.batches.sequences import LENGTH, STRIDE
 from psdnorm.errors import ArgumentError
 from psdnorm.functional import check_size, is_number
-from psdnorm.models.norms import NORMS, plain_norm_arguments
+from psdnorm.models.norms import NORMS, SCHEDULES, check_schedule, plain_norm_arguments
 
 MODELS = ("usleep", "cnn-transformer")
 TMA = "tma"
@@ -150,7 +150,7 @@ class Protocol(_Plain):
     validation_fraction : float
         Share of the subjects of each cohort that validates.
     momentum : float
-        α of PSDNorm's running barycenter.
+        α of PSDNorm's running barycenter, of all its layers.
     model_arguments : dict
         Arguments of the model beyond those that cell and store set, say ``{"depth": 4}``; where
         models have their own, by the model's name, ``{"usleep": {"depth": 4}}``. Cells whose norm
@@ -188,7 +188,7 @@ class Protocol(_Plain):
             ) from None
         _check_by_model(arguments)
         for own in (arguments, *(arguments.get(model, {}) for model in MODELS)):
-            _check_norm_arguments(own.get("norm_arguments"))
+            _check_norms(own)
         object.__setattr__(self, "model_arguments", arguments)
 
     def arguments_of(self, model: str) -> dict[str, Any]:
@@ -253,12 +253,13 @@ def _check_by_model(arguments: Mapping[str, Any]) -> None:
             )
 
 
-def _check_norm_arguments(norm_arguments: Any) -> None:
-    """Refuse them here, whatever the norms of the cells: most would never see them."""
-    if "momentum" in plain_norm_arguments(norm_arguments):
+def _check_norms(arguments: Mapping[str, Any]) -> None:
+    """Refuse what no norm takes before a night is made, whatever the norms of the cells."""
+    check_schedule(arguments.get("filter_schedule", SCHEDULES[0]))
+    if "momentum" in plain_norm_arguments(arguments.get("norm_arguments")):
         raise ArgumentError(
             "model_arguments has 'momentum' in norm_arguments, expected it as the protocol's own "
-            "momentum"
+            "momentum, as a study's file or Protocol(momentum=…) has it"
         )
 
 

@@ -60,17 +60,16 @@ def build_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
             raise ArgumentError(f"model_arguments has {name!r}, which cell and store decide")
     if cell.norm not in PSD_NORMS:  # the cells of a grid share one protocol
         arguments.pop("norm_arguments", None)
+    elif protocol.momentum != Protocol.momentum:  # else checkpoints stay as they are
+        own = arguments.get("norm_arguments") or {}
+        arguments["norm_arguments"] = {**own, "momentum": protocol.momentum}
     try:
         with torch.device("cpu"):
-            model = _CLASSES[cell.model](**set_here, **arguments)
+            return _CLASSES[cell.model](**set_here, **arguments)
     except PsdnormError:
         raise
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"model_arguments do not build a {cell.model}: {error}") from error
-    for module in model.modules():
-        if isinstance(module, PSDNorm):
-            module.momentum = protocol.momentum
-    return model
 
 
 def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
@@ -145,7 +144,7 @@ def network_for(
         Share the statistics of norms among the processes of a group.
     """
     fresh = build_model(cell, protocol, layout)
-    shape = json.dumps([cell.model, fresh.config, protocol.momentum], sort_keys=True)
+    shape = json.dumps([cell.model, fresh.config], sort_keys=True)
     key = shape, protocol.batch_size, protocol.length, str(device), fast, synchronised
     if key not in _latest:
         _latest.clear()

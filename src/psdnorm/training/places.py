@@ -20,6 +20,7 @@ from psdnorm.training.work import FAILURE, Job, Outcome, Told, give_up, work_on
 
 _DEATHS = 2  # of processes with the same unit, after which it is not tried again
 _LEAVE_S = 10  # in which a process that is asked to end must have ended
+Deaths = dict[Unit, list[str]]  # last words of the processes that died with a unit
 
 
 def run_units(
@@ -114,13 +115,15 @@ class _Worker:
         self._arguments = job, gpu, threads
         self._process: Any = None
         self.unit: Unit | None = None
+        self.last_words = ""  # of the process, on why it dies
 
     def start(self) -> None:
         context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
         with ctrl_c_waits():
             self.pipe, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs, *self._arguments))
-            self._process.start()
+            process: Any = context.Process(target=_serve, args=(theirs, *self._arguments))
+            process.start()
+            self._process = process  # one that could not be started cannot be ended
             theirs.close()  # or its end would not be seen when the process dies
 
     def give(self, unit: Unit) -> None:
@@ -142,7 +145,10 @@ class _Worker:
 
 
 def _serve(pipe: Any, job: Job, gpu: str | None, threads: int) -> None:
-    """Do what comes through the pipe; answer with words, outcomes, and None after a unit."""
+    """Do what comes through the pipe; answer with words, outcomes, and None after a unit.
+
+    A string is the last that is heard of the process.
+    """
     begin_worker()
     signal.signal(signal.SIGTERM, _leave)
     torch.set_num_threads(threads)
@@ -151,6 +157,7 @@ def _serve(pipe: Any, job: Job, gpu: str | None, threads: int) -> None:
     while True:
         for outcome in work_on(pipe.recv(), job, lambda *words: pipe.send(words)):
             if outcome.status == FAILURE and not _gpu_answers():
+                pipe.send(outcome.reason)
                 os._exit(1)  # whatever came next would fail too: a new process tries once more
             pipe.send(outcome)
         pipe.send(None)
@@ -180,7 +187,8 @@ def _in_processes(
     units: Sequence[Unit], job: Job, gpus: Sequence[str | None], told: Told
 ) -> Iterator[Outcome]:
     threads = max(1, torch.get_num_threads() // len(gpus))
-    waiting, deaths = deque(units), dict.fromkeys(units, 0)
+    waiting = deque(units)
+    deaths: Deaths = {unit: [] for unit in units}
     workers = [_Worker(job, gpu, threads) for gpu in gpus]
     try:
         for worker in workers:
@@ -201,7 +209,7 @@ def _in_processes(
 
 
 def _heard(
-    worker: _Worker, job: Job, waiting: deque[Unit], deaths: dict[Unit, int], told: Told
+    worker: _Worker, job: Job, waiting: deque[Unit], deaths: Deaths, told: Told
 ) -> Iterator[Outcome]:
     """Take one message from a worker, or notice that it died."""
     unit = worker.unit
@@ -209,18 +217,28 @@ def _heard(
     try:
         message = worker.pipe.recv()
     except (EOFError, OSError):
+        deaths[unit].append(worker.last_words)
         worker.end()
         worker.start()
-        worker.unit = None
-        deaths[unit] += 1
-        if deaths[unit] < _DEATHS:
+        worker.unit, worker.last_words = None, ""
+        if len(deaths[unit]) < _DEATHS:
             waiting.appendleft(unit)
         else:
-            yield from give_up(unit, job, "its process died twice, perhaps for want of memory")
+            yield from give_up(unit, job, f"its process died twice, {_why(deaths[unit])}")
         return
     if message is None:
         worker.unit = None
     elif isinstance(message, Outcome):
         yield message
+    elif isinstance(message, str):
+        worker.last_words = message
     else:
         told(*message)
+
+
+def _why(last_words: Sequence[str]) -> str:
+    said = [words for words in last_words if words]
+    if not said:
+        return "perhaps for want of memory"
+    times = "each time" if len(said) == len(last_words) else "once"
+    return f"{times} as its GPU was lost ({said[-1]})"

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 CONFIG, SCORES, PREDICTIONS = "config.json", "scores.parquet", "predictions.parquet"
 WEIGHTS, DONE = "weights", "done.json"
 CHOICE = "filter_size_choice"  # in config.json, done.json and the checkpoint
+LENDER = "borrowed_from"  # in config.json: the study that ran a cell which another one took
 _SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("cohort", "subject", "visit", "recording")),
