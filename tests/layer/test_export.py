@@ -70,10 +70,10 @@ def to_onnx(layer, x):
 @pytest.mark.parametrize(
     "options",
     [
-        {"filter_size": 1},
+        pytest.param({"filter_size": 1}, marks=pytest.mark.slow),
         {"filter_size": 5},
         {"filter_size": 8, "padding_mode": "reflect", "window": "hann"},
-        {"filter_size": 17, "padding_mode": "zeros"},
+        pytest.param({"filter_size": 17, "padding_mode": "zeros"}, marks=pytest.mark.slow),
         pytest.param({"filter_size": 80}, marks=pytest.mark.slow),
     ],
     ids=str,

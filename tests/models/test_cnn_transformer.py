@@ -170,6 +170,7 @@ def assert_same(session, model, x):
     np.testing.assert_allclose(logits, model(x).detach(), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_onnxruntime_computes_the_same_for_any_batch_and_number_of_epochs():
     model = small(norm="psd")
     model(nights(4, 5))

@@ -81,6 +81,7 @@ def test_alpha_peaks_over_the_back_of_the_head_in_quiet_wake(reference_nights):
     assert ratio[0] > 1.5 * ratio[1]
 
 
+@pytest.mark.slow
 def test_spindles_give_n2_more_sigma_power_than_their_absence_would(reference_nights):
     for other in (REM, N1):
         ratio = [

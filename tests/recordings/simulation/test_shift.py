@@ -38,6 +38,7 @@ def test_at_shift_0_the_same_stream_gives_the_same_night_in_every_cohort():
         assert (night.age_y, night.sex) == (nights[0].age_y, nights[0].sex)
 
 
+@pytest.mark.slow
 def test_at_shift_0_cohorts_of_other_rates_have_the_same_spectra_and_shares():
     powers, shares = [], []
     for name in ("PHYS", "SHHS", "MASS"):
@@ -159,6 +160,7 @@ def test_the_eyes_are_seen_in_front_and_hardly_at_the_mastoids():
     assert heights[0][0] > 3 * heights[1][0]
 
 
+@pytest.mark.slow
 def test_age_thins_slow_waves_spindles_and_deep_sleep():
     young, old = (
         [night_of(8.0, n, age_mean_y=age, age_sd_y=0.0, sfreq=100.0) for n in range(4)]
@@ -195,6 +197,7 @@ def test_ages_and_sexes_are_those_of_the_cohort():
         assert abs(women - profile.female_share) < 0.25
 
 
+@pytest.mark.slow
 def test_patients_wake_and_move_more():
     calm, ill = (
         [night_of(8.0, n, sfreq=100.0, **knobs) for n in range(6)]
