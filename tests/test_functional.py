@@ -257,6 +257,10 @@ def test_a_numpy_integer_is_a_filter_size(batch):
     torch.testing.assert_close(psd_norm(batch, None, np.int64(5)), psd_norm(batch, None, 5))
 
 
+def test_a_numpy_number_of_half_precision_is_an_eps_without_a_warning(batch):
+    torch.testing.assert_close(psd_norm(batch, eps=np.float16(0.25)), psd_norm(batch, eps=0.25))
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [

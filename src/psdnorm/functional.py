@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -208,6 +209,8 @@ def check_sizes(name: str, values: Iterable[int]) -> list[int]:
 def is_number(value: object, least: float, most: float) -> bool:
     """Tell whether ``value`` is a real number in a range; True and False are none."""
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if isinstance(value, np.floating):  # which would cast the bounds to its own precision
+        value = float(value)
     return is_real and least <= value <= most  # type: ignore[operator]
 
 
