@@ -240,6 +240,18 @@ def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(study, tmp_path, ar
     assert not (tmp_path / "work").exists()
 
 
+def test_what_is_refused_leaves_packed_results_and_cost_as_they_were(study, tmp_path):
+    described, runs = drawn_study(tmp_path, tmp_path / "lost", ("batch",))
+    shutil.rmtree(runs.folder(described.cells[-1]))
+    packed = pack(described, runs)
+    before = packed.read_bytes()
+    code, _, err = study(described.path, "--work", tmp_path / "work", "--minutes", "0")
+    assert code == 2
+    assert err.endswith("--minutes is 0.0, expected a number above 0\n")
+    assert packed.read_bytes() == before
+    assert not (tmp_path / "work" / described.name / "cost.json").exists()
+
+
 def test_a_wrong_key_is_refused_with_file_and_key(study, tmp_path):
     path = written_study(tmp_path, stroe={})
     code, _, err = study(path)

@@ -113,6 +113,7 @@ def _run(
 
     size = described.protocol.batch_size
     meter = Meter(runs, device, workers, size, commit_of(described.path))
+    refused = False
     try:
         with sigterm_is_ctrl_c(), for_minutes(minutes):
             _run_cells(described, runs, work, meter, workers, device)
@@ -121,8 +122,11 @@ def _run(
     except KeyboardInterrupt:
         errors.print("psdnorm: interrupted; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
+    except ArgumentError:
+        refused = True
+        raise
     finally:
-        if runs.path.exists():
+        if runs.path.exists() and not refused:  # which runs nothing, and cost nothing
             meter.write()
             _pack(described, runs)
 

@@ -277,8 +277,7 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
     electrodes = {
         wanted: electrodes_of(weights, header.labels) for wanted, (_, weights) in resolved.items()
     }
-    kept = slice(prepared.first_epoch, prepared.first_epoch + len(prepared.stages))
-    flags = (*prepared.flags, *electrode_flags(recording, electrodes, kept))
+    flags = (*prepared.flags, *electrode_flags(recording, electrodes, prepared.kept))
     store.add(
         Night(
             name,
@@ -301,14 +300,7 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
         stage: int(np.count_nonzero(prepared.stages == number))
         for stage, number in _NUMBERS.items()
     }
-    return Outcome(
-        name,
-        str(night.signal),
-        PREPARED,
-        counts=counts,
-        flags=flags,
-        channels=channels,
-    )
+    return Outcome(name, str(night.signal), PREPARED, counts=counts, flags=flags, channels=channels)
 
 
 def _there(night: NightFiles, known: dict[str, Any], channels: dict[str, str]) -> Outcome:

@@ -41,6 +41,11 @@ class Prepared(NamedTuple):
     flags: tuple[str, ...]
     first_epoch: int
 
+    @property
+    def kept(self) -> slice:
+        """Which epochs of the recording these are."""
+        return slice(self.first_epoch, self.first_epoch + len(self.stages))
+
 
 def preprocess(recording: Recording, recipe: Recipe, cohort: str = "") -> Prepared:
     """Filter, resample, cut into epochs, scale, trim and clip a night.

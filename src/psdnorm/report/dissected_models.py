@@ -7,7 +7,7 @@ from typing import NamedTuple
 from psdnorm.errors import ArgumentError
 from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
 from psdnorm.recordings.simulation.dissection import UNSHIFTED, Condition
-from psdnorm.training.adabn import AdaptedCell
+from psdnorm.training.adabn import base_of
 from psdnorm.training.cell import TMA, Cell
 from psdnorm.training.grid import Runs, Unit, units_of
 from psdnorm.training.records import SCORES, WEIGHTS
@@ -110,11 +110,6 @@ def predicting_order(cells: Sequence[Cell]) -> list[Unit]:
         Those of one shape together, as :func:`find_models` returns them.
     """
     return sorted(units_of(cells), key=lambda unit: _FIRST.get(base_of(unit[0]).norm, len(_FIRST)))
-
-
-def base_of(cell: Cell) -> Cell:
-    """Return the cell whose network a cell uses: AdaBN has that of a BatchNorm cell."""
-    return cell.base if isinstance(cell, AdaptedCell) else cell
 
 
 def weights_of(runs: Runs, cell: Cell) -> Path:

@@ -23,7 +23,6 @@ from psdnorm.recordings.simulation.dissection import Condition
 from psdnorm.report.dissected_models import (
     PREDICTED,
     WHICH,
-    base_of,
     has_predicted,
     predicted_folder,
     predicting_order,
@@ -33,7 +32,7 @@ from psdnorm.report.dissected_nights import Made, TestNights
 from psdnorm.report.dissected_settings import claim_dissection
 from psdnorm.report.trained import Trained, load_trained
 from psdnorm.store import Store
-from psdnorm.training.adabn import AdaptedCell, adapted_predictions
+from psdnorm.training.adabn import AdaptedCell, adapted_predictions, base_of
 from psdnorm.training.cell import Cell, Protocol, read_json, with_size
 from psdnorm.training.finite import finite_predictions
 from psdnorm.training.grid import Runs

@@ -82,6 +82,16 @@ class AdaptedCell(Cell):
         )
 
 
+def base_of(cell: Cell) -> Cell:
+    """Return the cell whose network a cell uses: AdaBN has that of a BatchNorm cell.
+
+    Parameters
+    ----------
+    cell : Cell
+    """
+    return cell.base if isinstance(cell, AdaptedCell) else cell
+
+
 def run_adapted(
     store: Store,
     cell: AdaptedCell,

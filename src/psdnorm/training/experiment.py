@@ -14,7 +14,7 @@ from psdnorm.evaluation import (
 )
 from psdnorm.recordings.execution import check_scheduler
 from psdnorm.store import Store
-from psdnorm.training.adabn import AdaptedCell
+from psdnorm.training.adabn import base_of
 from psdnorm.training.cell import AUTO, Cell, Protocol, read_json
 from psdnorm.training.estimate import Amounts
 from psdnorm.training.grid import Runs, units_of
@@ -135,7 +135,7 @@ def check_grid(
     if device is not None:
         resolve_device(device)
     left = [cell for cell in cells if not runs.is_done(cell)]
-    trained = [cell.base if isinstance(cell, AdaptedCell) else cell for cell in left]
+    trained = map(base_of, left)
     shapes = {(c.model, c.norm, c.filter_size, c.norm_depth): c for c in trained}
     for cell in shapes.values():
         check_model(cell, protocol, store.layout)

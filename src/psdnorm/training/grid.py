@@ -21,7 +21,7 @@ from typing import Any
 
 from psdnorm.errors import ArgumentError
 from psdnorm.store import Store
-from psdnorm.training.adabn import ADABN, AdaptedCell
+from psdnorm.training.adabn import ADABN, AdaptedCell, base_of
 from psdnorm.training.cell import AUTO, CELL_NORMS, TMA, Cell, Protocol, read_json
 from psdnorm.training.locking import held
 from psdnorm.training.records import DONE, write_json
@@ -99,15 +99,13 @@ def complete(cells: Iterable[Cell]) -> list[Cell]:
     """
     found: set[Cell] = set()
     for cell in cells:
-        found.add(cell)
-        if isinstance(cell, AdaptedCell):
-            found.add(cell.base)
+        found |= {cell, base_of(cell)}
     return sorted(found, key=_place)
 
 
 def _place(cell: Cell) -> tuple:
     # TMA has BatchNorm's network; AdaBN follows the cell that it adapts
-    base = cell.base if isinstance(cell, AdaptedCell) else cell
+    base = base_of(cell)
     filter_size = math.inf if base.filter_size == AUTO else base.filter_size or 0
     is_tma = base.norm == TMA
     shape = ("batch", 0, 0) if is_tma else (base.norm, filter_size, base.norm_depth or 0)
@@ -128,7 +126,7 @@ def units_of(cells: Sequence[Cell]) -> list[Unit]:
     """
     units: dict[Cell, list[Cell]] = {}
     for cell in cells:
-        units.setdefault(cell.base if isinstance(cell, AdaptedCell) else cell, []).append(cell)
+        units.setdefault(base_of(cell), []).append(cell)
     return [tuple(unit) for unit in units.values()]
 
 
