@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from psdnorm.errors import ArgumentError, ConversionError
 from psdnorm.layer import PSDNorm
+from psdnorm.ops.reference import white_root
 from psdnorm.passes import (
     DEFAULT_LAYERS,
     Calls,
@@ -26,7 +27,7 @@ from psdnorm.passes import (
 )
 
 _CONVERTIBLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
-_OPTIONS = ("momentum", "eps", "target", "window", "padding_mode", "sync", "backend")
+_OPTIONS = ("momentum", "eps", "target", "window", "padding_mode", "sync", "backend", "detrend")
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,9 @@ def convert_norm(
         calibrated model's outputs change little on data like those of training. Otherwise the
         new layer starts fresh, with an affine map where the batch norm had one.
     **options
-        ``momentum``, ``eps``, ``target``, ``window``, ``padding_mode``, ``sync``, ``backend``: as
-        in :class:`~psdnorm.PSDNorm`, except that ``sync`` is on in place of a SyncBatchNorm.
+        ``momentum``, ``eps``, ``target``, ``window``, ``padding_mode``, ``sync``, ``backend``,
+        ``detrend``: as in :class:`~psdnorm.PSDNorm`, except that ``sync`` is on in place of a
+        SyncBatchNorm.
 
     Returns
     -------
@@ -276,7 +278,9 @@ def _fold(old: _BatchNorm, new: PSDNorm) -> None:
         dtype = new.running_sqrt_psd.dtype
         deviation = (old.running_var.to(dtype) + old.eps).sqrt()  # (C,)
         new.weight.copy_(new.weight.to(dtype) / deviation)
-        new.running_sqrt_psd.copy_(deviation.unsqueeze(-1).expand_as(new.running_sqrt_psd))
+        new.running_sqrt_psd.copy_(
+            white_root(deviation, new.filter_size, new.eps, new.window, new.detrend)
+        )
 
 
 def _swap(model: nn.Module, successors: Mapping[nn.Module, nn.Module]) -> None:

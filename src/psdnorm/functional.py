@@ -29,6 +29,7 @@ def psd_norm(
     window: str = "boxcar",
     padding_mode: str = "circular",
     backend: str = "auto",
+    detrend: str = "row",
 ) -> Tensor:
     """Carry the power spectral density of each row of ``x`` onto a target.
 
@@ -37,7 +38,7 @@ def psd_norm(
     x : Tensor, (N, C, T), (C, T), (N, C, 1, T) or (N, C, T, 1)
     sqrt_target : Tensor, (C, F), optional
         Square root of the target PSD at the ``F = filter_size // 2 + 1`` kept bins.
-        White with unit variance if not given.
+        White with unit variance if not given, as far as ``detrend`` lets it be measured.
     filter_size : int
         Number f of taps and of PSD bins, from 1 to T.
     weight, bias : Tensor, (C,), optional
@@ -47,6 +48,8 @@ def psd_norm(
     window : {"boxcar", "hann", "hamming"}
     padding_mode : {"circular", "zeros", "reflect"}
     backend : {"auto", "reference", "fused"}
+    detrend : {"row", "segment"}
+        What loses its mean before the PSD is estimated; see :class:`~psdnorm.PSDNorm`.
 
     Returns
     -------
@@ -63,20 +66,19 @@ def psd_norm(
     True
     """
     filter_size = check_size("filter_size", filter_size)
-    check_options(eps, window, padding_mode, backend)
+    check_options(eps, window, padding_mode, backend, detrend)
     rows = as_rows(x)
     n_channels, n_bins = rows.shape[1], reference.n_bins(filter_size)
     if sqrt_target is None:
-        sqrt_target = rows.new_ones((), dtype=reference.statistics_dtype(rows.dtype))
-        sqrt_target = sqrt_target.expand(n_channels, n_bins)
+        deviation = rows.new_ones(n_channels, dtype=reference.statistics_dtype(rows.dtype))
+        sqrt_target = reference.white_root(deviation, filter_size, eps, window, detrend)
     _check_parameter("sqrt_target", sqrt_target, (n_channels, n_bins))
     _check_parameter("weight", weight, (n_channels,))
     _check_parameter("bias", bias, (n_channels,))
     backend = choose_backend(backend, rows, filter_size, sqrt_target, weight, bias)
-    offset, psd = row_statistics(rows, filter_size, eps, window, backend)
-    y = normalize(
-        rows, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode, backend
-    )
+    offset, psd = row_statistics(rows, filter_size, eps, window, backend, detrend)
+    options = weight, bias, window, padding_mode, backend, detrend
+    y = normalize(rows, offset, psd, sqrt_target, filter_size, *options)
     return y.reshape(x.shape)
 
 
@@ -86,6 +88,7 @@ def row_statistics(
     eps: float = 1e-5,
     window: str = "boxcar",
     backend: str = "reference",
+    detrend: str = "row",
 ) -> tuple[Tensor, Tensor]:
     """Measure rows: mean relative to the first sample, (N, C), and PSD plus eps, (N, C, F).
 
@@ -96,7 +99,7 @@ def row_statistics(
     _check_length(rows.shape[-1], filter_size)
     with _without_autocast(rows):
         ops = fused if backend == "fused" else reference
-        return ops.row_statistics(rows, filter_size, eps, window)
+        return ops.row_statistics(rows, filter_size, eps, window, detrend)
 
 
 def normalize(
@@ -110,13 +113,13 @@ def normalize(
     window: str = "boxcar",
     padding_mode: str = "circular",
     backend: str = "reference",
+    detrend: str = "row",
 ) -> Tensor:
     """Carry rows (N, C, T) measured by :func:`row_statistics` onto ``sqrt_target``, (C, F)."""
     with _without_autocast(rows):
         ops = fused if backend == "fused" else reference
-        return ops.normalize(
-            rows, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode
-        )
+        options = weight, bias, window, padding_mode, detrend
+        return ops.normalize(rows, offset, psd, sqrt_target, filter_size, *options)
 
 
 def choose_backend(
@@ -186,7 +189,9 @@ def check_size(name: str, value: int) -> int:
     return size
 
 
-def check_options(eps: float, window: str, padding_mode: str, backend: str = "auto") -> None:
+def check_options(
+    eps: float, window: str, padding_mode: str, backend: str = "auto", detrend: str = "row"
+) -> None:
     """Raise :class:`~psdnorm.errors.ArgumentError` for an option that does not exist."""
     if not is_number(eps, 0, sys.float_info.max):
         raise ArgumentError(f"eps must be a finite number from 0 on, found {eps!r}")
@@ -194,9 +199,15 @@ def check_options(eps: float, window: str, padding_mode: str, backend: str = "au
         ("window", window, tuple(reference.WINDOWS)),
         ("padding_mode", padding_mode, reference.PADDING_MODES),
         ("backend", backend, BACKENDS),
+        ("detrend", detrend, reference.DETRENDS),
     ):
         if value not in allowed:
             raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, found {value!r}")
+    if eps == 0 and detrend == "segment" and window == "boxcar":
+        raise ArgumentError(
+            'eps must be above 0 with detrend="segment" and the window boxcar, which leave the '
+            f"lowest bin without power, found {eps!r}"
+        )
 
 
 def check_sizes(name: str, values: Iterable[int]) -> list[int]:

@@ -52,12 +52,18 @@ class PSDNorm(nn.Module):
     backend : {"auto", "reference", "fused"}
     device, dtype
         As in torch's layers. The barycenter is float32 at least.
+    detrend : {"row", "segment"}
+        What loses its mean before the PSD is estimated: the row, or besides it each segment of the
+        Welch estimate, as in the code released with the paper. Then the rectangular window measures
+        no power in the lowest bin, and what is slower than a segment comes through as it is; with
+        other windows little of it is measured. A segment of one sample (f = 1) keeps its mean.
 
     Attributes
     ----------
     running_sqrt_psd : Tensor, (C, F)
-        Square root of the barycenter at ``F = f // 2 + 1`` bins; ones before training, so that an
-        untrained layer whitens in evaluation.
+        Square root of the barycenter at ``F = f // 2 + 1`` bins; ones before training (with
+        ``detrend="segment"`` what white noise measures), so that an untrained layer whitens in
+        evaluation.
     num_batches_tracked : Tensor, (C,)
         Batches in which the channel had a valid row.
     rows_skipped : Tensor, ()
@@ -105,11 +111,13 @@ class PSDNorm(nn.Module):
         backend: str = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        *,
+        detrend: str = "row",
     ) -> None:
         super().__init__()
         num_features = functional.check_size("num_features", num_features)
         filter_size = functional.check_size("filter_size", filter_size)
-        functional.check_options(eps, window, padding_mode, backend)
+        functional.check_options(eps, window, padding_mode, backend, detrend)
         if target not in TARGETS:
             raise ArgumentError(f"target must be one of {', '.join(TARGETS)}, found {target!r}")
         if momentum is not None and not functional.is_number(momentum, 0, 1):
@@ -124,6 +132,7 @@ class PSDNorm(nn.Module):
         self.padding_mode = padding_mode
         self.sync = sync
         self.backend = backend
+        self.detrend = detrend
         if affine:
             self.weight = nn.Parameter(torch.empty(num_features, device=device, dtype=dtype))
             self.bias = nn.Parameter(torch.empty(num_features, device=device, dtype=dtype))
@@ -142,7 +151,7 @@ class PSDNorm(nn.Module):
 
     def reset_running_stats(self) -> None:
         """Forget the barycenter."""
-        self.running_sqrt_psd.fill_(1)
+        self.running_sqrt_psd.copy_(self._white_root())
         self.num_batches_tracked.zero_()
         self.rows_skipped.zero_()
         self._memory = PassMemory()
@@ -161,7 +170,7 @@ class PSDNorm(nn.Module):
             self.backend, rows, self.filter_size, self.running_sqrt_psd, self.weight, self.bias
         )
         offset, psd = functional.row_statistics(
-            rows, self.filter_size, self.eps, self.window, backend
+            rows, self.filter_size, self.eps, self.window, backend, self.detrend
         )
         target = self._target(psd)
         y = functional.normalize(
@@ -175,19 +184,21 @@ class PSDNorm(nn.Module):
             self.window,
             self.padding_mode,
             backend,
+            self.detrend,
         )
         return y.reshape(x.shape)
 
     def extra_repr(self) -> str:
         """Name every option, as torch's layers do."""
         shown = ("filter_size", "momentum", "eps", "affine", "target", "window", "padding_mode")
-        described = [f"{name}={getattr(self, name)}" for name in (*shown, "sync", "backend")]
+        shown_last = ("detrend", "sync", "backend")
+        described = [f"{name}={getattr(self, name)}" for name in (*shown, *shown_last)]
         return ", ".join([str(self.num_features), *described])
 
     def _target(self, psd: Tensor) -> Tensor:
         """Return the root of the target PSD, (C, F), after the update that training asks for."""
         if self.target == "white":
-            return torch.ones_like(self.running_sqrt_psd)
+            return self._white_root()
         if not self.training:
             # a copy: the buffer may move on before a backward pass that needs this value
             return self.running_sqrt_psd.clone()
@@ -197,6 +208,14 @@ class PSDNorm(nn.Module):
             total, target = self._update(psd)
             self._memory.add(total, target)
             return target
+
+    def _white_root(self) -> Tensor:
+        """Return the root of a white PSD of unit variance, (C, F), as the layer measures it."""
+        if not reference.detrends_segments(self.filter_size, self.detrend):
+            return torch.ones_like(self.running_sqrt_psd)
+        deviation = torch.ones_like(self.running_sqrt_psd[:, 0])
+        options = self.eps, self.window, self.detrend
+        return reference.white_root(deviation, self.filter_size, *options)
 
     def _update(self, psd: Tensor) -> tuple[Tensor, Tensor]:
         """Move the barycenter towards the batch's; return this process's sums and it, (C, F)."""

@@ -187,6 +187,7 @@ def test_norms_that_are_set_otherwise_are_all_set_so_and_rebuilt_from_the_card(
     architecture, tmp_path
 ):
     arguments = {"eps": 1e-3, "affine": True, "window": "hann", "padding_mode": "zeros"}
+    arguments |= {"detrend": "segment"}
     model = build(architecture, "psd", norm_arguments=arguments, filter_schedule="same")
     model.save_pretrained(tmp_path)
     for network in (model, from_pretrained(tmp_path), architecture(**model.config)):

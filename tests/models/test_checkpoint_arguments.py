@@ -24,6 +24,7 @@ def save_and_rewrite(folder, change):
         {"norm": "psd-white"},
         {"n_times": 51},
         {"norm_arguments": {"eps": 1e-3}},
+        {"norm_arguments": {"detrend": "segment"}},
     ],
 )
 def test_an_argument_that_was_changed_is_noticed(change, tmp_path):

@@ -68,6 +68,7 @@ def test_the_filter_stays_the_same_where_the_schedule_says_so(norm):
         {"padding_mode": "reflect"},
         {"momentum": 0.3},
         {"momentum": None},
+        {"detrend": "segment"},
         {"eps": 1, "affine": True, "window": "hamming", "padding_mode": "zeros", "momentum": 0.5},
     ],
 )
@@ -116,6 +117,8 @@ def test_no_depth_is_a_whole_number_too(value):
         ({"affine": 1}, "norm_arguments: affine must be True or False, found 1"),
         ({"window": "kaiser"}, "norm_arguments: window must be one of boxcar, .* found 'kaiser'"),
         ({"padding_mode": []}, r"norm_arguments: padding_mode must be one of .* found \[\]"),
+        ({"detrend": "none"}, "norm_arguments: detrend must be one of row, segment, found 'none'"),
+        ({"detrend": "segment", "eps": 0}, "norm_arguments: eps must be above 0 with detrend="),
         ({"momentum": 2}, "norm_arguments: momentum must be None or from 0 to 1, found 2"),
         ([("eps", 1)], r"norm_arguments must be a mapping of eps, .* found \[\('eps', 1\)\]"),
     ],

@@ -54,7 +54,16 @@ def parameters(x, filter_size):
     return target, 1 + 0.2 * draw(channels, seed=2), draw(channels, seed=3)
 
 
-def outcome(ops, x, filter_size, window="boxcar", padding_mode="circular", eps=1e-3, grad=None):
+def outcome(
+    ops,
+    x,
+    filter_size,
+    window="boxcar",
+    padding_mode="circular",
+    eps=1e-3,
+    grad=None,
+    detrend="row",
+):
     """Everything there is to compare: offset, PSD, output, gradients of x, weight and bias."""
     wide = torch.float64 if ops is reference else None
     x = x.detach().to(wide) if wide else x.detach()
@@ -63,8 +72,9 @@ def outcome(ops, x, filter_size, window="boxcar", padding_mode="circular", eps=1
     weight.requires_grad_(), bias.requires_grad_()
     grad = draw(*x.shape, seed=4).to(x.dtype) if grad is None else grad.to(x.dtype)
     with empty_memory_is_nan() if ops is fused else nullcontext():
-        offset, psd = ops.row_statistics(x, filter_size, eps, window)
-        y = ops.normalize(x, offset, psd, target, filter_size, weight, bias, window, padding_mode)
+        offset, psd = ops.row_statistics(x, filter_size, eps, window, detrend)
+        options = weight, bias, window, padding_mode, detrend
+        y = ops.normalize(x, offset, psd, target, filter_size, *options)
         gradients = torch.autograd.grad(y, (x, weight, bias), grad)
     names = ("offset", "psd", "y", "dx", "dweight", "dbias")
     return dict(zip(names, (offset, psd, y, *gradients), strict=True))
@@ -99,6 +109,30 @@ def test_signatures_are_the_references(name):
 )
 def test_outputs_and_gradients_match_float64(filter_size, length, window, padding_mode):
     assert_matches(signals(1, 2, length), filter_size, window, padding_mode)
+
+
+@pytest.mark.parametrize(
+    ("filter_size", "length", "window", "padding_mode"),
+    [
+        (1, 101, "hann", "circular"),
+        (2, 211, "boxcar", "zeros"),
+        (2, 64, "hann", "reflect"),
+        (3, 101, "hamming", "circular"),
+        (4, 47, "hann", "zeros"),
+        (5, 1021, "boxcar", "reflect"),
+        (5, 1021, "hamming", "circular"),
+        (17, 101, "hann", "circular"),
+    ],
+)
+def test_segments_that_lose_their_means_match_float64(filter_size, length, window, padding_mode):
+    x = signals(1, 2, length) + draw(1, 2, length, seed=7).cpu().cumsum(-1).to(DEVICE)
+    assert_matches(x, filter_size, window, padding_mode, detrend="segment")
+
+
+def test_segments_without_their_means_have_exactly_no_power_in_bin_0():
+    x = 1e4 * signals(1, 2, 403)
+    _, psd = fused.row_statistics(x, 5, 1e-5, "boxcar", "segment")
+    assert torch.equal(psd[..., 0], torch.full_like(psd[..., 0], 1e-5))
 
 
 @pytest.mark.parametrize("padding_mode", reference.PADDING_MODES)
@@ -284,17 +318,19 @@ def test_what_can_be_served_is_not_refused():
 class TestOnTheDevice:
     pytestmark = gpu
 
+    @pytest.mark.parametrize("detrend", reference.DETRENDS)
     @pytest.mark.parametrize("filter_size", range(1, 33))
-    def test_every_filter_size(self, filter_size):
-        assert_matches(signals(3, 5, 4999), filter_size)
+    def test_every_filter_size(self, filter_size, detrend):
+        assert_matches(signals(3, 5, 4999), filter_size, detrend=detrend)
 
     @pytest.mark.parametrize("padding_mode", reference.PADDING_MODES)
     @pytest.mark.parametrize("window", reference.WINDOWS)
     @pytest.mark.parametrize("dtype", TOLERANCE)
     @pytest.mark.parametrize("filter_size", [4, 5])
-    def test_every_option(self, filter_size, dtype, window, padding_mode):
+    @pytest.mark.parametrize("detrend", reference.DETRENDS)
+    def test_every_option(self, filter_size, dtype, window, padding_mode, detrend):
         x = signals(3, 5, 2477, dtype=dtype)
-        assert_matches(x, filter_size, window, padding_mode)
+        assert_matches(x, filter_size, window, padding_mode, detrend=detrend)
 
     @pytest.mark.parametrize(
         "shape", [(1, 1, 4_000_037), (100_000, 1, 61), (1, 1, 5), (7, 3, 1023)]

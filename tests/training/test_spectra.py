@@ -59,8 +59,10 @@ def test_a_long_night_is_measured_in_eight_windows_from_its_start_to_its_end():
     np.testing.assert_allclose(measure_night(model, signals).sqrt_psd, expected, rtol=1e-5)
 
 
-def test_each_layer_is_measured_where_the_night_reaches_it_and_in_the_order_of_the_pass():
-    model, signals = small_model(filter_size=9), noise(30)
+@pytest.mark.parametrize("detrend", ["row", "segment"])
+def test_each_layer_is_measured_where_the_night_reaches_it_and_in_the_order_of_the_pass(detrend):
+    model = small_model(filter_size=9, norm_arguments={"detrend": detrend})
+    signals = noise(30)
     inputs = {}
     layers = {name: m for name, m in model.named_modules() if isinstance(m, PSDNorm)}
     for name, layer in layers.items():
@@ -71,7 +73,8 @@ def test_each_layer_is_measured_where_the_night_reaches_it_and_in_the_order_of_t
     assert list(found) == list(inputs)
     assert len(found) == 3
     for name, layer in layers.items():
-        _, psd = reference.row_statistics(inputs[name], layer.filter_size, layer.eps)
+        options = layer.filter_size, layer.eps, layer.window, detrend
+        _, psd = reference.row_statistics(inputs[name], *options)
         difference = (psd[0].sqrt() - layer.running_sqrt_psd).double().numpy()
         every = np.arange(layer.filter_size)  # bin of the full spectrum
         bins = np.minimum(every, layer.filter_size - every)
@@ -79,12 +82,15 @@ def test_each_layer_is_measured_where_the_night_reaches_it_and_in_the_order_of_t
         assert found[name] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_white_layer_is_measured_against_white():
-    model = small_model(norm="psd-white", filter_size=1, norm_depth=1)
+@pytest.mark.parametrize("detrend", ["row", "segment"])
+def test_a_white_layer_is_measured_against_white(detrend):
+    arguments = {"detrend": detrend}
+    model = small_model(norm="psd-white", filter_size=5, norm_depth=1, norm_arguments=arguments)
     name, layer = next((n, m) for n, m in model.named_modules() if isinstance(m, PSDNorm))
     layer.running_sqrt_psd.fill_(7)
     before = measure_night(model, noise()).layers[name]
-    layer.running_sqrt_psd.fill_(1)
+    layer.reset_running_stats()
+    layer.target = "barycenter"  # which is white as long as the layer has learned nothing
     assert measure_night(model, noise()).layers[name] == before
 
 

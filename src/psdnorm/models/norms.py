@@ -14,7 +14,7 @@ NORMS = ("batch", "layer", "instance", "psd", "psd-white")
 PSD_NORMS = ("psd", "psd-white")
 SCHEDULES = ("halved", "same")
 # what a model hands on to its PSDNorm layers as it is
-NORM_ARGUMENTS = ("eps", "affine", "window", "padding_mode", "momentum")
+NORM_ARGUMENTS = ("eps", "affine", "window", "padding_mode", "momentum", "detrend")
 _MOST_EPS = 1e6  # a checkpoint with more is refused
 # the arguments of a model that norm_settings checks
 NORM_SETTINGS = ("filter_size", "norm_depth", "norm_arguments", "filter_schedule")
@@ -49,7 +49,7 @@ def norm_at(
         PSDNorm's filter size f in block 0.
     norm_arguments : mapping, optional
         Further arguments of every :class:`~psdnorm.PSDNorm`: ``eps``, ``affine``, ``window``,
-        ``padding_mode``, ``momentum``. Other norms take none. ``eps`` is 1e6 at most.
+        ``padding_mode``, ``momentum``, ``detrend``. Other norms take none. ``eps`` is 1e6 at most.
     filter_schedule : {"halved", "same"}
         "halved": the filter size is halved from block to block, as the signal is by pooling,
         ``max(1, f // 2**depth)``. "same": f in every block.

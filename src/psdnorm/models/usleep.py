@@ -54,7 +54,7 @@ class USleep(Pretrained):
         Number of blocks with ``norm``.
     norm_arguments : mapping, optional
         Further arguments of every PSDNorm: ``eps``, ``affine``, ``window``, ``padding_mode``,
-        ``momentum``. Other norms take none.
+        ``momentum``, ``detrend``. Other norms take none.
     filter_schedule : {"halved", "same"}
         PSDNorm's filter size in block i: ``max(1, f // 2**i)``, or f in all.
 

@@ -22,13 +22,17 @@ _CPU = torch.device("cpu")
 
 
 def row_statistics(
-    x: Tensor, filter_size: int, eps: float = 1e-5, window: str = "boxcar"
+    x: Tensor,
+    filter_size: int,
+    eps: float = 1e-5,
+    window: str = "boxcar",
+    detrend: str = "row",
 ) -> tuple[Tensor, Tensor]:
     """Measure each row; see :func:`psdnorm.ops.reference.row_statistics`."""
     rows = _as_matrix(x)
     offset = rows.new_empty(rows.shape[0], dtype=reference.statistics_dtype(x.dtype))
     power = offset.new_empty(rows.shape[0], filter_size)
-    basis = _real_dft(filter_size, window, offset)
+    basis = _real_dft(filter_size, window, detrend, offset)
     chunks = _Chunks(rows, 0, 1)
     for chunk in chunks:
         centered = chunks.load(chunk)
@@ -50,6 +54,7 @@ def normalize(
     bias: Tensor | None = None,
     window: str = "boxcar",
     padding_mode: str = "circular",
+    detrend: str = "row",
 ) -> Tensor:
     """Carry rows onto the target PSD; see :func:`psdnorm.ops.reference.normalize`."""
     rows, length = _as_matrix(x), x.shape[-1]
@@ -77,6 +82,7 @@ def normalize_backward(
     weight: Tensor | None = None,
     window: str = "boxcar",
     padding_mode: str = "circular",
+    detrend: str = "row",
 ) -> tuple[Tensor, Tensor]:
     """Differentiate :func:`normalize` of :func:`row_statistics`.
 
@@ -90,6 +96,7 @@ def normalize_backward(
     weight : Tensor, (C,), optional
     window : {"boxcar", "hann", "hamming"}
     padding_mode : {"circular", "zeros", "reflect"}
+    detrend : {"row", "segment"}
 
     Returns
     -------
@@ -101,7 +108,7 @@ def normalize_backward(
     rows, grads, length = _as_matrix(x), _as_matrix(grad), x.shape[-1]
     half, margin = reference.half_width(filter_size), filter_size - 1
     filters = _Filters(psd, sqrt_target, filter_size, weight)
-    quadratic = _psd_as_quadratic_form(filter_size, window, length, psd)  # (F, f * f)
+    quadratic = _psd_as_quadratic_form(filter_size, window, detrend, length, psd)  # (F, f * f)
     block = _block_size(length, 2 * margin, filter_size - half)
     signal, upstream = (_Chunks(r, margin, block, offset) for r in (rows, grads))
     tap_index, segment_index = _lags(block, margin, half), _segment_index(block, filter_size)
@@ -297,13 +304,10 @@ def _block_size(length: int, width: int, hop: int) -> int:
     return -(-max(width, min(BLOCK, length // 8), 1) // hop) * hop
 
 
-def _real_dft(filter_size: int, window: str, like: Tensor) -> Tensor:
+def _real_dft(filter_size: int, window: str, detrend: str, like: Tensor) -> Tensor:
     """Windowed cosines of the F bins, then the sines that are not zero: (f, f)."""
-    turns = _count(filter_size).unsqueeze(1) * _count(reference.n_bins(filter_size))
-    angles = (turns % filter_size).to(like.dtype) * (2 * torch.pi / filter_size)
-    sines = angles[:, 1 : (filter_size + 1) // 2].sin()
-    w = reference.unit_window(filter_size, window, like)
-    return w.unsqueeze(1) * torch.cat([angles.cos(), sines], dim=1)
+    cosines, sines = reference.windowed_dft(filter_size, window, detrend, like)
+    return torch.cat([cosines, sines[:, 1 : (filter_size + 1) // 2]], dim=1)
 
 
 def _segment_power(rows: Tensor, basis: Tensor) -> Tensor:
@@ -325,11 +329,14 @@ def _segment_power(rows: Tensor, basis: Tensor) -> Tensor:
     return power / n_segments
 
 
-def _psd_as_quadratic_form(filter_size: int, window: str, length: int, like: Tensor) -> Tensor:
+def _psd_as_quadratic_form(
+    filter_size: int, window: str, detrend: str, length: int, like: Tensor
+) -> Tensor:
     """Twice the matrix of P_k as a quadratic form of a segment, over their number: (F, f * f)."""
     hop = filter_size - filter_size // 2
     n_segments = (length - filter_size) // hop + 1
-    basis, n_bins = _real_dft(filter_size, window, like), reference.n_bins(filter_size)
+    n_bins = reference.n_bins(filter_size)
+    basis = _real_dft(filter_size, window, detrend, like)
     outer = basis.T.unsqueeze(2) * basis.T.unsqueeze(1)  # (f, f, f), one matrix a coefficient
     forms = outer[:n_bins].clone()
     forms[1 : (filter_size + 1) // 2] += outer[n_bins:]

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from psdnorm.ops.reference import WINDOWS, n_bins
+from psdnorm.ops.reference import WINDOWS, detrends_segments, n_bins
 
 # asked without importing it: that takes a second, and most users of a processor never need it
 HAS_TRITON = find_spec("triton") is not None
@@ -91,7 +91,9 @@ def _n_segments(length: int, filter_size: int) -> int:
     return (length - filter_size) // (filter_size - filter_size // 2) + 1
 
 
-def _n_leaky(filter_size: int, window: str) -> int:
+def _n_leaky(filter_size: int, window: str, detrends: bool) -> int:
+    if detrends:
+        return 0
     return 1 if window == "boxcar" else min(2, n_bins(filter_size))
 
 
@@ -105,16 +107,18 @@ def with_unit_time_stride(x: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=256)
-def _measure_plan(shape, stride, itemsize, filter_size, eps, window):
+def _measure_plan(shape, stride, itemsize, filter_size, eps, window, detrend):
     from psdnorm.ops import kernels
 
     n, c, length = shape
-    hop, sums = filter_size - filter_size // 2, filter_size // 2 + 3 + _n_leaky(filter_size, window)
+    detrends = detrends_segments(filter_size, detrend)
+    hop = filter_size - filter_size // 2
+    sums = filter_size // 2 + 3 + _n_leaky(filter_size, window, detrends)
     tiling = _Tiling(shape, stride[:2], itemsize, hop, filter_size, sums)
     sizes = (c, length, _n_segments(length, filter_size))
     steps = (tiling.chunks, tiling.tiles)
     in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
-    options = (filter_size, WINDOWS[window])
+    options = (filter_size, WINDOWS[window], detrends)
     measure = Launch(
         kernels.measure_kernel,
         (n * c * tiling.chunks, 1, 1),
@@ -132,7 +136,11 @@ def _measure_plan(shape, stride, itemsize, filter_size, eps, window):
 
 
 def row_statistics(
-    x: Tensor, filter_size: int, eps: float = 1e-5, window: str = "boxcar"
+    x: Tensor,
+    filter_size: int,
+    eps: float = 1e-5,
+    window: str = "boxcar",
+    detrend: str = "row",
 ) -> tuple[Tensor, Tensor]:
     """Measure each row; see :func:`psdnorm.ops.reference.row_statistics`."""
     x = with_unit_time_stride(x)
@@ -140,7 +148,7 @@ def row_statistics(
     psd = x.new_empty((*x.shape[:2], n_bins(filter_size)), dtype=torch.float32)
     if offset.numel():
         measure, finish, n_partials = _measure_plan(
-            x.shape, x.stride(), x.element_size(), filter_size, eps, window
+            x.shape, x.stride(), x.element_size(), filter_size, eps, window, detrend
         )
         partials = offset.new_empty(n_partials)
         measure(x, partials)
@@ -176,6 +184,7 @@ def normalize(
     bias: Tensor | None = None,
     window: str = "boxcar",
     padding_mode: str = "circular",
+    detrend: str = "row",
 ) -> Tensor:
     """Carry rows onto the target; see :func:`psdnorm.ops.reference.normalize`."""
     x = with_unit_time_stride(x)
@@ -192,18 +201,19 @@ def normalize(
 
 @lru_cache(maxsize=256)
 def _backward_plan(
-    shape, stride, grad_stride, itemsize, filter_size, window, padding_mode, has_weight
+    shape, stride, grad_stride, itemsize, filter_size, window, padding_mode, has_weight, detrend
 ):
     from psdnorm.ops import kernels_backward
 
     n, c, length = shape
     bins, hop = n_bins(filter_size), filter_size - filter_size // 2
-    sums = 1 + bins + _n_leaky(filter_size, window)
+    detrends = detrends_segments(filter_size, detrend)
+    sums = 1 + bins + _n_leaky(filter_size, window, detrends)
     steps = (*stride[:2], *grad_stride[:2], length)
     tiling = _Tiling(shape, steps, itemsize, hop, filter_size, sums)
     in_units = tuple(step // tiling.unit for step in steps[:4])
     sizes = (c, length, _n_segments(length, filter_size))
-    options = (filter_size, WINDOWS[window], padding_mode)
+    options = (filter_size, WINDOWS[window], padding_mode, detrends)
     passes = (*sizes, *in_units, tiling.chunks, tiling.tiles, *options, *tiling.lanes)
     chunks = min(1024, _power_of_two(tiling.chunks))
     between = (*sizes, *grad_stride[:2], tiling.chunks, *options, has_weight, chunks)
@@ -213,7 +223,8 @@ def _backward_plan(
         Launch(kernels_backward.coefficients_kernel, (n * c, 1, 1), between, 1),
         Launch(kernels_backward.gradient_kernel, chunked, passes, tiling.warps),
     )
-    return launches, n * c * tiling.chunks * sums, n * c * (2 * bins + 1)
+    tilts = 2 if detrends and window != "boxcar" else 0
+    return launches, n * c * tiling.chunks * sums, n * c * (2 * bins + 1 + tilts)
 
 
 def normalize_backward(
@@ -226,6 +237,7 @@ def normalize_backward(
     weight: Tensor | None = None,
     window: str = "boxcar",
     padding_mode: str = "circular",
+    detrend: str = "row",
 ) -> tuple[Tensor, Tensor]:
     """Differentiate both; see :func:`psdnorm.ops.blocked.normalize_backward`."""
     x, grad = with_unit_time_stride(x), with_unit_time_stride(grad)
@@ -234,7 +246,7 @@ def normalize_backward(
     if offset.numel():
         launches, n_partials, n_coefficients = _backward_plan(
             x.shape, x.stride(), grad.stride(), x.element_size(),
-            filter_size, window, padding_mode, weight is not None,
+            filter_size, window, padding_mode, weight is not None, detrend,
         )  # fmt: skip
         correlate, between, apply = launches
         offset, psd, sqrt_target = offset.contiguous(), psd.contiguous(), sqrt_target.contiguous()

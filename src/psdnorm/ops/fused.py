@@ -51,12 +51,16 @@ def supports(
 
 
 def row_statistics(
-    x: Tensor, filter_size: int, eps: float = 1e-5, window: str = "boxcar"
+    x: Tensor,
+    filter_size: int,
+    eps: float = 1e-5,
+    window: str = "boxcar",
+    detrend: str = "row",
 ) -> tuple[Tensor, Tensor]:
     """Measure each row, without gradient; see :func:`psdnorm.ops.reference.row_statistics`."""
     if _is_plain(x):
-        return _row_statistics(x.detach(), filter_size, eps, window)
-    return _row_statistics_op(x.detach(), filter_size, eps, window)
+        return _row_statistics(x.detach(), filter_size, eps, window, detrend)
+    return _row_statistics_op(x.detach(), filter_size, eps, window, detrend)
 
 
 def normalize(
@@ -69,9 +73,11 @@ def normalize(
     bias: Tensor | None = None,
     window: str = "boxcar",
     padding_mode: str = "circular",
+    detrend: str = "row",
 ) -> Tensor:
     """Carry rows onto the target; see :func:`psdnorm.ops.reference.normalize`."""
-    arguments = (x, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode)
+    options = (weight, bias, window, padding_mode, detrend)
+    arguments = (x, offset, psd, sqrt_target, filter_size, *options)
     return _Normalize.apply(*arguments) if _is_plain(x) else _normalize_op(*arguments)
 
 
@@ -138,48 +144,46 @@ class _Normalize(torch.autograd.Function):
 
 
 def _keep_for_backward(ctx, inputs, output):
-    x, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode = inputs
+    x, offset, psd, sqrt_target, filter_size, weight, bias, *options = inputs
     ctx.save_for_backward(x, offset, psd, sqrt_target, weight)
-    ctx.options = filter_size, window, padding_mode
+    ctx.options = filter_size, *options
     ctx.bias_dtype = None if bias is None else bias.dtype
 
 
 def _gradients(ctx, grad, differentiate):
     x, offset, psd, sqrt_target, weight = ctx.saved_tensors
-    filter_size, window, padding_mode = ctx.options
+    filter_size, *options = ctx.options
     # create_graph=True: somebody will differentiate this gradient; a gradient that is batched by
     # vmap is likewise more than a kernel can take
     is_batched = not torch.compiler.is_compiling() and _is_transformed(grad)
     if torch.is_grad_enabled() or is_batched:
         return _differentiable_gradients(ctx, grad)
-    dx, row_sums = differentiate(
-        grad, x, offset, psd, sqrt_target, filter_size, weight, window, padding_mode
-    )
+    dx, row_sums = differentiate(grad, x, offset, psd, sqrt_target, filter_size, weight, *options)
     dweight = dbias = None
     if ctx.needs_input_grad[5]:
         dweight = row_sums[..., 0].sum(dim=0).to(weight.dtype)
     if ctx.needs_input_grad[6]:
         dbias = row_sums[..., 1].sum(dim=0).to(ctx.bias_dtype)
-    return dx, None, None, None, None, dweight, dbias, None, None
+    return dx, None, None, None, None, dweight, dbias, None, None, None
 
 
 def _differentiable_gradients(ctx, grad):
     """Compute the same gradients by autograd through the reference, ready for another pass."""
     x, _, psd, sqrt_target, weight = ctx.saved_tensors
-    filter_size, window, padding_mode = ctx.options
+    filter_size, window, padding_mode, detrend = ctx.options
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
-        offset, measured = reference.row_statistics(x, filter_size, 0.0, window)
+        offset, measured = reference.row_statistics(x, filter_size, 0.0, window, detrend)
         eps = (psd - measured).detach()
         bias = None
         if ctx.bias_dtype is not None:
             bias = x.new_zeros(x.shape[1], dtype=ctx.bias_dtype, requires_grad=True)
-        options = filter_size, weight, bias, window, padding_mode
+        options = filter_size, weight, bias, window, padding_mode, detrend
         y = reference.normalize(x, offset, measured + eps, sqrt_target, *options)
         wanted = {0: x, 5: weight, 6: bias}
         wanted = {i: t for i, t in wanted.items() if ctx.needs_input_grad[i]}
         found = torch.autograd.grad(y, [*wanted.values()], grad, create_graph=create_graph)
-    gradients: list[Tensor | None] = [None] * 9
+    gradients: list[Tensor | None] = [None] * 10
     for position, gradient in zip(wanted, found, strict=True):
         gradients[position] = gradient
     return tuple(gradients)
@@ -189,26 +193,28 @@ _row_statistics_op = torch.library.custom_op(
     "psdnorm::row_statistics",
     _row_statistics,
     mutates_args=(),
-    schema="(Tensor x, int filter_size, float eps, str window) -> (Tensor, Tensor)",
+    schema="(Tensor x, int filter_size, float eps, str window, str detrend='row') "
+    "-> (Tensor, Tensor)",
 )
 _normalize_op = torch.library.custom_op(
     "psdnorm::normalize",
     _normalize,
     mutates_args=(),
     schema="(Tensor x, Tensor offset, Tensor psd, Tensor sqrt_target, int filter_size, "
-    "Tensor? weight, Tensor? bias, str window, str padding_mode) -> Tensor",
+    "Tensor? weight, Tensor? bias, str window, str padding_mode, str detrend='row') -> Tensor",
 )
 _normalize_backward_op = torch.library.custom_op(
     "psdnorm::normalize_backward",
     _normalize_backward,
     mutates_args=(),
     schema="(Tensor grad, Tensor x, Tensor offset, Tensor psd, Tensor sqrt_target, "
-    "int filter_size, Tensor? weight, str window, str padding_mode) -> (Tensor, Tensor)",
+    "int filter_size, Tensor? weight, str window, str padding_mode, str detrend='row') "
+    "-> (Tensor, Tensor)",
 )
 
 
 @_row_statistics_op.register_fake
-def _(x, filter_size, eps, window):
+def _(x, filter_size, *others):
     offset = x.new_empty(x.shape[:2], dtype=statistics_dtype(x.dtype))
     return offset, offset.new_empty((*x.shape[:2], n_bins(filter_size)))
 

@@ -11,54 +11,24 @@ Sums over a chunk go to ``partials`` and are added up in a fixed order: two runs
 # ruff: noqa: RUF005
 # mypy: disable-error-code="assignment"
 
-import math
-
 import triton
 import triton.language as tl
+
+from psdnorm.ops.kernels_constants import (
+    _cosine,
+    _cosine_weight,
+    _leaky_bins,
+    _mirrored,
+    _round_up,
+    _sine,
+    _split_tap,
+    _taper,
+    _taper_spectrum,
+)
 
 # up to here a tile inside the row has code of its own, without masks; beyond it only loads have,
 # because compiling takes too long otherwise
 LARGE_FILTER = tl.constexpr(8)
-
-
-@triton.constexpr_function
-def _cosine(turns, period):
-    return math.cos(2 * math.pi * (turns % period) / period)
-
-
-@triton.constexpr_function
-def _sine(turns, period):
-    return math.sin(2 * math.pi * (turns % period) / period)
-
-
-@triton.constexpr_function
-def _taper(t, size, a):
-    """Sample t of a periodic generalised cosine window of unit Euclidean norm."""
-    w = [a - (1 - a) * math.cos(2 * math.pi * s / size) for s in range(size)] if size > 1 else [1.0]
-    return w[t % size] / math.sqrt(sum(v * v for v in w))
-
-
-@triton.constexpr_function
-def _taper_spectrum(k, size, a):
-    """Bin k of the window's DFT; real, because the window is even."""
-    return sum(_taper(t, size, a) * _cosine(k * t, size) for t in range(size))
-
-
-@triton.constexpr_function
-def _mirrored(k, size):
-    """How many bins of the full spectrum the kept bin k stands for."""
-    return 1.0 if k == 0 or 2 * k == size else 2.0
-
-
-@triton.constexpr_function
-def _split_tap(m, size):
-    """Share of lag m on either side: the tap at half an even filter is split in two."""
-    return 0.5 if 2 * m == size else 1.0
-
-
-@triton.constexpr_function
-def _round_up(value, step):
-    return -(-value // step) * step
 
 
 @triton.jit
@@ -146,16 +116,19 @@ def _row(x, row, n_channels, stride_n, stride_c, UNIT: tl.constexpr):
 
 
 @triton.jit
-def _real_bin(x, START: tl.constexpr, K: tl.constexpr, FILTER: tl.constexpr, TAPER: tl.constexpr):
+def _real_bin(
+    x, START: tl.constexpr, K: tl.constexpr,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
+):  # fmt: skip
     """Real part of bin K of the windowed segment that starts at column START."""
     # x_t and x_{f-t} meet the same cosine: half the products
-    real = x[START] * _taper(0, FILTER, TAPER)
+    real = x[START] * _cosine_weight(0, K, FILTER, TAPER, DETREND)
     for t in tl.static_range(1, (FILTER + 1) // 2):
         pair = x[START + t] + x[START + FILTER - t]
-        real = tl.fma(pair, _taper(t, FILTER, TAPER) * _cosine(K * t, FILTER), real)
+        real = tl.fma(pair, _cosine_weight(t, K, FILTER, TAPER, DETREND), real)
     if FILTER % 2 == 0:
         middle: tl.constexpr = FILTER // 2
-        w: tl.constexpr = _taper(middle, FILTER, TAPER) * _cosine(K * middle, FILTER)
+        w: tl.constexpr = _cosine_weight(middle, K, FILTER, TAPER, DETREND)
         real = tl.fma(x[START + middle], w, real)
     return real
 
@@ -172,21 +145,15 @@ def _imaginary_bin(
     return imag
 
 
-@triton.constexpr_function
-def _leaky_bins(size, a):
-    """How many bins, from 0 on, a constant leaks into through the window."""
-    return 1 if a == 1.0 else min(2, size // 2 + 1)
-
-
 @triton.jit
 def _measure_tile(
     sums, row, first, length, n_segments, pivot, interior,
-    FILTER: tl.constexpr, TAPER: tl.constexpr, EDGE: tl.constexpr,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr, EDGE: tl.constexpr,
     OWN: tl.constexpr, VEC: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add a tile to (Σx, Σ Re X_k of the leaky bins, Σ|X_k|² of all bins), about ``pivot``."""
     HOP: tl.constexpr = FILTER - FILTER // 2
-    LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER)
+    LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
     stop: tl.constexpr = _round_up(OWN + FILTER // 2, VEC)
     if interior:
         x = _load(row, first, length, pivot, 0.0, 0, stop, "none", False, VEC, BLOCK)
@@ -203,7 +170,7 @@ def _measure_tile(
         if k < LEAKY:
             mean = sums[1 + k]
         for q in tl.static_range(OWN // HOP):
-            real = _real_bin(x, q * HOP, k, FILTER, TAPER)
+            real = _real_bin(x, q * HOP, k, FILTER, TAPER, DETREND)
             if EDGE:
                 real = tl.where(first // HOP + q < n_segments, real, 0.0)
             power = tl.fma(real, real, power)
@@ -239,12 +206,12 @@ def _zeros(COUNT: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def measure_kernel(
     x, partials, n_channels, length, n_segments, stride_n, stride_c, n_chunks, n_tiles,
-    FILTER: tl.constexpr, TAPER: tl.constexpr,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
     OWN: tl.constexpr, VEC: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Measure one chunk of one row: its pivot, then the sums of _measure_tile about it."""
     TILE: tl.constexpr = BLOCK * OWN
-    COUNT: tl.constexpr = 1 + _leaky_bins(FILTER, TAPER) + FILTER // 2 + 1
+    COUNT: tl.constexpr = 1 + _leaky_bins(FILTER, TAPER, DETREND) + FILTER // 2 + 1
     pid = tl.program_id(0)
     row = _row(x, pid // n_chunks, n_channels, stride_n, stride_c, UNIT)
     start = (pid % n_chunks) * (n_tiles * TILE)
@@ -257,17 +224,17 @@ def measure_kernel(
         if FILTER > LARGE_FILTER:
             sums = _measure_tile(
                 sums, row, first, length, n_segments, pivot, interior,
-                FILTER, TAPER, True, OWN, VEC, BLOCK,
+                FILTER, TAPER, DETREND, True, OWN, VEC, BLOCK,
             )  # fmt: skip
         elif interior:
             sums = _measure_tile(
                 sums, row, first, length, n_segments, pivot, True,
-                FILTER, TAPER, False, OWN, VEC, BLOCK,
+                FILTER, TAPER, DETREND, False, OWN, VEC, BLOCK,
             )  # fmt: skip
         else:
             sums = _measure_tile(
                 sums, row, first, length, n_segments, pivot, False,
-                FILTER, TAPER, True, OWN, VEC, BLOCK,
+                FILTER, TAPER, DETREND, True, OWN, VEC, BLOCK,
             )  # fmt: skip
     partial = partials + pid.to(tl.int64) * (COUNT + 1)
     tl.store(partial, pivot)
@@ -279,12 +246,13 @@ def measure_kernel(
 def finish_measure_kernel(
     x, partials, offsets, psd, n_channels, length, n_segments, stride_n, stride_c,
     n_chunks, n_tiles, eps,
-    FILTER: tl.constexpr, TAPER: tl.constexpr, TILE: tl.constexpr, CHUNKS: tl.constexpr,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
+    TILE: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
     """Add up the chunks of one row, each about its own pivot: the row's offset and PSD."""
     BINS: tl.constexpr = FILTER // 2 + 1
     HOP: tl.constexpr = FILTER - FILTER // 2
-    LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER)
+    LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
     COUNT: tl.constexpr = 2 + LEAKY + BINS
     pid = tl.program_id(0).to(tl.int64)
     chunk_length = n_tiles * TILE

@@ -14,27 +14,30 @@ import triton.language as tl
 from psdnorm.ops.kernels import (
     LARGE_FILTER,
     _convolve,
-    _cosine,
-    _leaky_bins,
     _load,
-    _mirrored,
     _real_bin,
-    _round_up,
     _row,
-    _split_tap,
     _store,
-    _taper,
-    _taper_spectrum,
     _taps,
     _zeros,
+)
+from psdnorm.ops.kernels_constants import (
+    _cosine,
+    _has_tilted_gradient,
+    _leaky_bins,
+    _mirrored,
+    _round_up,
+    _split_tap,
+    _taper,
+    _taper_spectrum,
 )
 
 
 @triton.jit
 def _correlate_tile(
     sums, row, grad_row, first, length, n_segments, pivot, offset, interior,
-    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, EDGE: tl.constexpr,
-    OWN: tl.constexpr, VEC: tl.constexpr, BLOCK: tl.constexpr,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, DETREND: tl.constexpr,
+    EDGE: tl.constexpr, OWN: tl.constexpr, VEC: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add a tile to (Σg, Σ g_n (x_{n-m} + x_{n+m}) of all lags, Σ Re X_k of the leaky bins)."""
     BINS: tl.constexpr = FILTER // 2 + 1
@@ -58,10 +61,10 @@ def _correlate_tile(
             else:
                 product = tl.fma(g[j], x[HALO + j - m] + x[HALO + j + m], product)
         updated = updated + (product,)
-    for k in tl.static_range(_leaky_bins(FILTER, TAPER)):
+    for k in tl.static_range(_leaky_bins(FILTER, TAPER, DETREND)):
         mean = sums[1 + BINS + k]
         for q in tl.static_range(OWN // HOP):
-            real = _real_bin(x, HALO + q * HOP, k, FILTER, TAPER)
+            real = _real_bin(x, HALO + q * HOP, k, FILTER, TAPER, DETREND)
             if EDGE:
                 real = tl.where(first // HOP + q < n_segments, real, 0.0)
             mean += real
@@ -73,13 +76,13 @@ def _correlate_tile(
 def correlate_kernel(
     x, grad, offsets, partials, n_channels, length, n_segments,
     stride_n, stride_c, grad_stride_n, grad_stride_c, n_chunks, n_tiles,
-    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, DETREND: tl.constexpr,
     OWN: tl.constexpr, VEC: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """First pass over one chunk of one row: the sums of _correlate_tile."""
     TILE: tl.constexpr = BLOCK * OWN
     HALO: tl.constexpr = _round_up(FILTER // 2, VEC)
-    COUNT: tl.constexpr = 1 + FILTER // 2 + 1 + _leaky_bins(FILTER, TAPER)
+    COUNT: tl.constexpr = 1 + FILTER // 2 + 1 + _leaky_bins(FILTER, TAPER, DETREND)
     pid = tl.program_id(0)
     index = pid // n_chunks
     row = _row(x, index, n_channels, stride_n, stride_c, UNIT)
@@ -94,17 +97,17 @@ def correlate_kernel(
         if FILTER > LARGE_FILTER:
             sums = _correlate_tile(
                 sums, row, grad_row, first, length, n_segments, pivot, offset, interior,
-                FILTER, TAPER, PADDING, True, OWN, VEC, BLOCK,
+                FILTER, TAPER, PADDING, DETREND, True, OWN, VEC, BLOCK,
             )  # fmt: skip
         elif interior:
             sums = _correlate_tile(
                 sums, row, grad_row, first, length, n_segments, pivot, offset, True,
-                FILTER, TAPER, PADDING, False, OWN, VEC, BLOCK,
+                FILTER, TAPER, PADDING, DETREND, False, OWN, VEC, BLOCK,
             )  # fmt: skip
         else:
             sums = _correlate_tile(
                 sums, row, grad_row, first, length, n_segments, pivot, offset, False,
-                FILTER, TAPER, PADDING, True, OWN, VEC, BLOCK,
+                FILTER, TAPER, PADDING, DETREND, True, OWN, VEC, BLOCK,
             )  # fmt: skip
     for i in tl.static_range(COUNT):
         tl.store(partials + pid.to(tl.int64) * COUNT + i, tl.sum(sums[i]))
@@ -136,9 +139,9 @@ def _lost_at_ends(grad_row, length, taps, FILTER: tl.constexpr):
 @triton.jit
 def _coefficients(
     grad_row, total, lags, means, psd, sqrt_target, index, channel, scale, length, n_segments,
-    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, DETREND: tl.constexpr,
 ):  # fmt: skip
-    """Between the passes: a row's Σ g y, mean gradient, taps and PSD coefficients a_m."""
+    """Between the passes: a row's Σ g y, mean gradient, taps, PSD coefficients a_m and tilts."""
     BINS: tl.constexpr = FILTER // 2 + 1
     gains, taps = _taps(psd, sqrt_target, index, channel, 1.0, FILTER)
     response = 0.0
@@ -160,38 +163,45 @@ def _coefficients(
         # dL/dP_k, from D_k = target / √P_k, with the 2 / L of the PSD
         slope *= scale * (-_mirrored(k, FILTER) / FILTER) * gains[k] / (power * n_segments)
         slopes = slopes + (slope,)
-        if k < _leaky_bins(FILTER, TAPER):
+        if k < _leaky_bins(FILTER, TAPER, DETREND):
             drift += slope * means[k] * _taper_spectrum(k, FILTER, TAPER)
+    tilts = ()
+    if _has_tilted_gradient(TAPER, DETREND):
+        for k in tl.static_range(2):
+            tilts = tilts + (slopes[k] * (_taper_spectrum(k, FILTER, TAPER) / FILTER),)
+    # of segments without their means, a flat window sees nothing in bin 0
+    FIRST: tl.constexpr = 1 if DETREND and TAPER == 1.0 else 0
     scaled = ()
     a = ()
     for m in tl.static_range(BINS):
         value = 0.0
-        for k in tl.static_range(BINS):
+        for k in tl.static_range(FIRST, BINS):
             value += slopes[k] * _cosine(k * m, FILTER)
         # a rectangular window has all its weights here, once
         a = a + (value * (1.0 / FILTER if TAPER == 1.0 else 1.0),)
         scaled = scaled + (taps[m] * scale,)
-    return response, drift / length, scaled, a
+    return response, drift / length, scaled, a, tilts
 
 
 @triton.jit
 def coefficients_kernel(
     grad, partials, psd, sqrt_target, weight, coefficients, row_sums,
     n_channels, length, n_segments, grad_stride_n, grad_stride_c, n_chunks,
-    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, HAS_WEIGHT: tl.constexpr,
-    CHUNKS: tl.constexpr,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, DETREND: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
     """Between the passes: what the second one needs to know about one row.
 
     Also the row's share of the gradients of weight and bias.
     """
     BINS: tl.constexpr = FILTER // 2 + 1
-    LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER)
+    LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
+    TILTS: tl.constexpr = 2 if _has_tilted_gradient(TAPER, DETREND) else 0
     COUNT: tl.constexpr = 1 + BINS + LEAKY
     index = tl.program_id(0).to(tl.int64)
     channel = index % n_channels
     partials += index * n_chunks * COUNT
-    coefficients += index * (2 * BINS + 1)
+    coefficients += index * (2 * BINS + 1 + TILTS)
     scale = tl.load(weight + channel).to(tl.float32) if HAS_WEIGHT else 1.0
     grad_row = _row(grad, index, n_channels, grad_stride_n, grad_stride_c, 1)
     total = _sum_chunks(partials, n_chunks, COUNT, CHUNKS)
@@ -201,9 +211,9 @@ def coefficients_kernel(
     means = ()
     for k in tl.static_range(LEAKY):
         means = means + (_sum_chunks(partials + 1 + BINS + k, n_chunks, COUNT, CHUNKS),)
-    response, drift, taps, a = _coefficients(
+    response, drift, taps, a, tilts = _coefficients(
         grad_row, total, lags, means, psd, sqrt_target, index, channel, scale, length, n_segments,
-        FILTER, TAPER, PADDING,
+        FILTER, TAPER, PADDING, DETREND,
     )  # fmt: skip
     tl.store(row_sums + index * 2, response)
     tl.store(row_sums + index * 2 + 1, total)
@@ -211,6 +221,8 @@ def coefficients_kernel(
     for m in tl.static_range(BINS):
         tl.store(coefficients + 1 + m, taps[m])
         tl.store(coefficients + 1 + BINS + m, a[m])
+    for k in tl.static_range(TILTS):
+        tl.store(coefficients + 1 + 2 * BINS + k, tilts[k])
 
 
 @triton.constexpr_function
@@ -228,6 +240,28 @@ def _segment_gradient(
         sample = x[START + s] if TAPER == 1.0 else x[START + s] * _taper(s, FILTER, TAPER)
         value = tl.fma(sample, a[_circular_distance(T, s, FILTER)], value)
     return value if TAPER == 1.0 else value * _taper(T, FILTER, TAPER)
+
+
+@triton.jit
+def _psd_gradient(
+    x, a, tilts, START: tl.constexpr, T: tl.constexpr,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
+):  # fmt: skip
+    """Return the same of a segment that loses its mean, if it does: its gradient has none then."""
+    if _has_tilted_gradient(TAPER, DETREND):
+        mean = x[START]
+        for s in tl.static_range(1, FILTER):
+            mean += x[START + s]
+        mean *= 1.0 / FILTER
+        segment = ()
+        for s in tl.static_range(FILTER):
+            segment = segment + (x[START + s] - mean,)
+        value = _segment_gradient(segment, a, 0, T, FILTER, TAPER)
+        for k in tl.static_range(2):
+            value -= tilts[k] * _real_bin(segment, 0, k, FILTER, TAPER, False)
+    else:
+        value = _segment_gradient(x, a, START, T, FILTER, TAPER)
+    return value
 
 
 @triton.jit
@@ -252,9 +286,10 @@ def _end_images(grad_row, length, taps, LAGS: tl.constexpr):
 
 @triton.jit
 def _gradient_tile(
-    row, grad_row, out, first, length, n_segments, pivot, offset, drift, taps, a, interior,
-    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, EDGE: tl.constexpr,
-    OWN: tl.constexpr, VEC: tl.constexpr, BLOCK: tl.constexpr,
+    row, grad_row, out, first, length, n_segments, pivot, offset, drift, taps, a, tilts,
+    interior,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, DETREND: tl.constexpr,
+    EDGE: tl.constexpr, OWN: tl.constexpr, VEC: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     LAGS: tl.constexpr = FILTER // 2 + 1
     HOP: tl.constexpr = FILTER - FILTER // 2
@@ -279,12 +314,12 @@ def _gradient_tile(
         if MIRROR:
             value -= tl.where(first + j == 0, left, 0.0)
             value -= tl.where(first + j == length - 1, right, 0.0)
-        own = _segment_gradient(x, a, BEFORE + j // HOP * HOP, j % HOP, FILTER, TAPER)
+        own = _psd_gradient(x, a, tilts, BEFORE + j // HOP * HOP, j % HOP, FILTER, TAPER, DETREND)
         segment = first // HOP + j // HOP
         value += tl.where(segment < n_segments, own, 0.0) if EDGE else own
         if j % HOP + HOP < FILTER:
-            before = _segment_gradient(
-                x, a, BEFORE + j // HOP * HOP - HOP, j % HOP + HOP, FILTER, TAPER
+            before = _psd_gradient(
+                x, a, tilts, BEFORE + j // HOP * HOP - HOP, j % HOP + HOP, FILTER, TAPER, DETREND
             )
             valid = (segment > 0) & (segment <= n_segments)
             value += tl.where(valid, before, 0.0) if EDGE else before
@@ -299,7 +334,7 @@ def _gradient_tile(
 def gradient_kernel(
     x, grad, dx, offsets, coefficients, n_channels, length, n_segments,
     stride_n, stride_c, grad_stride_n, grad_stride_c, n_chunks, n_tiles,
-    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, DETREND: tl.constexpr,
     OWN: tl.constexpr, VEC: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Second pass over one chunk of one row: gradients through filter, PSD and mean."""
@@ -314,30 +349,36 @@ def gradient_kernel(
     out = dx + index.to(tl.int64) * (length // UNIT) * UNIT
     pivot = tl.load(row).to(tl.float32)
     offset = tl.load(offsets + index)
-    coefficients += index.to(tl.int64) * (2 * BINS + 1)
+    TILTS: tl.constexpr = 2 if _has_tilted_gradient(TAPER, DETREND) else 0
+    coefficients += index.to(tl.int64) * (2 * BINS + 1 + TILTS)
     drift = tl.load(coefficients)
     taps = ()
     a = ()
     for m in tl.static_range(BINS):
         taps = taps + (tl.load(coefficients + 1 + m),)
         a = a + (tl.load(coefficients + 1 + BINS + m),)
+    tilts = ()
+    for k in tl.static_range(TILTS):
+        tilts = tilts + (tl.load(coefficients + 1 + 2 * BINS + k),)
     begin = (pid % n_chunks) * n_tiles
     for tile in range(begin, min(begin + n_tiles, tl.cdiv(length, TILE))):
         first = tile * TILE + tl.arange(0, BLOCK) * OWN
         interior = (tile * TILE >= BEFORE) & ((tile + 1) * TILE + HALO <= length)
         if FILTER > LARGE_FILTER:
             _gradient_tile(
-                row, grad_row, out, first, length, n_segments, pivot, offset, drift, taps, a,
+                row, grad_row, out, first, length, n_segments, pivot, offset, drift, taps, a, tilts,
                 interior,
-                FILTER, TAPER, PADDING, True, OWN, VEC, BLOCK,
+                FILTER, TAPER, PADDING, DETREND, True, OWN, VEC, BLOCK,
             )  # fmt: skip
         elif interior:
             _gradient_tile(
-                row, grad_row, out, first, length, n_segments, pivot, offset, drift, taps, a, True,
-                FILTER, TAPER, PADDING, False, OWN, VEC, BLOCK,
+                row, grad_row, out, first, length, n_segments, pivot, offset, drift, taps, a, tilts,
+                True,
+                FILTER, TAPER, PADDING, DETREND, False, OWN, VEC, BLOCK,
             )  # fmt: skip
         else:
             _gradient_tile(
-                row, grad_row, out, first, length, n_segments, pivot, offset, drift, taps, a, False,
-                FILTER, TAPER, PADDING, True, OWN, VEC, BLOCK,
+                row, grad_row, out, first, length, n_segments, pivot, offset, drift, taps, a, tilts,
+                False,
+                FILTER, TAPER, PADDING, DETREND, True, OWN, VEC, BLOCK,
             )  # fmt: skip

@@ -13,6 +13,7 @@ from torch import Tensor
 PADDING_MODES = ("circular", "zeros", "reflect")
 # generalised cosine windows w_t = a - (1 - a) cos(2πt/f), periodic as in scipy.signal.get_window
 WINDOWS = {"boxcar": 1.0, "hann": 0.5, "hamming": 0.54}
+DETRENDS = ("row", "segment")
 # up to here a DFT is a product with a constant matrix and a filter a sum over taps; beyond it both
 # go through the FFT, whose cost does not grow with f
 DIRECT_FILTER_SIZE = 64
@@ -83,17 +84,42 @@ def _phases(rows: int, columns: int, filter_size: int, like: Tensor) -> Tensor:
     return turns.to(like.dtype) * (2 * math.pi / filter_size)
 
 
-def welch_psd(centered: Tensor, filter_size: int, window: str = "boxcar") -> Tensor:
+def detrends_segments(filter_size: int, detrend: str) -> bool:
+    """Tell whether segments lose their means; one of a single sample would be left with nothing."""
+    return detrend == "segment" and filter_size > 1
+
+
+def windowed_dft(
+    filter_size: int, window: str, detrend: str, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the cosines and sines of the F bins as segments meet them, (f, F) each."""
+    w = unit_window(filter_size, window, like).unsqueeze(1)
+    phases = _phases(filter_size, n_bins(filter_size), filter_size, like)
+    cosines, sines = w * phases.cos(), w * phases.sin()
+    if detrends_segments(filter_size, detrend):
+        # taking the mean off a segment or off what it is multiplied with is the same; windows are
+        # even, so the sines have none
+        cosines = center(cosines.T).T
+    return cosines, sines
+
+
+def welch_psd(
+    centered: Tensor, filter_size: int, window: str = "boxcar", detrend: str = "row"
+) -> Tensor:
     """Estimate the power spectral density of centred rows (Welch, eq. 3 of the paper).
 
-    Segments of length f, hop ``f - f // 2``, no detrending; a trailing rest that fills no
-    segment is not used. White noise of variance σ² has PSD σ² at every bin.
+    Segments of length f, hop ``f - f // 2``; a trailing rest that fills no segment is not used.
+    White noise of variance σ² has PSD σ² at every bin.
 
     Parameters
     ----------
     centered : Tensor, (..., T)
     filter_size : int
     window : {"boxcar", "hann", "hamming"}
+    detrend : {"row", "segment"}
+        "segment" takes its own mean off each segment before the window, unless f = 1. With
+        "boxcar" bin 0 is exactly 0 then, and all others are as they were; other windows let some of
+        it through to bin 0, and change bin 1 too.
 
     Returns
     -------
@@ -102,19 +128,42 @@ def welch_psd(centered: Tensor, filter_size: int, window: str = "boxcar") -> Ten
     hop = filter_size - half_width(filter_size)
     # laid out alike whatever the length is, or an exported program would refuse some lengths
     segments = centered.unfold(-1, filter_size, hop).contiguous()  # (..., L, f)
-    w = unit_window(filter_size, window, centered)
     if _is_direct(filter_size):
-        phases = _phases(filter_size, n_bins(filter_size), filter_size, centered)
-        real = segments @ (w.unsqueeze(1) * phases.cos())  # (..., L, F)
-        imag = segments @ (w.unsqueeze(1) * phases.sin())
+        cosines, sines = windowed_dft(filter_size, window, detrend, centered)
+        real, imag = segments @ cosines, segments @ sines  # (..., L, F)
     else:
-        spectrum = torch.fft.rfft(segments * w)
+        detrends = detrends_segments(filter_size, detrend)
+        segments = center(segments) if detrends else segments
+        spectrum = torch.fft.rfft(segments * unit_window(filter_size, window, centered))
         real, imag = spectrum.real, spectrum.imag
+        if detrends and window == "boxcar":
+            # what is left in bin 0 is rounding
+            real = real * (torch.arange(real.shape[-1], device=real.device) > 0)
     return (real.square() + imag.square()).mean(dim=-2)
 
 
+def white_root(
+    deviation: Tensor, filter_size: int, eps: float, window: str, detrend: str
+) -> Tensor:
+    """Root of the PSD that white rows of a given standard deviation have, (C,) → (C, F).
+
+    It is flat, unless segments lose their means: the lowest bins have less power then (none at all
+    in bin 0 with "boxcar"), and it is what :func:`row_statistics` measures of white noise, ``eps``
+    included, so that white noise comes through unchanged.
+    """
+    if not detrends_segments(filter_size, detrend):
+        return deviation.unsqueeze(-1).repeat(1, n_bins(filter_size))
+    cosines, sines = windowed_dft(filter_size, window, detrend, deviation)
+    power = cosines.square().sum(dim=0) + sines.square().sum(dim=0)
+    return (deviation.square().unsqueeze(-1) * power + eps).sqrt()
+
+
 def row_statistics(
-    x: Tensor, filter_size: int, eps: float = 1e-5, window: str = "boxcar"
+    x: Tensor,
+    filter_size: int,
+    eps: float = 1e-5,
+    window: str = "boxcar",
+    detrend: str = "row",
 ) -> tuple[Tensor, Tensor]:
     """Measure each row: its mean and its PSD.
 
@@ -125,6 +174,8 @@ def row_statistics(
     eps : float
         Added to the PSD; everything later uses the sum.
     window : {"boxcar", "hann", "hamming"}
+    detrend : {"row", "segment"}
+        See :func:`welch_psd`.
 
     Returns
     -------
@@ -134,7 +185,7 @@ def row_statistics(
     """
     x = x.to(statistics_dtype(x.dtype))
     offset = (x - x[..., :1].detach()).mean(dim=-1)
-    return offset, welch_psd(center(x, offset), filter_size, window) + eps
+    return offset, welch_psd(center(x, offset), filter_size, window, detrend) + eps
 
 
 def valid_rows(psd: Tensor) -> Tensor:
@@ -280,6 +331,7 @@ def normalize(
     bias: Tensor | None = None,
     window: str = "boxcar",
     padding_mode: str = "circular",
+    detrend: str = "row",
 ) -> Tensor:
     """Carry rows, measured by :func:`row_statistics`, onto the target PSD (eq. 7).
 
@@ -295,6 +347,8 @@ def normalize(
         The window behind ``psd``. A fused backward differentiates through the PSD and needs it;
         here autograd knows.
     padding_mode : {"circular", "zeros", "reflect"}
+    detrend : {"row", "segment"}
+        Behind ``psd`` too, and needed for the same reason.
 
     Returns
     -------

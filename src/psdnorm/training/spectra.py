@@ -185,10 +185,11 @@ def _layer_distances(model: Pretrained, windows: Tensor) -> dict[str, float]:
 def _distance(norm: PSDNorm, x: Tensor) -> float:
     rows = functional.as_rows(x, norm.num_features)
     backend = functional.choose_backend(norm.backend, rows, norm.filter_size)
-    _, psd = functional.row_statistics(rows, norm.filter_size, norm.eps, norm.window, backend)
+    size, eps, window, detrend = norm.filter_size, norm.eps, norm.window, norm.detrend
+    _, psd = functional.row_statistics(rows, size, eps, window, backend, detrend)
     own = reference.batch_barycenter(psd).double().cpu().numpy()
-    target = norm.running_sqrt_psd.double().cpu().numpy()
+    target = norm.running_sqrt_psd
     if norm.target == "white":
-        target = np.ones_like(target)
-    distances = bures_wasserstein(own, target, norm.filter_size)  # (C,)
+        target = reference.white_root(torch.ones_like(target[:, 0]), size, eps, window, detrend)
+    distances = bures_wasserstein(own, target.double().cpu().numpy(), size)  # (C,)
     return float(np.sqrt(np.mean(distances**2)))
