@@ -112,6 +112,35 @@ def test_where_weights_are_gone_the_report_is_of_what_was_predicted_and_the_rest
     assert f"{CELLS[1].name} is left out: " in page  # its norm is nowhere else on the page
 
 
+def test_where_weights_are_damaged_what_was_predicted_counts_and_nothing_is_simulated(
+    dissect, restored
+):
+    runs, out = restored
+    weights = runs / "cells" / CELLS[2].name / "weights"
+    weights.mkdir()
+    (weights / "model.safetensors").write_bytes(b"no weights")
+    (out / "scores" / CELLS[2].name / "weights.json").write_text("{}")
+    code, said, err = dissect(runs, "-o", out, "--no-figures")
+    assert code == 1
+    sentence = f"{CELLS[2].name} counts with 4 of 7 conditions: {weights / 'config.json'}"
+    assert sentence in " ".join(err.split())
+    assert "\nGain. " in said
+
+
+def test_where_no_network_can_predict_it_is_refused_before_anything_is_simulated(dissect, restored):
+    runs, out = restored
+    for cell in CELLS:
+        (runs / "cells" / cell.name / "weights").mkdir()
+        (runs / "cells" / cell.name / "weights" / "model.safetensors").write_bytes(b"no weights")
+    other = out.with_name("other")
+    code, _, err = dissect(runs, "-o", other, "--no-figures")
+    assert code == 2
+    said = " ".join(err.split())
+    assert said.startswith(f"psdnorm: {runs} has no network that can predict, expected one at ")
+    assert "weights/config.json" in said
+    assert not other.exists()
+
+
 def test_a_dissection_that_is_whole_needs_nothing_but_its_folders(dissect, restored):
     runs, out = restored
     shutil.rmtree(out / "scores" / CELLS[1].name)
@@ -180,16 +209,39 @@ def test_a_dissection_is_run_told_and_not_run_again(dissect, tmp_path):
     assert code == 1
     assert f"{cells[0].name} counts with 6 of 7 conditions" in " ".join(err.split())
     assert not (out / "nights").exists()
+
+
+@pytest.mark.slow
+def test_a_network_whose_weights_are_damaged_is_named_first_and_the_others_go_on(
+    dissect, tmp_path, monkeypatch, capsys
+):
+    nights = plan_nights(["ABC", "SHHS"], 3, 1, Settings(hours=0.1, shift=0.0))
+    list(add_nights(tmp_path / "store", nights, RECIPES["paper"]))
+    cells = [Cell("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "instance")]
+    store, runs, out = Store.open(tmp_path / "store"), tmp_path / "runs", tmp_path / "out"
+    list(run_grid(store, cells, TINY, runs, device="cpu", keep="weights"))
     broken = runs / "cells" / cells[0].name / "weights" / "model.safetensors"
-    broken.parent.mkdir()
-    broken.write_bytes(b"no weights")
-    fresh = (runs, "-o", tmp_path / "other", "--subjects", 1, "--hours", 0.5, "--jobs", 1)
-    code, _, err = dissect(*fresh, "--kinds", "gain", "--device", "cpu")
-    assert code == 2
-    named = f"failed: {cells[0].name} under unshifted_0, gain_-3, gain_-6, gain_-12: "
-    assert err.count("failed: ") == 1
-    assert named in " ".join(err.split())
-    assert "no network that predicted the same subjects" in " ".join(err.split())
+    broken.write_bytes(broken.read_bytes()[:-1])
+    said_before = []
+    make = TestNights.make
+
+    def heard(self, conditions, jobs=1):
+        said_before.append(capsys.readouterr().err)
+        return make(self, conditions, jobs)
+
+    monkeypatch.setattr(TestNights, "make", heard)
+    how = ("--subjects", 2, "--hours", 0.5, "--jobs", 1, "--device", "cpu", "--kinds", "gain")
+    code, said, err = dissect(runs, "-o", out, *how, "--no-figures")
+    assert code == 1
+    sentence = f"{cells[0].name} is left out: {broken} has {broken.stat().st_size} bytes, expected "
+    assert sentence in " ".join(said_before[0].split())
+    assert "failed: " not in err
+    assert "\nGain. " in said
+    assert [folder.name for folder in (out / "scores").iterdir()] == [cells[1].name]
+    assert not (out / "nights").exists()
+    page = (out / "report" / "index.html").read_text()
+    assert f"{cells[0].name} is left out: runs/cells/" in page
+    assert str(tmp_path) not in page
 
 
 @pytest.mark.slow

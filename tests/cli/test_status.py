@@ -53,6 +53,26 @@ def test_it_tells_states_reasons_and_the_time_left(runs, status):
     )
 
 
+@pytest.mark.parametrize("trace", ["nights.json", "cost.json"])
+def test_of_a_study_it_names_the_command_that_goes_on_with_it(runs, status, trace, monkeypatch):
+    (runs.path / trace).write_text("{}")
+    _, out, _ = status(runs.path)
+    sentence = (
+        f"nothing runs; about 8 min of work for one worker: psdnorm study FILE --work "
+        f"{runs.path.parent} goes on, where FILE is that of the study runs\n"
+    )
+    assert out.endswith(sentence)
+    monkeypatch.chdir(runs.path)
+    assert status(".")[1].endswith(sentence)
+
+
+def test_a_folder_above_the_runs_of_studies_names_them(runs, status, tmp_path):
+    code, out, err = status(tmp_path)
+    assert (code, out) == (2, "")
+    expected = f"psdnorm: {tmp_path} holds the runs of runs: give one of them, {runs.path}\n"
+    assert err == expected
+
+
 def test_it_tells_who_works_now(runs, status):
     with held(runs.folder(CELLS[2])):
         (runs.folder(CELLS[2]) / "config.json").write_text("{}")

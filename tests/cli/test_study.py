@@ -240,6 +240,19 @@ def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(study, tmp_path, ar
     assert not (tmp_path / "work").exists()
 
 
+@pytest.mark.parametrize("how", [(), ("--dry-run",)], ids=["run", "dry run"])
+def test_a_filter_that_no_feature_map_holds_is_refused_before_a_night_is_made(study, tmp_path, how):
+    grid = [{"norms": ["psd"], "filter_sizes": [105_001]}]
+    path = written_study(tmp_path / "files", grid=grid)
+    code, out, err = study(path, "--work", tmp_path / "work", *how)
+    assert (code, out) == (2, "")
+    assert err == (
+        f"psdnorm: {path}: grid[0]: filter_size 105001 makes PSDNorm's f = 105,001 in block 0 of "
+        "usleep, expected at most the 105,000 samples that a sequence (length 35) has there\n"
+    )
+    assert not (tmp_path / "work").exists()
+
+
 def test_what_is_refused_leaves_packed_results_and_cost_as_they_were(study, tmp_path):
     described, runs = drawn_study(tmp_path, tmp_path / "lost", ("batch",))
     shutil.rmtree(runs.folder(described.cells[-1]))

@@ -89,3 +89,38 @@ def test_a_process_that_is_still_starting_leaves_ctrl_c_to_its_parent(tmp_path):
     script.write_text(CTRL_C_WHILE_IT_IMPORTS)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[1, 2]\n", "")
+
+
+ORPHANED = """
+import multiprocessing, os, signal, sys, threading
+from psdnorm.recordings import execution
+
+def end(*_):
+    print("told to end", flush=True)
+    if sys.argv[1] == "gently":
+        os._exit(0)
+
+def serve():
+    execution._LEAVE_S = 0.1
+    execution.begin_worker()
+    signal.signal(signal.SIGTERM, end)
+    print("ready", flush=True)
+    while True:
+        threading.Event().wait(60)
+
+if __name__ == "__main__":
+    multiprocessing.get_context("spawn").Process(target=serve).start()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["gently", "never"])
+def test_a_process_whose_parent_is_killed_is_told_to_end_and_ends_if_it_does_not(tmp_path, how):
+    script = tmp_path / "script.py"
+    script.write_text(ORPHANED)
+    command = [sys.executable, script, how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as parent:
+        assert parent.stdout.readline() == b"ready\n"
+        parent.kill()
+        said, complaints = parent.communicate(timeout=60)  # until its child is gone, too
+    assert (said, complaints) == (b"told to end\n", b"")

@@ -116,41 +116,84 @@ def test_a_cohort_of_which_no_seed_has_all_norms_is_named(contest):
 def test_a_whole_grid_leaves_nothing_out(contest):
     found = contest(("batch", "psd"))
     assert found.left_out == []
+    assert found.partial == ""
     assert found.dropped == {}
 
 
-def test_means_spreads_and_gains_are_of_the_same_seeds(contest, tmp_path):
+def test_a_lacking_cell_costs_the_other_norms_this_cell_and_not_its_seed(contest):
     found = contest(("batch", "psd"), {"psd": {("CHAT", 1)}})
-    assert list(found.seeds["Mean(Dataset)"].index) == [0, 2]
-    assert found.n_seeds == (2, 2)
-    for mean in ("Mean(Dataset)", "Mean(Subject)"):
-        assert found.means.loc[mean].to_numpy() == pytest.approx(found.seeds[mean].mean())
-    assert found.means.loc["Mean(Dataset)", "psd"] == pytest.approx(
-        np.mean([mean_dataset(tmp_path, "psd", seed) for seed in (0, 2)])
-    )
+    known = found.tables.by_seed.dropna().index.to_frame(index=False)
+    assert {*zip(known["cohort"], known["seed"], strict=True)} == grid() - {("CHAT", 1)}
+    assert found.n_seeds == (2, 3)
+    assert found.left_out == ["PSDNorm lacks 3 of the 9 scores of CHAT."]
+
+
+def test_means_of_a_partial_grid_are_of_all_cohorts_each_over_the_seeds_that_it_shares(
+    contest, tmp_path
+):
+    found = contest(("batch", "psd"), {"psd": {("CHAT", 1)}})
+    for norm in ("batch", "psd"):
+        of_cohorts = [
+            np.mean([mean_of(tmp_path, norm, cohort, seed) for seed in seeds])
+            for cohort, seeds in {"ABC": (0, 1, 2), "CHAT": (0, 2), "MASS": (0, 1, 2)}.items()
+        ]
+        assert found.means.loc["Mean(Dataset)", norm] == pytest.approx(np.mean(of_cohorts))
+        over_subjects = np.average(of_cohorts, weights=list(COHORTS.values()))
+        assert found.means.loc["Mean(Subject)", norm] == pytest.approx(over_subjects)
     gains = found.subjects["psd"] - found.subjects["batch"]
     difference = found.means.loc["Mean(Subject)", "psd"] - found.means.loc["Mean(Subject)", "batch"]
     assert difference == pytest.approx(gains.mean())
-    assert found.left_out == [
-        "PSDNorm lacks 3 of the 9 scores of CHAT.",
-        "Seed 1 is left out, as not every norm has all cohorts in it.",
-    ]
 
 
-def mean_dataset(path, norm, seed):
-    """Mean over cohorts of subjects' balanced accuracies, straight from the files."""
-    of_cohorts = []
-    for cohort in COHORTS:
-        name = Cell("usleep", norm, hold_out=cohort, seed=seed).name
-        table = pd.read_parquet(path / "cells" / name / "scores.parquet")
-        columns = [c for c in table if "_as_" in c]
-        matrices = table[columns].to_numpy(float).reshape(-1, 5, 5)
-        of_cohorts.append(
-            np.mean(
-                [np.mean([m[i, i] / m[i].sum() for i in range(5) if m[i].any()]) for m in matrices]
-            )
-        )
-    return np.mean(of_cohorts)
+def test_the_spread_is_of_seeds_that_have_all_cohorts(contest, tmp_path):
+    found = contest(("batch", "psd"), {"psd": {("CHAT", 1)}})
+    expected = [np.mean([mean_of(tmp_path, "psd", c, seed) for c in COHORTS]) for seed in (0, 2)]
+    assert list(found.seeds["Mean(Dataset)"].index) == [0, 2]
+    assert found.seeds["Mean(Dataset)"]["psd"].to_list() == pytest.approx(expected)
+
+
+def mean_of(path, norm, cohort, seed):
+    """Mean of a cohort's subjects' balanced accuracies, straight from the files."""
+    name = Cell("usleep", norm, hold_out=cohort, seed=seed).name
+    table = pd.read_parquet(path / "cells" / name / "scores.parquet")
+    columns = [c for c in table if "_as_" in c]
+    matrices = table[columns].to_numpy(float).reshape(-1, 5, 5)
+    return np.mean(
+        [np.mean([m[i, i] / m[i].sum() for i in range(5) if m[i].any()]) for m in matrices]
+    )
+
+
+def test_what_lacks_and_how_the_rest_is_counted_is_one_sentence(contest):
+    found = contest(("batch", "tma", "psd"), {"psd": {("CHAT", 1)}, "tma": {("CHAT", 1)}})
+    assert found.partial == (
+        "Not complete: 2 of 27 cells have no result; norms are compared on the 8 of 9 places (a "
+        "cohort in a seed) that all of them have, where each cohort counts by the mean over its "
+        "seeds; ± is over seeds 0 and 2, which have all of these cohorts."
+    )
+    assert found.lacking == ["TMA and PSDNorm each lack 3 of the 9 scores of CHAT."]
+
+
+def test_a_cohort_that_does_not_count_is_in_that_sentence(contest):
+    found = contest(("batch", "tma", "psd"), {"tma": grid(("CHAT",))})
+    assert "on the 6 of 9 places" in found.partial
+    assert "counts by the mean over its seeds (CHAT is left out); ± is over seeds 0, 1 and 2" in (
+        found.partial
+    )
+
+
+def test_a_seed_that_no_norm_has_finished_lacks_too(contest):
+    every = dict.fromkeys(("batch", "psd"), grid(seeds=(1, 2)))
+    found = contest(("batch", "psd"), every)
+    assert found.partial.startswith("Not complete: 12 of 18 cells have no result; ")
+    assert found.partial.endswith("; there is no ±, as only seed 0 has all of these cohorts.")
+
+
+def test_of_one_norm_alone_nothing_is_said_of_others(contest):
+    found = contest(("psd",), {"psd": {("CHAT", 1)}})
+    assert found.partial == (
+        "Not complete: 1 of 9 cells has no result; each cohort counts by the mean over its seeds; "
+        "± is over seeds 0 and 2, which have all of these cohorts."
+    )
 
 
 def test_where_no_seed_has_all_cohorts_all_seeds_count_and_there_is_no_spread(contest):
@@ -161,3 +204,4 @@ def test_where_no_seed_has_all_cohorts_all_seeds_count_and_there_is_no_spread(co
     assert found.n_seeds == (2, 2)
     assert len(found.subjects) == sum(COHORTS.values())
     assert found.means.notna().all(axis=None)
+    assert found.partial.endswith("; there is no ±, as no seed has all of these cohorts.")

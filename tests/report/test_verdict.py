@@ -159,11 +159,29 @@ def test_a_cell_that_lacks_is_left_out_of_all_norms_and_named(tmp_path):
     verdict = verdict_on(tmp_path, {"norms": ("batch", "psd")}, unfinished=[gone])
     limits = " ".join(verdict.limits)
     assert "PSDNorm lacks 9 of the 27 scores of CHAT." in limits
-    assert "Seed 1 is left out" in limits
     assert "1 cell that was asked for gave no result; the page lists it." in limits
-    assert verdict.sentences[-1].endswith("; 2 seeds.")
+    assert verdict.sentences[-1].endswith("; 2 to 3 seeds.")
     by_seed = verdict.contest.tables.by_seed.dropna()
     assert ("CHAT", "0000", 1) not in by_seed.index
+
+
+def test_what_lacks_is_said_before_the_data_and_of_a_whole_grid_nothing_is(tmp_path, whole):
+    gone = Cell("usleep", "psd", hold_out="CHAT", seed=1).name
+    verdict = verdict_on(tmp_path, {"norms": ("batch", "psd")}, unfinished=[gone])
+    assert verdict.sentences[-2] == verdict.contest.partial
+    assert verdict.sentences[-2].startswith("Not complete: 1 of 18 cells has no result; ")
+    assert not any("Not complete" in sentence for sentence in whole.sentences)
+
+
+def test_one_cell_that_lacks_leaves_all_seeds_to_the_intervals(tmp_path, whole):
+    gone = Cell("usleep", "layer", hold_out="CHAT", seed=1).name
+    verdict = verdict_on(tmp_path, unfinished=[gone])
+    full, partial = (v.contest.tables.by_seed.dropna() for v in (whole, verdict))
+    assert len(full) - len(partial) == COHORTS["CHAT"]
+    drawn = bootstrap_gains(partial, "batch", resample_seeds=True).gains
+    own = drawn[(drawn["norm"] == "psd") & (drawn["mean"] == "Mean(Dataset)")].iloc[0]
+    gain = verdict.duels["psd"].gains["Mean(Dataset)"]
+    assert (gain.gain, gain.low, gain.high) == pytest.approx((own["gain"], own["low"], own["high"]))
 
 
 def test_means_and_gains_of_a_partial_grid_agree(tmp_path):

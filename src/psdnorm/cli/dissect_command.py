@@ -1,6 +1,7 @@
 """``psdnorm dissect``: which norm for which trouble."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,7 +61,8 @@ def dissect(
 
     Networks are not trained again: simulated test nights of the same subjects are shifted. What is
     done is not done again, and kinds or networks may be added: give the command again. Networks
-    whose weights are gone count with what they predicted; the exit code is 1 if that is not all.
+    whose weights are gone or damaged count with what they predicted; the exit code is 1 if that is
+    not all.
     """
     from psdnorm.training.locking import held
     from psdnorm.training.process import resolve_device
@@ -73,7 +75,6 @@ def dissect(
     found, models = _planned(runs, out, kinds, subjects, hours, seed)
     for sentence in (*models.lacking, *models.gone):
         say(errors, sentence)
-    found.nights.check()
     found.claim()
     try:
         with held(out) as free:
@@ -100,7 +101,7 @@ def _planned(
 ) -> "tuple[Dissection, Models]":
     """Return what is asked for: an option that is not given is what the folder was begun with."""
     from psdnorm.recordings.simulation.dissection import conditions_of
-    from psdnorm.report.dissected_models import find_models
+    from psdnorm.report.dissected_models import find_models, without_damaged
     from psdnorm.report.dissected_run import Dissection
     from psdnorm.report.dissected_settings import begun_with
     from psdnorm.training.grid import Runs
@@ -117,6 +118,11 @@ def _planned(
         hours=begun["hours"] if hours is None else float(hours),
         seed=begun["seed"] if seed is None else seed,
     )
+    found.nights.check()
+    damaged = found.damaged()
+    if damaged:
+        models = without_damaged(models, found.runs, out, conditions, damaged)
+        found = replace(found, cells=tuple(models.cells), unable=frozenset(damaged))
     return found, models
 
 
@@ -149,7 +155,9 @@ def _report(found: "Dissection", typed: str, gone: list[str], figures: bool) -> 
     from psdnorm.report.dissected_limits import limits
     from psdnorm.report.dissected_page import write_dissection
     from psdnorm.report.folder import PAGE
+    from psdnorm.report.naming import without_roots
 
+    gone = [without_roots(sentence, found.runs.path) for sentence in gone]
     with errors.status("Writing"):
         losses = read_losses(found)
         headlines = write_dissection(losses, found.out / _REPORT, typed, gone=gone, figures=figures)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 @command
 def status(
-    runs: Annotated[Path, typer.Argument(help="The folder of psdnorm lodo.")],
+    runs: Annotated[
+        Path, typer.Argument(help="The folder of psdnorm lodo, or WORK/NAME of psdnorm study.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="All of it, for programs.")] = False,
 ) -> None:
     """Show which cells are done, run, wait, were interrupted or failed, and the time that is left.
@@ -36,7 +39,20 @@ def status(
     if as_json:
         typer.echo(json.dumps(_document(found), indent=2, ensure_ascii=False))
     else:
-        _print(found)
+        _print(found, _how_to_go_on(runs))
+
+
+def _how_to_go_on(runs: Path) -> str:
+    """Say which command goes on with a folder of runs."""
+    from psdnorm.study.archive import NIGHTS
+    from psdnorm.study.cost import COST
+
+    if not any((runs / name).exists() for name in (NIGHTS, COST)):
+        return "give the command of psdnorm lodo again to go on"
+    folder = Path(os.path.abspath(runs))
+    work = runs.parent if runs.name == folder.name else folder.parent
+    command = shlex.join(["psdnorm", "study", "FILE", "--work", str(work)])
+    return f"{command} goes on, where FILE is that of the study {folder.name}"
 
 
 def _document(found: "Standing") -> dict[str, Any]:
@@ -60,7 +76,7 @@ def _document(found: "Standing") -> dict[str, Any]:
     }
 
 
-def _print(found: "Standing") -> None:
+def _print(found: "Standing", going_on: str) -> None:
     from psdnorm.cli.lodo_tables import counted, duration
 
     counts = found.counts()
@@ -92,6 +108,5 @@ def _print(found: "Standing") -> None:
     elif found.work_s:
         say(
             output,
-            f"nothing runs; about {duration(found.work_s)} of work for one worker: give the "
-            "command of psdnorm lodo again to go on",
+            f"nothing runs; about {duration(found.work_s)} of work for one worker: {going_on}",
         )

@@ -51,6 +51,10 @@ def study(
     described = read_study(file)
     runs = runs_of(described, work)
     check_folder(described, runs)
+    if not restore:
+        from psdnorm.study.networks import check_networks
+
+        check_networks(described, runs)
     if dry_run:
         from psdnorm.cli.study_tables import print_estimate
 

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -23,6 +24,7 @@ Lost = Callable[[_Item, str], _Result]  # what stands for an item that could not
 
 _ANSWER_S = 10  # until a scheduler must have answered
 _WORKERS_S = 60  # until it must have a worker
+_LEAVE_S = 10  # in which a process whose parent is gone must have ended by itself
 _BY_SOCKET = ("tcp", "tls", "ws", "wss")
 
 
@@ -210,13 +212,19 @@ def undisturbed() -> Iterator[None]:
 
 
 def begin_worker() -> None:
-    """Leave Ctrl-C to the parent, and end with it, however it ends."""
+    """Leave Ctrl-C to the parent, and end with it, however it ends.
+
+    Where the parent is killed, this process ends as if it had been sent SIGTERM: what it does then,
+    such as waiting for a GPU, it may do for ten seconds.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
     def follow() -> None:
         if parent is not None:
             parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_LEAVE_S)
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()

@@ -9,7 +9,7 @@ from psdnorm.report.figures import Figure, Figures
 from psdnorm.report.figures.drawing import CannotDraw, Drawing, rendered, styled
 from psdnorm.report.figures.gains import forest
 from psdnorm.report.figures.scatter import scattered
-from psdnorm.report.figures.stages import by_stage
+from psdnorm.report.figures.stages import SEEDS_LEFT_OUT, by_stage
 
 _LABELS = {A: A, B: B}
 
@@ -75,7 +75,7 @@ def _stages(arm: ArmComparison) -> Drawing:
     if whole.empty:
         raise CannotDraw(f"{title} ({arm.name}): there is no seed in which both have all cohorts.")
     runs = arm.runs[arm.runs["seed"].isin(whole)]
-    left_out = "" if len(whole) == len(cohorts) else "Seeds that lack a cohort are left out."
+    left_out = "" if len(whole) == len(cohorts) else SEEDS_LEFT_OUT
     return by_stage(
         runs,
         A,

@@ -1,7 +1,7 @@
 """Which arms of an experiment are compared with each other, and on whose scores."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import pandas as pd
@@ -9,26 +9,26 @@ import pandas as pd
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import BlockTables, block_tables
 from psdnorm.report.naming import (
-    listed,
     model_place,
     norm_name,
     norms_in_order,
     setting_name,
     standing_arm,
 )
-from psdnorm.report.results import Results
+from psdnorm.report.partial_grid import Place, lacking_scores, partial_grid, whole_seeds
+from psdnorm.report.results import Results, cell_row
 
 METRIC = "balanced_accuracy"
 _TIE = 1e-12  # as blocks are tied
-Place = tuple[str, int]  # a held-out cohort and a seed
 
 
 @dataclass(frozen=True, eq=False)
 class Contest:
     """Norms of one model and one training size, on the scores that all of them have.
 
-    Where some seeds have all cohorts, only these count, in means, spreads and gains alike; where
-    none has, all count, and there is no spread.
+    A cohort counts with the seeds in which all norms have it, in means and gains alike: a cell that
+    one norm lacks costs the others this cell, not its seed. The spread over seeds is of those that
+    have all cohorts, since other means are of other people.
 
     Attributes
     ----------
@@ -43,11 +43,13 @@ class Contest:
         Norms that share too few cells with the others, and their arms; see
         :func:`norms_to_compare`.
     tables : BlockTables
-        Balanced accuracies, blocks by norms; NaN in seeds that do not count.
+        Balanced accuracies, blocks by norms.
     reasons : dict of str to str
         By dropped norm, a sentence that says why.
     lacking : list of str
-        A sentence for each cohort, part of a cohort or seed that does not count, and why.
+        A sentence for each cohort, or part of one, that does not count, and why.
+    partial : str
+        What lacks in all and how the rest is counted, a sentence; empty where nothing lacks.
     """
 
     model: str
@@ -58,6 +60,7 @@ class Contest:
     tables: BlockTables
     reasons: dict[str, str]
     lacking: list[str]
+    partial: str
 
     @property
     def name(self) -> str:
@@ -95,7 +98,7 @@ class Contest:
         """
         known = self.tables.by_seed.dropna()
         cohorts = known.groupby(level=["seed", "cohort"]).mean()
-        whole = _whole_seeds(known)
+        whole = whole_seeds(known)
         return {
             MEAN_DATASET: cohorts.groupby(level="seed").mean().loc[whole],
             MEAN_SUBJECT: known.groupby(level="seed").mean().loc[whole],
@@ -200,9 +203,10 @@ def _contest(results: Results, cells: pd.DataFrame) -> Contest:
         arms={norm: arms[norm] for norm in kept},
         others=sorted({*cells["arm"]} - {*arms.values()}),
         dropped=dropped,
-        tables=_counted(tables),
+        tables=tables,
         reasons={norm: _reason(norm, places[norm], kept, shared) for norm in dropped},
-        lacking=_lacking(tables),
+        lacking=lacking_scores(tables),
+        partial=_partial(results, {arms[norm]: places[norm] for norm in kept}, tables),
     )
 
 
@@ -210,22 +214,11 @@ def _places(cells: pd.DataFrame) -> set[Place]:
     return {*zip(cells["hold_out"], cells["seed"], strict=True)}
 
 
-def _whole_seeds(known: pd.DataFrame) -> "pd.Index[int]":
-    """Return the seeds that have a score in every cohort of a table without NaN."""
-    cohorts = known.reset_index().groupby("seed")["cohort"].nunique()
-    return cohorts.index[cohorts == known.index.get_level_values("cohort").nunique()]
-
-
-def _counted(tables: BlockTables) -> BlockTables:
-    """Leave out the seeds that lack a cohort, if there are others; ``lacking`` stays."""
-    whole = _whole_seeds(tables.by_seed.dropna())
-    if whole.empty:
-        return tables
-    by_seed = tables.by_seed[tables.by_seed.index.isin(whole, level="seed")]
-    by_seed = by_seed.reindex(tables.by_seed.index)
-    subjects = by_seed.groupby(level=["cohort", "subject"], observed=True).mean()  # NaN aside
-    datasets = subjects.groupby(level="cohort", observed=True).mean()
-    return replace(tables, by_seed=by_seed, subjects=subjects, datasets=datasets)
+def _partial(results: Results, places: dict[str, set[Place]], tables: BlockTables) -> str:
+    """Say what of compared arms lacks, that was asked for or that others have."""
+    unfinished = [(cell_row(cell)["arm"], cell) for cell in results.unfinished]
+    asked = {(cell.hold_out, cell.seed) for arm, cell in unfinished if arm in places}
+    return partial_grid(list(places.values()), asked, whole_seeds(tables.by_seed.dropna()))
 
 
 def _reason(norm: str, own: set[Place], kept: list[str], shared: set[Place]) -> str:
@@ -235,32 +228,3 @@ def _reason(norm: str, own: set[Place], kept: list[str], shared: set[Place]) -> 
         f"{norm_name(norm)} is left out: it has {count} of the {len(shared)} cells (a cohort in a "
         f"seed) that {whose}."
     )
-
-
-def _lacking(tables: BlockTables) -> list[str]:
-    """Say what of the compared norms does not count: cohorts, parts of cohorts, seeds."""
-    told, known = [], tables.by_seed.dropna()
-    there = {*known.index.get_level_values("cohort")}
-    totals = tables.by_seed.groupby(level="cohort", observed=True).size()
-    for cohort, lacking in tables.lacking.iterrows():
-        total = totals[cohort]
-        if cohort in there:
-            told += [
-                f"{norm_name(str(norm))} lacks {count:,} of the {total:,} scores of {cohort}."
-                for norm, count in lacking[lacking > 0].items()
-            ]
-            continue
-        without = [norm_name(str(norm)) for norm in lacking.index[lacking == total]]
-        reason = f"{listed(without)} {'has' if len(without) == 1 else 'have'} no score there"
-        if not without:
-            reason = "no subject has a score of every norm in the same seed"
-        told.append(f"{cohort} is left out for all norms, as {reason}.")
-    whole = _whole_seeds(known)
-    partial = sorted({*known.index.get_level_values("seed")} - {*whole})
-    if len(whole) and partial:
-        many = len(partial) > 1
-        told.append(
-            f"Seed{'s' * many} {listed([*map(str, partial)])} {'are' if many else 'is'} left "
-            f"out, as not every norm has all cohorts in {'them' if many else 'it'}."
-        )
-    return told

@@ -1,6 +1,6 @@
 """The networks of a dissection: with their weights, or with what they predicted before."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +27,8 @@ class Models(NamedTuple):
     lacking : list of str
         A sentence for each cell that never had weights to give.
     gone : list of str
-        A sentence for each cell that was begun, and whose weights are gone before it predicted all.
+        A sentence for each cell whose weights are gone, though it was begun, or damaged, before it
+        predicted all.
     """
 
     cells: list[Cell]
@@ -67,7 +68,10 @@ def find_models(
         elif out is None or not (out / PREDICTED / cell.name / WHICH).exists():
             found.lacking.append(f"{cell.name} is left out: {owner} kept no weights")
         else:
-            _count_what_is_left(found, out, cell, conditions)
+            weights = "its weights" if base == cell else f"the weights of {owner}"
+            before = f"{weights} were gone before it predicted"
+            why = f"{before} a night with and without a shift", f"{before} the others"
+            _count_what_is_left(found, out, cell, conditions, why)
     if not found.cells:
         nor = f", and {out} has no loss that it could count" if found.gone else ""
         raise ArgumentError(
@@ -77,22 +81,57 @@ def find_models(
     return found
 
 
+def without_damaged(
+    models: Models,
+    runs: Runs,
+    out: Path,
+    conditions: Sequence[Condition],
+    damaged: Mapping[Cell, str],
+) -> Models:
+    """Count networks whose weights cannot be used with what they predicted before, if anything.
+
+    Parameters
+    ----------
+    models : Models
+    runs : Runs
+    out : Path
+        The folder of the dissection.
+    conditions : sequence of Condition
+        That are asked for.
+    damaged : mapping of Cell to str
+        From :meth:`psdnorm.report.dissected_run.Dissection.damaged`.
+
+    Returns
+    -------
+    Models
+        In the same order, of which ``gone`` names these, too.
+    """
+    found = Models([], models.lacking, [*models.gone])
+    for cell in models.cells:
+        if cell not in damaged:
+            found.cells.append(cell)
+        else:
+            why = damaged[cell], damaged[cell]
+            _count_what_is_left(found, out, cell, conditions, why)
+    if not found.cells:
+        raise ArgumentError(
+            f"{runs.path} has no network that can predict, expected one at least: {found.gone[-1]}"
+        )
+    return found
+
+
 def _count_what_is_left(
-    found: Models, out: Path, cell: Cell, conditions: Sequence[Condition]
+    found: Models, out: Path, cell: Cell, conditions: Sequence[Condition], why: tuple[str, str]
 ) -> None:
-    owner = "its weights" if base_of(cell) == cell else f"the weights of {base_of(cell).name}"
+    """Keep a cell that has a loss to show; ``why`` it has none, or not all."""
     done = {condition for condition in conditions if has_predicted(out, cell, condition)}
     if not {UNSHIFTED} < done:
-        found.gone.append(
-            f"{cell.name} is left out: {owner} were gone before it predicted a night with and "
-            "without a shift"
-        )
+        found.gone.append(f"{cell.name} is left out: {why[0]}")
         return
     found.cells.append(cell)
     if len(done) < len(conditions):
         found.gone.append(
-            f"{cell.name} counts with {len(done)} of {len(conditions)} conditions: {owner} were "
-            "gone before it predicted the others"
+            f"{cell.name} counts with {len(done)} of {len(conditions)} conditions: {why[1]}"
         )
 
 

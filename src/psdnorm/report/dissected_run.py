@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.recordings.recipe import Recipe
@@ -30,7 +30,8 @@ from psdnorm.report.dissected_models import (
 )
 from psdnorm.report.dissected_nights import Made, TestNights
 from psdnorm.report.dissected_settings import claim_dissection
-from psdnorm.report.trained import Trained, load_trained
+from psdnorm.report.dissected_weights import protocol_of, trained_for
+from psdnorm.report.trained import Trained
 from psdnorm.store import Store
 from psdnorm.training.adabn import AdaptedCell, adapted_predictions, base_of
 from psdnorm.training.cell import Cell, Protocol, read_json, with_size
@@ -83,6 +84,8 @@ class Dissection:
         Length of their nights.
     seed : int
         Of their simulation.
+    unable : frozenset of Cell
+        Those of ``cells`` that count with what they predicted: their weights are damaged.
     """
 
     runs: Runs
@@ -92,6 +95,7 @@ class Dissection:
     subjects: int = 10
     hours: float = 8.0
     seed: int = 0
+    unable: frozenset[Cell] = frozenset()
 
     @property
     def recipe(self) -> Recipe:
@@ -121,8 +125,35 @@ class Dissection:
 
     def left(self) -> list[tuple[Cell, Condition]]:
         """Return what is still to be predicted, by networks whose weights are there."""
-        able = [cell for cell in self.cells if weights_of(self.runs, cell).exists()]
+        able = [
+            cell
+            for cell in self.cells
+            if cell not in self.unable and weights_of(self.runs, cell).exists()
+        ]
         return [(a, b) for a in able for b in self.conditions if not self.is_done(a, b)]
+
+    def damaged(self) -> dict[Cell, str]:
+        """Look for networks whose weights cannot be used, before any night is simulated.
+
+        Those that have predicted all are looked at only if their weights have changed since.
+
+        Returns
+        -------
+        dict of Cell to str
+            With the reason; an AdaBN cell has that of the cell whose weights it adapts.
+        """
+        changed = [cell for cell in self.cells if self._has_changed(cell)]
+        needed = dict.fromkeys(map(base_of, [*(cell for cell, _ in self.left()), *changed]))
+        if not needed:
+            return {}
+        recipe, reasons = self.recipe, dict[Cell, str]()
+        nights = Store.plan(self.out / NIGHTS, recipe.to_dict(), recipe.layout())
+        for base in needed:
+            try:
+                trained_for(self.runs, base, nights)
+            except PsdnormError as error:
+                reasons[base] = str(error)
+        return {cell: reasons[base_of(cell)] for cell in self.cells if base_of(cell) in reasons}
 
     def claim(self) -> None:
         """Write down how nights are simulated; refuse a folder of something else.
@@ -142,23 +173,30 @@ class Dissection:
             self._claim_weights(cell)
 
     def _claim_weights(self, cell: Cell) -> None:
-        weights = weights_of(self.runs, cell)
-        path = self.out / PREDICTED / cell.name / WHICH
-        if path.exists() and not weights.exists():  # what it predicted is still good for a report
-            return
-        with weights.open("rb") as file:
-            own = {
-                "cell": cell.to_json(),
-                "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
-            }
+        path = self._which(cell)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, own)
-        elif read_json(path) != own:
+            write_json(path, self._own_weights(cell))
+        elif cell not in self.unable and self._has_changed(cell):
             raise ArgumentError(
-                f"{path.parent} is of other weights than {weights}: delete it, or give another "
-                "folder"
+                f"{path.parent} is of other weights than {weights_of(self.runs, cell)}: delete it, "
+                "or give another folder"
             )
+
+    def _which(self, cell: Cell) -> Path:
+        return self.out / PREDICTED / cell.name / WHICH
+
+    def _own_weights(self, cell: Cell) -> dict[str, Any]:
+        with weights_of(self.runs, cell).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"cell": cell.to_json(), "sha256": digest}
+
+    def _has_changed(self, cell: Cell) -> bool:
+        """Tell whether a network predicted with other weights than it has now, if it has any."""
+        path = self._which(cell)
+        if not path.exists() or not weights_of(self.runs, cell).exists():
+            return False
+        return read_json(path) != self._own_weights(cell)
 
     def make_nights(self, jobs: int = 1) -> Iterator[Made]:
         """Simulate what the predictions that are left need; see :meth:`TestNights.make`."""
@@ -210,9 +248,7 @@ class Dissection:
     def _predictor(
         self, cell: Cell, store: Store, device: "torch.device", fast: bool | str
     ) -> "_Predictor":
-        protocol = Protocol.from_json(self.runs.settings()["protocol"])
-        trained = load_trained(self.runs.folder(cell))
-        trained.check_takes(store)
+        trained, protocol = trained_for(self.runs, cell, store), protocol_of(self.runs)
         sized = with_size(cell, trained.arm["filter_size"])
         network = network_for(sized, protocol, store.layout, device, fast=fast)
         network.model.load_state_dict(trained.model.state_dict())

@@ -171,6 +171,10 @@ def instead_of_runs(path: str | os.PathLike[str]) -> str:
     if cell.parent.name == CELLS and os.path.exists(cell / CONFIG):
         runs = cell.parent.parent
         return f"{path} is of a single cell: give {runs}, or compare two cells (psdnorm compare)"
+    inside = sorted(grid.parent.name for grid in folder.glob(f"*/{GRID}"))
+    if inside:  # as psdnorm study has them side by side
+        named = ", ".join(inside)
+        return f"{path} holds the runs of {named}: give one of them, {Path(path, inside[0])}"
     return f"{path} has no {GRID}, {expected}"
 
 

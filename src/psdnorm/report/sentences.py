@@ -80,7 +80,7 @@ def sentences_of(verdict: "Verdict") -> list[str]:
             f"Friedman's test over {tested.counted}: p = {tested.p:.2g} "
             f"(that all norms rank alike{rough})."
         )
-    return [*told, _data(verdict)]
+    return [*told, *filter(None, [verdict.contest.partial]), _data(verdict)]
 
 
 def _over_best(verdict: "Verdict") -> list[str]:

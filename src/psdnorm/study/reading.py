@@ -91,6 +91,8 @@ class Study:
         Until early stopping, for estimates.
     borrow : tuple of str
         Names of the studies whose finished cells it takes, the first one first.
+    entries : tuple of tuple of Cell
+        The cells of each entry of the file's grid; several may have the same ones.
     """
 
     path: Path
@@ -102,6 +104,7 @@ class Study:
     keep: str
     expected_epochs: int
     borrow: tuple[str, ...] = ()
+    entries: tuple[tuple[Cell, ...], ...] = ()
 
 
 def read_study(path: str | os.PathLike[str]) -> Study:
@@ -141,18 +144,20 @@ def _study(path: Path, document: Any) -> Study:
         _check_keys("the file", document, _KEYS, ("name", "about", "store", "grid"))
         nights = _nights(document["store"])
         protocol = _protocol(document.get("protocol", {}))
+        blocks = _blocks(document["grid"], nights)
         return Study(
             path=path,
             name=_name("name", document["name"]),
             about=_words("about", document["about"]),
             nights=nights,
-            cells=_cells(document["grid"], nights),
+            cells=tuple(grid_of(blocks)),
             protocol=protocol,
             keep=_one_of("keep", document.get("keep", KEEP[0]), KEEP),
             expected_epochs=min(
                 _whole("expected_epochs", document.get("expected_epochs", EPOCHS), 1),
                 protocol.max_epochs,
             ),
+            entries=tuple(tuple(grid_of([block])) for block in blocks),
         )
     except ArgumentError as error:
         raise ArgumentError(f"{path}: {error}") from None
@@ -182,7 +187,7 @@ def _nights(document: Any) -> Nights:
     )
 
 
-def _cells(document: Any, nights: Nights) -> tuple[Cell, ...]:
+def _blocks(document: Any, nights: Nights) -> list[Axes]:
     if not isinstance(document, list) or not document:
         raise _refused("grid", document, "a list of blocks")
     blocks = []
@@ -198,7 +203,7 @@ def _cells(document: Any, nights: Nights) -> tuple[Cell, ...]:
         except ArgumentError as error:
             raise ArgumentError(f"{where}: {error}") from None
         blocks.append(Axes(**axes))
-    return tuple(grid_of(blocks))
+    return blocks
 
 
 def _axis(where: str, name: str, value: Any) -> tuple:

@@ -112,11 +112,11 @@ def test_where_one_norm_is_left_the_refusal_says_what_was_dropped(tmp_path):
         found.needs_two_norms("Ranks")
 
 
-def test_seeds_that_lack_a_cohort_are_in_no_row_that_counts(tmp_path):
+def test_rows_that_count_are_of_the_cells_that_all_norms_have(tmp_path):
     gone = Cell("usleep", "psd", hold_out="MASS", seed=1).name
     axes = Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0, 1))
     write_runs(tmp_path, [axes], unfinished=[gone])
     (found,) = comparisons(read_results(tmp_path))
-    assert set(found.runs["seed"]) == {0}
-    assert set(found.runs["cohort"]) == {"ABC", "MASS"}
-    assert len(found.runs) == 2 * (6 + 7)
+    places = {*zip(found.runs["cohort"], found.runs["seed"], strict=True)}
+    assert places == {("ABC", 0), ("ABC", 1), ("MASS", 0)}
+    assert len(found.runs) == 2 * (6 + 6 + 7)

@@ -61,7 +61,7 @@ def test_a_seed_that_lacks_a_cohort_is_not_averaged(tmp_path, raw_of):
     assert drawn(drawing.canvas.axes[0])["PSDNorm"][0] == pytest.approx(expected)
     assert "one seed has no ±" in drawing.caption
     assert "PSDNorm lacks 7 of the 14 scores of MASS." in drawing.caption
-    assert "Seed 1 is left out, " in drawing.caption
+    assert "Seeds that lack a cohort are left out." in drawing.caption
     assert "±" not in drawing.words
 
 

@@ -15,6 +15,7 @@ from psdnorm.report.naming import listed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
+SEEDS_LEFT_OUT = "Seeds that lack a cohort are left out."
 _TITLE = "F1 of each stage, difference to BatchNorm"
 
 
@@ -39,13 +40,16 @@ def draw_stages(comparison: Comparison) -> Drawing:
             f"{_TITLE} ({comparison.setting}): there is no seed in which every norm has all "
             "cohorts."
         )
+    runs = comparison.runs
+    whole = runs[runs["seed"].isin(seeds)]
+    left_out = "" if len(whole) == len(runs) else SEEDS_LEFT_OUT
     return by_stage(
-        comparison.runs,
+        whole,
         BATCH,
         comparison.labels,
         name=f"stages-{comparison.key}",
         title=f"{_TITLE}: {comparison.setting}",
-        remarks=comparison.remarks,
+        remarks=f"{left_out} {comparison.remarks}".strip(),
     )
 
 

@@ -1,0 +1,51 @@
+"""The network of a cell from its weights: whole, of that cell, and for the nights at hand."""
+
+import torch
+
+from psdnorm.errors import CheckpointError
+from psdnorm.report.trained import Trained, load_trained
+from psdnorm.store import Store
+from psdnorm.training.aligned import alignment_of
+from psdnorm.training.cell import Cell, Protocol, with_size
+from psdnorm.training.grid import Runs
+from psdnorm.training.network import build_model
+
+
+def protocol_of(runs: Runs) -> Protocol:
+    """Return how the cells of a folder of runs were trained."""
+    return Protocol.from_json(runs.settings()["protocol"])
+
+
+def trained_for(runs: Runs, cell: Cell, store: Store) -> Trained:
+    """Load the network of a cell; refuse one of another cell, or for other nights.
+
+    Parameters
+    ----------
+    runs : Runs
+    cell : Cell
+    store : Store
+        The nights, whose recipe and layout are looked at alone.
+
+    Returns
+    -------
+    Trained
+
+    Raises
+    ------
+    PsdnormError
+        Weights that are damaged, or not those of the cell.
+    """
+    trained = load_trained(runs.folder(cell))
+    trained.check_takes(store)
+    alignment_of(trained.training, store.layout.n_channels, trained.folder)
+    sized = with_size(cell, trained.arm["filter_size"])
+    with torch.random.fork_rng(devices=[]):
+        expected = build_model(sized, protocol_of(runs), store.layout).config
+    found = trained.model.config
+    for name in {**expected, **found}:
+        if found.get(name) != expected.get(name):
+            raise CheckpointError(
+                f"{trained.folder} has a network whose {name} is {found.get(name)!r:.80}, expected "
+                f"{expected.get(name)!r:.80} as {cell.name} has it"
+            )
+    return trained
