@@ -1,14 +1,17 @@
 # Each target sets up its own virtual environment on a fresh clone; nothing else has to be installed.
 PYTHON ?= python3
 BIN := .venv/bin
+# bytecode is kept wherever the machine stands, or every process would compile the tests anew; a
+# process works through neighbours, which share fixtures, and helps the other in the end
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: test test-slow check demo clean
 
 test: .venv/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	$(PYTEST) -m "not slow and not gpu"
 
 test-slow: .venv/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
+	$(PYTEST) -m slow
 
 check: .venv/installed
 	$(BIN)/ruff check .

@@ -29,6 +29,33 @@ without_kernels = pytest.mark.skipif(
 )
 
 
+def search_the_language_once_a_launch():
+    """Spare the interpreter's calls of device functions what the launch has done for them.
+
+    At each it looks through all of triton.language for what is still to be replaced, which takes a
+    third of its time.
+    """
+    from triton.runtime import interpreter
+
+    search, launch, done = interpreter._patch_lang, interpreter.GridExecutor.__call__, set()
+
+    def search_once(function):
+        if id(function.__globals__) in done:
+            return interpreter._LangPatchScope()
+        done.add(id(function.__globals__))
+        return search(function)
+
+    def launch_anew(executor, *arguments, **options):
+        done.clear()  # what the launch before it replaced was put back
+        return launch(executor, *arguments, **options)
+
+    interpreter._patch_lang, interpreter.GridExecutor.__call__ = search_once, launch_anew
+
+
+if INTERPRETED:
+    search_the_language_once_a_launch()
+
+
 def assert_passes_interpreted(file):
     command = [sys.executable, "-m", "pytest", file, "-q", "-x", "-p", "no:cacheprovider"]
     environment = {**os.environ, "TRITON_INTERPRET": "1"}

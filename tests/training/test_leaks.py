@@ -18,16 +18,22 @@ def made():
     return [learnable(f"{c}-{i}", 38 + 3 * i) for c in ("abc", "mno", "xyz") for i in range(3)]
 
 
-def weights(tmp_path, name, cell, poisoned=()):
+def weights(folder, cell, poisoned=()):
     """Train where some recordings say that everything is N3 at a thousand times the voltage."""
     nights = made()
     for night in nights:
         if night.recording in poisoned:
             night.signals[:] = 1000 * np.random.default_rng(7).standard_normal(night.signals.shape)
             night.stages[:] = 3
-    store = small_store(tmp_path / name / "store", nights)
-    run_cell(store, cell, ONE_EPOCH, tmp_path / name / "run", keep="weights")
-    return outcome(tmp_path / name / "run")[WEIGHTS]
+    store = small_store(folder / "store", nights)
+    run_cell(store, cell, ONE_EPOCH, folder / "run", keep="weights")
+    return outcome(folder / "run")[WEIGHTS]
+
+
+@pytest.fixture(scope="module", params=CELLS, ids=lambda cell: cell.norm)
+def trained(request, tmp_path_factory):
+    """A cell, and its weights where nothing is poisoned."""
+    return request.param, weights(tmp_path_factory.mktemp("clean"), request.param)
 
 
 def roles(tmp_path, cell):
@@ -38,26 +44,24 @@ def roles(tmp_path, cell):
     }
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.norm)
-def test_the_held_out_cohort_leaves_no_bit_in_the_weights(tmp_path, cell):
+def test_the_held_out_cohort_leaves_no_bit_in_the_weights(tmp_path, trained):
+    cell, clean = trained
     held_out = roles(tmp_path, cell)["test"]
     assert held_out == {"abc-0", "abc-1", "abc-2"}
-    clean = weights(tmp_path, "clean", cell)
-    assert weights(tmp_path, "poisoned", cell, held_out) == clean
+    assert weights(tmp_path / "poisoned", cell, held_out) == clean
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.norm)
-def test_class_weights_and_barycenter_come_from_those_who_train(tmp_path, cell):
+def test_class_weights_and_barycenter_come_from_those_who_train(tmp_path, trained):
     # after one epoch, validation has decided nothing: its nights can have come in only by a leak
+    cell, clean = trained
     by_role = roles(tmp_path, cell)
-    clean = weights(tmp_path, "clean", cell)
-    assert weights(tmp_path, "validation", cell, by_role["validation"]) == clean
-    assert weights(tmp_path, "train", cell, by_role["train"]) != clean
+    assert weights(tmp_path / "validation", cell, by_role["validation"]) == clean
+    assert weights(tmp_path / "train", cell, by_role["train"]) != clean
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("balanced", [None, 4])
-def test_no_subject_and_no_family_is_on_two_sides(tmp_path, monkeypatch, seed, balanced):
+@pytest.fixture(scope="module")
+def families(tmp_path_factory):
+    """A store of families, in which everybody was there twice."""
     nights = [
         learnable(
             f"{cohort}-{i}",
@@ -69,7 +73,12 @@ def test_no_subject_and_no_family_is_on_two_sides(tmp_path, monkeypatch, seed, b
         for cohort in ("abc", "mno", "xyz")
         for i in range(16)
     ]
-    store = small_store(tmp_path / "store", nights)
+    return small_store(tmp_path_factory.mktemp("families"), nights)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("balanced", [None, 4])
+def test_no_subject_and_no_family_is_on_two_sides(families, tmp_path, monkeypatch, seed, balanced):
     tasks = []
 
     def launch(_, task, *rest):
@@ -79,13 +88,13 @@ def test_no_subject_and_no_family_is_on_two_sides(tmp_path, monkeypatch, seed, b
     monkeypatch.setattr(runs, "launch", launch)
     cell = replace(CELL, seed=seed, balanced=balanced)
     with pytest.raises(TrainingError, match="not today; no weights had been saved before"):
-        run_cell(store, cell, PROTOCOL, tmp_path / "run")
+        run_cell(families, cell, PROTOCOL, tmp_path / "run")
     (task,) = tasks
     sides = []
     for rows in (task.train, task.validation):
         assert not rows.empty
         assert set(rows["cohort"]) <= {"mno", "xyz"}
-        families = rows["family"].fillna(rows["cohort"] + "/" + rows["subject"])
-        sides.append(({*zip(rows["cohort"], rows["subject"], strict=True)}, {*families}))
+        related = rows["family"].fillna(rows["cohort"] + "/" + rows["subject"])
+        sides.append(({*zip(rows["cohort"], rows["subject"], strict=True)}, {*related}))
     for one, other in zip(*sides, strict=True):
         assert not one & other

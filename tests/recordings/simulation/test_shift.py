@@ -1,5 +1,6 @@
 """At shift 0 cohorts are the same; beyond it, each knob does what it says and nothing else."""
 
+import functools
 from dataclasses import fields, replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from psdnorm.recordings.simulation.physiology import AGES_Y, age_effects
 PLAIN = CohortProfile("plain", sfreq=200.0, line_hz=60.0)
 
 
+@functools.lru_cache(maxsize=4)
 def night_of(hours=1.0, subject=0, **knobs):
     return simulate_night(replace(PLAIN, **knobs), subject, hours=hours)
 
