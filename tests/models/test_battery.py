@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy
 
 from psdnorm import PSDNorm
 from psdnorm.errors import ShapeError
-from psdnorm.models import from_pretrained
+from psdnorm.models import USleep, from_pretrained
 
 # ─── what goes in and what comes out ───
 
@@ -95,6 +95,47 @@ def test_a_wrong_shape_is_refused_in_one_sentence_and_leaves_no_trace(
     assert "\n" not in message
     assert ". " not in message
     assert_identical(model.state_dict(), before)
+
+
+@every_norm
+@every_model
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_with_an_input_scale_outputs_and_gradients_are_those_of_the_scaled_input(
+    architecture, norm, training
+):
+    options = WITHOUT_DROPOUT[architecture]
+    model = build(architecture, norm, **options, input_scale=0.05).double().train(training)
+    plain = build(architecture, norm, **options).double().train(training)
+    x, x_of_plain = (nights(8).double().requires_grad_() for _ in range(2))
+    logits, expected = model(x), plain(0.05 * x_of_plain)
+    torch.testing.assert_close(logits, expected, rtol=1e-9, atol=1e-12)
+    for y in (logits, expected):
+        cross_entropy(y, stages(x)).backward()
+    found = gradients(model) | {"the input": x.grad}
+    wanted = gradients(plain) | {"the input": x_of_plain.grad}
+    torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-14)
+    assert all(gradient.abs().max() > 1e-8 for gradient in found.values())
+    assert (expected - plain(x)).abs().max() > 1e-3
+
+
+@every_model
+def test_the_first_block_alone_sees_the_scaled_input_and_no_other_scales(architecture):
+    model, plain = (
+        build(architecture, "psd", input_scale=scale).double().eval() for scale in (0.05, 1)
+    )
+    rows = nights().double().transpose(1, 2).flatten(2)
+    blocks = [
+        network.encoder_blocks if architecture is USleep else network.blocks
+        for network in (model, plain)
+    ]
+    first, first_of_plain = (each[0] for each in blocks)
+    found, expected = first(rows), first_of_plain(0.05 * rows)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    features = found[0] if architecture is USleep else found
+    for block, block_of_plain in zip(blocks[0][1:], blocks[1][1:], strict=True):
+        y, expected = block(features), block_of_plain(features)
+        assert_identical(y, expected)
+        features = y[0] if architecture is USleep else y
 
 
 # ─── learning ───
@@ -207,6 +248,34 @@ def test_norms_that_are_set_as_usual_leave_the_network_and_its_card_as_they_were
     assert_identical(model.state_dict(), usual.state_dict())
 
 
+@every_model
+def test_an_input_scale_is_saved_and_loaded(architecture, tmp_path):
+    model = build(architecture, "psd", input_scale=0.05)
+    assert model.config["input_scale"] == 0.05
+    model.save_pretrained(tmp_path)
+    loaded = from_pretrained(tmp_path)
+    assert loaded.config == model.config
+    x = nights()
+    expected = model.eval()(x)
+    assert_identical(loaded(x), expected)
+    assert not torch.allclose(build(architecture, "psd").eval()(x), expected, rtol=1e-3)
+
+
+@every_model
+def test_an_input_scale_of_one_leaves_the_network_and_its_card_as_they_were(architecture):
+    usual, x = build(architecture, "psd"), nights()
+    model = build(architecture, "psd", input_scale=1)
+    assert model.config == usual.config
+    assert "input_scale" not in usual.config
+    assert_identical(seeded(model, x), seeded(usual, x))
+
+
+@every_model
+def test_an_input_scale_changes_neither_names_nor_values_of_the_first_weights(architecture):
+    usual = build(architecture, "psd").state_dict()
+    assert_identical(build(architecture, "psd", input_scale=0.05).state_dict(), usual)
+
+
 def restored(model, folder):
     """Yield copies of a model by every way that there is; a callable norm has no name to save."""
     fresh = architecture_with_other_weights(model)
@@ -258,6 +327,3 @@ def test_training_a_deep_copy_leaves_the_model_alone(architecture, norm):
     train(twin, adam(twin), range(1))
     assert_identical(model.state_dict(), before)
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-# ─── torch.compile ───

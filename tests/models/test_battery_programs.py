@@ -67,6 +67,17 @@ def test_inductor_stages_nights_as_eager_does():
         torch.testing.assert_close(logits, model(nights()), rtol=1e-4, atol=1e-5)
 
 
+# what follows the first block is compiled and exported elsewhere
+SHALLOW = {USleep: {"depth": 1}, CNNTransformer: {"channels": (8,), "strides": (3,)}}
+
+
+@every_model
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compiled_with_an_input_scale_it_equals_eager(architecture):
+    model = build(architecture, "batch", **SHALLOW[architecture], input_scale=0.05)
+    assert_compiled_equals_eager(model, (nights(seed=i) for i in (7, 8)), "aot_eager")
+
+
 @pytest.mark.slow
 @every_model
 @pytest.mark.usefixtures("fresh_compiler")
@@ -117,6 +128,15 @@ def test_exported_and_in_onnxruntime_it_stages_any_number_of_nights(architecture
 
 @in_onnx
 @pytest.mark.slow
+@every_model
+def test_with_an_input_scale_it_is_exported_too(architecture):
+    model = build(architecture, "batch", **SHALLOW[architecture], input_scale=0.05).eval()
+    nights_of_20_uv = [20 * nights(n, seed=n) for n in (3, 1, 7)]
+    assert_exported_serves_any_batch(model, nights_of_20_uv[0], nights_of_20_uv[1:])
+
+
+@in_onnx
+@pytest.mark.slow
 @every_norm
 @every_model
 def test_at_full_size_it_is_exported_and_runs_in_onnxruntime(architecture, norm):
@@ -146,8 +166,19 @@ on_switching = pytest.mark.filterwarnings("ignore:TF32 acceleration on top of on
 @pytest.mark.usefixtures("without_onednn")
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 def test_autocast_computes_nearly_the_same_in_bfloat16(architecture, norm, training):
-    model = trained(architecture, norm).train(training)
-    twin, x = copy.deepcopy(model), nights(seed=9)
+    assert_nearly_the_same_in_bfloat16(trained(architecture, norm).train(training), nights(seed=9))
+
+
+@on_switching
+@every_model
+@pytest.mark.usefixtures("without_onednn")
+def test_with_an_input_scale_autocast_computes_nearly_the_same_too(architecture):
+    model = build(architecture, "psd", input_scale=0.05)
+    assert_nearly_the_same_in_bfloat16(model, 20 * nights(seed=9))
+
+
+def assert_nearly_the_same_in_bfloat16(model, x):
+    twin = copy.deepcopy(model)
     exact = seeded(twin, x)
     with torch.autocast("cpu", torch.bfloat16):
         logits = seeded(model, x)

@@ -25,6 +25,8 @@ def save_and_rewrite(folder, change):
         {"n_times": 51},
         {"norm_arguments": {"eps": 1e-3}},
         {"norm_arguments": {"detrend": "segment"}},
+        {"input_scale": 0.05},
+        {"input_scale": 1.0},
     ],
 )
 def test_an_argument_that_was_changed_is_noticed(change, tmp_path):
@@ -43,9 +45,12 @@ def test_an_argument_that_was_changed_is_noticed(change, tmp_path):
         ({"norm_arguments": [1]}, "norm_arguments must be a mapping"),
         ({"filter_schedule": "doubled"}, "filter_schedule must be one of halved, same"),
         ({"filter_schedule": "same"}, "running_sqrt_psd has shape"),
+        ({"input_scale": 0}, "input_scale must be a number from 1e-09 to .* found 0"),
+        ({"input_scale": "0.05"}, "input_scale must be a number from 1e-09 to .* found '0.05'"),
+        ({"input_scale": 2**21}, "has 2097152 as the argument 'input_scale'"),
     ],
 )
-def test_words_on_the_norm_that_do_not_fit_are_refused(change, said, tmp_path):
+def test_words_that_do_not_fit_are_refused(change, said, tmp_path):
     save_and_rewrite(tmp_path, change)
     with pytest.raises(CheckpointError, match=said) as caught:
         from_pretrained(tmp_path)

@@ -126,7 +126,18 @@ def test_an_unknown_schedule_of_filters_is_refused_before_a_night_is_made(by_mod
         Protocol(model_arguments={"usleep": own} if by_model else own)
 
 
-def test_arguments_of_psdnorm_are_kept_as_they_were_given():
+@pytest.mark.parametrize("by_model", [False, True])
+@pytest.mark.parametrize("scale", [0, -1, True, "0.05", None, 1e10])
+def test_an_input_scale_that_no_model_takes_is_refused_before_a_night_is_made(by_model, scale):
+    own = {"input_scale": scale}
+    with pytest.raises(
+        ArgumentError, match=r"^input_scale must be a number from 1e-09 to .* found"
+    ):
+        Protocol(model_arguments={"cnn-transformer": own} if by_model else own)
+
+
+def test_arguments_are_kept_as_they_were_given():
     own = {"usleep": {"norm_arguments": {"eps": 1, "affine": True}, "filter_schedule": "same"}}
+    own["usleep"]["input_scale"] = 2
     assert Protocol(model_arguments=own).to_json()["model_arguments"] == own
     assert Protocol().to_json()["model_arguments"] == {}

@@ -70,6 +70,7 @@ def test_further_arguments_of_psdnorm_are_those_of_the_protocol(model, norm):
 
 def test_the_weights_of_a_run_come_back_with_the_arguments_of_its_protocol(store, tmp_path):
     further = {"norm_arguments": {"eps": 0.5, "affine": True}, "filter_schedule": "same"}
+    further |= {"input_scale": 0.05}
     protocol = replace(
         PROTOCOL, max_epochs=1, model_arguments={"usleep": PROTOCOL.model_arguments | further}
     )
@@ -77,6 +78,26 @@ def test_the_weights_of_a_run_come_back_with_the_arguments_of_its_protocol(store
     model = from_pretrained(tmp_path / "weights")
     assert {name: model.config[name] for name in further} == further
     assert [norm.eps for norm in model.modules() if isinstance(norm, PSDNorm)] == [0.5] * 3
+
+
+@pytest.mark.parametrize("norm", ["batch", "instance", "psd", "tma"])
+@pytest.mark.parametrize("model", SHAPES)
+def test_the_input_scale_is_that_of_the_protocol_whatever_the_norm(model, norm):
+    arguments = SHAPES[model] | {"input_scale": 0.05}
+    network = build_model(Cell(model, norm), replace(PROTOCOL, model_arguments=arguments), LAYOUT)
+    assert network.config["input_scale"] == 0.05
+
+
+def test_a_network_that_is_used_again_has_the_input_scale_of_the_new_protocol():
+    found, x = [], torch.randn(2, 9, 2, 60, generator=torch.Generator().manual_seed(0))
+    for scale in (1, 0.05, 0.5, 1):
+        arguments = PROTOCOL.model_arguments | {"input_scale": scale}
+        protocol = replace(PROTOCOL, model_arguments=arguments)
+        torch.manual_seed(0)
+        model = network_for(CELL, protocol, LAYOUT, torch.device("cpu")).model
+        found.append(model(x).detach())
+    torch.testing.assert_close(found[3], found[0], rtol=0, atol=0)
+    assert all(not torch.allclose(y, found[0], rtol=1e-3) for y in found[1:3])
 
 
 @pytest.mark.parametrize("momentum", [0.3, 0.001])

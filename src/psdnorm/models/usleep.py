@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from psdnorm.errors import ArgumentError, DtypeError, ShapeError
 from psdnorm.functional import check_size
 from psdnorm.models.checkpoint import Pretrained
+from psdnorm.models.input_scale import for_scaled_input, input_scale_setting
 from psdnorm.models.norms import Norm, NormArguments, norm_at, norm_settings
 from psdnorm.ops import convolution
 
@@ -57,12 +58,15 @@ class USleep(Pretrained):
         ``momentum``, ``detrend``. Other norms take none.
     filter_schedule : {"halved", "same"}
         PSDNorm's filter size in block i: ``max(1, f // 2**i)``, or f in all.
+    input_scale : float
+        The network of x is that of x · ``input_scale``: with 0.05, 20 µV are one unit. From
+        1e-9 to 1e6. The first convolution takes it over, so it costs no pass over the signal.
 
     Attributes
     ----------
     config : dict
         The arguments: ``USleep(**model.config)`` has the same architecture. Unless ``norm`` is a
-        callable, it can be written as JSON. Of the last two it has those that change something.
+        callable, it can be written as JSON. Of the last three it has those that change something.
 
     Shape
     -----
@@ -104,9 +108,11 @@ class USleep(Pretrained):
         norm_depth: int = 3,
         norm_arguments: NormArguments = None,
         filter_schedule: str = "halved",
+        input_scale: float = 1.0,
     ) -> None:
         super().__init__()
         norms = norm_settings(norm, filter_size, norm_depth, norm_arguments, filter_schedule)
+        scale = input_scale_setting(input_scale)
         # plain numbers, so that NumPy's do not end up in a JSON file
         self.config = {
             "n_chans": (n_chans := check_size("n_chans", n_chans)),
@@ -121,6 +127,7 @@ class USleep(Pretrained):
             "ensure_odd_conv_size": bool(ensure_odd_conv_size),
             "norm": norm,
             **norms,
+            **scale,
         }
         self.n_chans, self.n_outputs, self.n_times = n_chans, n_outputs, n_times
         self.sfreq, self.depth = sfreq, depth
@@ -130,7 +137,8 @@ class USleep(Pretrained):
         self.encoder_blocks = nn.ModuleList()
         for i, (n_in, n_out) in enumerate(pairwise([n_chans, *widths])):
             at_i = norm_at(norm, i, n_out, **norms)
-            self.encoder_blocks.append(_EncoderBlock(n_in, n_out, kernel_size, at_i))
+            first = {} if i else scale
+            self.encoder_blocks.append(_EncoderBlock(n_in, n_out, kernel_size, at_i, **first))
         self.bottom = _conv_elu_norm(widths[-1], bottom, kernel_size, nn.BatchNorm1d(bottom))
         self.decoder_blocks = nn.ModuleList(
             _DecoderBlock(n_in, n_out, kernel_size, with_skip_connection)
@@ -202,9 +210,11 @@ class USleep(Pretrained):
 class _EncoderBlock(nn.Module):
     """(N, C, L) → half as long, (N, C', ⌈L/2⌉), and at full length, (N, C', L)."""
 
-    def __init__(self, n_in: int, n_out: int, kernel_size: int, norm: nn.Module) -> None:
+    def __init__(
+        self, n_in: int, n_out: int, kernel_size: int, norm: nn.Module, input_scale: float = 1.0
+    ) -> None:
         super().__init__()
-        self.block_prepool = _conv_elu_norm(n_in, n_out, kernel_size, norm)
+        self.block_prepool = _conv_elu_norm(n_in, n_out, kernel_size, norm, input_scale)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         skip = self.block_prepool(x)
@@ -240,12 +250,15 @@ class _DecoderBlock(nn.Module):
 class _Conv(nn.Conv1d):
     """Convolve and keep the length, with ELU where ``elu`` says so: (N, C, L) → (N, C', L)."""
 
-    def __init__(self, n_in: int, n_out: int, kernel_size: int, elu: bool) -> None:
+    def __init__(
+        self, n_in: int, n_out: int, kernel_size: int, elu: bool, input_scale: float = 1.0
+    ) -> None:
         super().__init__(n_in, n_out, kernel_size, padding=kernel_size // 2)
-        self.elu = elu
+        self.elu, self.input_scale = elu, input_scale
 
     def forward(self, x: Tensor) -> Tensor:
-        return convolution.conv(x, self.weight, self.bias, self.elu)
+        weight = for_scaled_input(self.weight, self.input_scale)
+        return convolution.conv(x, weight, self.bias, self.elu)
 
 
 class _UpsampleConvELU(nn.Conv1d):
@@ -258,10 +271,12 @@ class _UpsampleConvELU(nn.Conv1d):
         return convolution.upsample_conv(x, self.weight, self.bias, elu=True)
 
 
-def _conv_elu_norm(n_in: int, n_out: int, kernel_size: int, norm: nn.Module) -> nn.Sequential:
+def _conv_elu_norm(
+    n_in: int, n_out: int, kernel_size: int, norm: nn.Module, input_scale: float = 1.0
+) -> nn.Sequential:
     # named as in braindecode's state dicts, where the ELU, without weights, is 1
     block = nn.Sequential()
-    block.add_module("0", _Conv(n_in, n_out, kernel_size, elu=True))
+    block.add_module("0", _Conv(n_in, n_out, kernel_size, True, input_scale))
     block.add_module("2", norm)
     return block
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from psdnorm.batches.sequences import LENGTH, STRIDE
 from psdnorm.errors import ArgumentError
 from psdnorm.functional import check_size, is_number
+from psdnorm.models.input_scale import input_scale_setting
 from psdnorm.models.norms import NORMS, SCHEDULES, check_schedule, plain_norm_arguments
 
 MODELS = ("usleep", "cnn-transformer")
@@ -189,6 +190,7 @@ class Protocol(_Plain):
         _check_by_model(arguments)
         for own in (arguments, *(arguments.get(model, {}) for model in MODELS)):
             _check_norms(own)
+            input_scale_setting(own.get("input_scale", 1.0))  # before a night is made, too
         object.__setattr__(self, "model_arguments", arguments)
 
     def arguments_of(self, model: str) -> dict[str, Any]:
