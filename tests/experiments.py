@@ -1,15 +1,19 @@
 """Folders of runs as ``psdnorm lodo`` leaves them; scores are drawn instead of trained."""
 
 import csv
+import functools
+import io
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from psdnorm.evaluation.scores import SCHEMA, score_night, score_predictions, write_scores
+from psdnorm.evaluation.scores import SCHEMA, score_predictions
 from psdnorm.training import Cell, Protocol
 from psdnorm.training.grid import CELLS, FORMAT, GRID, Axes, grid_of
-from psdnorm.training.records import write_json
 
 COHORTS = {"ABC": 6, "CHAT": 9, "MASS": 7}
 NORMS = ("batch", "layer", "instance", "tma", "psd")
@@ -51,62 +55,64 @@ def write_runs(
         if cell.name in unfinished:
             continue
         folder.mkdir(parents=True)
-        if keep == "predictions":
-            drawn = drawn_predictions(cell, cohorts[cell.hold_out], epochs, merit, subject)
-            drawn.to_parquet(folder / "predictions.parquet", index=False)
-            scores = score_predictions(drawn)
-        else:
-            scores = drawn_scores(cell, cohorts[cell.hold_out], epochs, merit, subject)
-        write_scores(folder / "scores.parquet", scores)
-        write_json(folder / "config.json", _config(cell, protocol, cohorts, simulated))
+        of_norm = merit.get(cell.norm, 0.0)
+        drawn = _drawn_files(cell, cohorts[cell.hold_out], epochs, of_norm, keep, subject)
+        for name, content in drawn.items():
+            (folder / name).write_bytes(content)
+        _write_json(folder / "config.json", _config(cell, protocol, cohorts, simulated))
         _write_history(folder / "history.csv", cell)
         done = {"balanced_accuracy": 0.5, "subjects": cohorts[cell.hold_out], "epochs": 6}
         done |= {"best_epoch": 3, "steps": 60, "seconds": 30.0, "keep": keep}
         if cell.filter_size == "auto":
             done["filter_size_choice"] = {"filter_size": 7 + 2 * cell.seed, "table": []}
-        write_json(folder / "done.json", done)
+        _write_json(folder / "done.json", done)
     document = {"format": FORMAT, "protocol": protocol, "recipe_sha256": "0" * 64}
     document |= {"nights": sum(cohorts.values()), "data": "0" * 64, "simulated": simulated}
     document["cells"] = [{"cell": cell.to_json(), "sequences": 100} for cell in cells]
-    write_json(path / GRID, document)
+    _write_json(path / GRID, document)
     return cells
 
 
-def drawn_scores(
-    cell: Cell, n_subjects: int, epochs: int, merit=MERIT, subject="{:04}"
-) -> pd.DataFrame:
-    """Draw the scores of a cell's subjects."""
-    tables = [
-        score_night(cell.hold_out, subject.format(number), *_drawn(cell, number, epochs, merit))
-        for number in range(n_subjects)
-    ]
-    return pd.concat(tables, ignore_index=True)[SCHEMA.names]
+@functools.cache
+def _drawn_files(cell: Cell, n_subjects, epochs, merit, keep, subject) -> dict[str, bytes]:
+    """Draw what a cell keeps, by name of file; many folders have the same cells."""
+    nights = [_drawn(cell, number, epochs, merit) for number in range(n_subjects)]
+    names = [subject.format(number) for number in range(n_subjects)]
+    predictions = _predictions(cell.hold_out, names, nights, partly=keep == "predictions")
+    scores = score_predictions(predictions)
+    columns = {name: scores[name].to_numpy() for name in SCHEMA.names}
+    content = io.BytesIO()
+    pq.write_table(pa.Table.from_pydict(columns, SCHEMA), content, compression="zstd")
+    files = {"scores.parquet": content.getvalue()}
+    if keep == "predictions":
+        files["predictions.parquet"] = predictions.to_parquet(index=False)
+    return files
 
 
-def drawn_predictions(
-    cell: Cell, n_subjects: int, epochs: int, merit=MERIT, subject="{:04}"
-) -> pd.DataFrame:
-    """Draw predictions: some epochs unscored, the first and last of a night not central.
+def _predictions(cohort, names, nights, partly) -> pd.DataFrame:
+    """Predictions of subjects' (stages, probabilities); ``partly``, not every epoch counts.
 
-    The first subject has two visits.
+    Then some are unscored, the first and last of a night are not central, and the first subject
+    has two visits.
     """
-    tables = []
-    for number in range(n_subjects):
-        stages, p = _drawn(cell, number, epochs, merit)
-        stages = np.where(np.arange(epochs) % 17 == 3, -1, stages)
-        visits = np.where(np.arange(epochs) * 2 < epochs, "1", "2") if number == 0 else "1"
-        central = (np.arange(epochs) >= 7) & (np.arange(epochs) < epochs - 7)
-        owner = {"cohort": cell.hold_out, "subject": subject.format(number), "visit": visits}
-        table = pd.DataFrame({"epoch": np.arange(epochs), "central": central, "true": stages})
-        tables.append(table.assign(**owner, **{f"p{n}": p[:, n] for n in range(5)}))
-    return pd.concat(tables, ignore_index=True)
+    n_epochs = len(nights[0][0])
+    epoch = np.tile(np.arange(n_epochs), len(names))
+    true, p = map(np.concatenate, zip(*nights, strict=True))
+    central, visit = np.ones(epoch.shape, bool), np.full(epoch.shape, "1")
+    if partly:
+        true = np.where(epoch % 17 == 3, -1, true)
+        central = (epoch >= 7) & (epoch < n_epochs - 7)
+        visit[:n_epochs][epoch[:n_epochs] * 2 >= n_epochs] = "2"
+    owner = {"cohort": cohort, "subject": np.repeat(names, n_epochs), "visit": visit}
+    table = pd.DataFrame({"epoch": epoch, "central": central, "true": true} | owner)
+    return table.assign(**{f"p{n}": p[:, n] for n in range(5)})
 
 
 def _drawn(cell, number, epochs, merit):
     """Draw true stages and probabilities of a subject."""
     subject = np.random.default_rng([1, number, *cell.hold_out.encode()])
     stages = subject.choice(5, epochs, p=_PREVALENCE)
-    skill = 0.62 + 0.12 * subject.standard_normal() + merit.get(cell.norm, 0.0)
+    skill = 0.62 + 0.12 * subject.standard_normal() + merit
     skill += 0.01 * np.log2((cell.balanced or 1000) / 400)
     seed = np.random.default_rng([cell.seed, number, *cell.name.encode()])
     right = seed.random(epochs) < np.clip(skill + 0.01 * seed.standard_normal(), 0.05, 0.98)
@@ -114,6 +120,12 @@ def _drawn(cell, number, epochs, merit):
     p = np.full((epochs, 5), 0.075)
     p[np.arange(epochs), guess] = 0.7
     return stages, p
+
+
+def _write_json(path, document):
+    """Write as the runs do, but not against power cuts: discs take their time for that."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    path.write_bytes(text.encode())
 
 
 def _config(cell, protocol, cohorts, simulated):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shutil
 
 import pytest
 from experiments import COHORTS, write_runs
@@ -16,6 +17,7 @@ from psdnorm.training import Cell, Protocol
 from psdnorm.training.grid import Axes, Runs
 
 SMALL = Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT"), seeds=(0, 1))
+SMALLEST = Axes(norms=("batch",), hold_outs=("ABC",), seeds=(0,))
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +28,30 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def one_cell(tmp_path_factory):
+    """For all that the runs do not matter to."""
+    path = tmp_path_factory.mktemp("smallest") / "runs"
+    write_runs(path, [SMALLEST], epochs=30)
+    return path
+
+
+@pytest.fixture
+def earlier(report, tmp_path):
+    """A report alone in its folder, that a test may alter."""
+    return shutil.copytree(report, tmp_path / "report")
+
+
+@pytest.fixture(scope="module")
 def report(runs, tmp_path_factory):
     path = tmp_path_factory.mktemp("built") / "report"
     build_report(runs, path, figures=False)
     return path
+
+
+@pytest.fixture
+def unrendered(monkeypatch):
+    """Figures are drawn, but not made into pictures."""
+    monkeypatch.setattr(figures.building, "rendered", lambda drawing, **_: drawn(1, 10)[0])
 
 
 def page_of(path):
@@ -113,12 +135,19 @@ def test_a_cohort_shows_a_confusion_matrix_of_each_norm(report):
     assert "summed over subjects and the seeds that all norms have (0 and 1)" in fold
 
 
-def test_a_cohort_without_a_shared_seed_says_over_which_its_means_are(tmp_path):
+@pytest.fixture(scope="module")
+def partial(tmp_path_factory):
+    """The report on runs whose norms share no seed of CHAT, and the results."""
+    path = tmp_path_factory.mktemp("partial")
     gone = [Cell("usleep", "psd", hold_out="CHAT", seed=0).name]
     gone.append(Cell("usleep", "batch", hold_out="CHAT", seed=1).name)
-    write_runs(tmp_path / "runs", [SMALL], epochs=30, unfinished=gone)
-    build_report(tmp_path / "runs", tmp_path / "report", figures=False)
-    fold = re.search("<summary>CHAT: .*?</details>", page_of(tmp_path / "report"), re.S)[0]
+    write_runs(path / "runs", [SMALL], epochs=30, unfinished=gone)
+    _, results = build_report(path / "runs", path / "report", figures=False)
+    return path / "report", results
+
+
+def test_a_cohort_without_a_shared_seed_says_over_which_its_means_are(partial):
+    fold = re.search("<summary>CHAT: .*?</details>", page_of(partial[0]), re.S)[0]
     assert "mean over subjects and the seeds that each norm has, as none is shared by all" in fold
     assert "No gain over BatchNorm can be told here." in fold
     data = json.loads(re.search('<script type="application/json"[^>]*>(.*?)</script>', fold)[1])
@@ -127,17 +156,15 @@ def test_a_cohort_without_a_shared_seed_says_over_which_its_means_are(tmp_path):
     assert all(row[place + 1] is not None for row in data["rows"])
 
 
-def test_every_cell_that_lacks_is_listed(tmp_path):
-    gone = [Cell("usleep", "psd", hold_out="CHAT", seed=seed).name for seed in (0, 1)]
-    write_runs(tmp_path / "runs", [SMALL], epochs=30, unfinished=gone)
-    _, results = build_report(tmp_path / "runs", tmp_path / "report", figures=False)
-    page = page_of(tmp_path / "report")
+def test_every_cell_that_lacks_is_listed(partial):
+    report, results = partial
+    page = page_of(report)
     assert len(results.lacking) == 2
     for sentence in results.lacking:
         assert f"<li>{sentence}</li>" in page
 
 
-def test_a_file_that_cannot_be_read_is_named_without_its_path_from_the_root(tmp_path):
+def test_a_file_that_cannot_be_read_is_named_without_its_path_from_the_root(tmp_path, unrendered):
     write_runs(tmp_path / "runs", [SMALL], epochs=30, keep="predictions")
     cells = tmp_path / "runs" / "cells"
     broken = cells / Cell("usleep", "batch", hold_out="CHAT", seed=1).name / "scores.parquet"
@@ -166,7 +193,7 @@ def test_names_of_users_are_never_markup(tmp_path):
 @pytest.mark.parametrize(
     "axes",
     [
-        Axes(norms=("batch",), hold_outs=("ABC",), seeds=(0,)),
+        SMALLEST,
         Axes(norms=("psd",), hold_outs=("ABC", "CHAT"), seeds=(0,)),
         Axes(norms=("instance", "psd"), hold_outs=("ABC",), seeds=(0, 1)),
         Axes(norms=("batch", "psd"), hold_outs=("ABC",), balanced=(None, 40), seeds=(0,)),
@@ -191,7 +218,7 @@ def test_a_store_of_other_nights_is_refused_before_anything_is_written(runs, tmp
 
 
 def test_the_store_of_the_runs_tells_the_ages(tmp_path):
-    write_runs(tmp_path / "runs", [SMALL], epochs=30)
+    write_runs(tmp_path / "runs", [SMALLEST], epochs=30)
     nights = [night(f"{cohort}-1", 5, age=61.25) for cohort in COHORTS]
     store = filled(tmp_path / "store", nights)
     Runs(tmp_path / "asked").extend(store, Protocol(), [])
@@ -203,8 +230,7 @@ def test_the_store_of_the_runs_tells_the_ages(tmp_path):
     assert ",61.25," in (tmp_path / "report" / "tables" / "datasets.csv").read_text()
 
 
-def test_what_lacks_as_table_and_as_figure_is_named_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures.building, "rendered", lambda drawing, **_: drawn(1, 10)[0])
+def test_what_lacks_as_table_and_as_figure_is_named_once(tmp_path, unrendered):
     axes = Axes(norms=("batch", "psd"), hold_outs=("ABC",), seeds=(0,))
     write_runs(tmp_path / "runs", [axes], epochs=30)
     build_report(tmp_path / "runs", tmp_path / "report")
@@ -216,12 +242,10 @@ def test_what_lacks_as_table_and_as_figure_is_named_once(tmp_path, monkeypatch):
     assert len({*named}) == len(named)
 
 
-def test_a_report_takes_the_place_of_an_earlier_one(runs, tmp_path):
-    out = tmp_path / "report"
-    build_report(runs, out, figures=False)
-    (out / "tables" / "results.md").write_text("old")
-    build_report(runs, out, figures=False)
-    assert (out / "tables" / "results.md").read_text() != "old"
+def test_a_report_takes_the_place_of_an_earlier_one(one_cell, earlier, tmp_path):
+    (earlier / "tables" / "results.md").write_text("old")
+    build_report(one_cell, earlier, figures=False)
+    assert (earlier / "tables" / "results.md").read_text() != "old"
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
 
@@ -232,13 +256,11 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(runs, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_report_with_a_users_file_in_it_is_refused_and_names_the_file(runs, tmp_path):
-    out = tmp_path / "report"
-    build_report(runs, out, figures=False)
-    (out / "tables" / "notes.txt").write_text("mine")
+def test_a_report_with_a_users_file_in_it_is_refused_and_names_the_file(runs, earlier):
+    (earlier / "tables" / "notes.txt").write_text("mine")
     with pytest.raises(ArgumentError, match=r"holds tables/notes.txt, which no report wrote"):
-        build_report(runs, out, figures=False)
-    assert (out / "tables" / "notes.txt").read_text() == "mine"
+        build_report(runs, earlier, figures=False)
+    assert (earlier / "tables" / "notes.txt").read_text() == "mine"
 
 
 def test_a_file_in_place_of_the_folder_is_refused(runs, tmp_path):
@@ -247,26 +269,26 @@ def test_a_file_in_place_of_the_folder_is_refused(runs, tmp_path):
         build_report(runs, tmp_path / "report", figures=False)
 
 
-def test_a_link_to_a_folder_stays_one(runs, tmp_path):
+def test_a_link_to_a_folder_stays_one(one_cell, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "report").symlink_to(tmp_path / "elsewhere")
-    build_report(runs, tmp_path / "report", figures=False)
+    build_report(one_cell, tmp_path / "report", figures=False)
     assert (tmp_path / "report").is_symlink()
     assert (tmp_path / "elsewhere" / "index.html").exists()
 
 
-def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(runs, tmp_path, monkeypatch):
-    out = tmp_path / "report"
-    build_report(runs, out, figures=False)
-    before = page_of(out)
+def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(
+    one_cell, earlier, tmp_path, monkeypatch
+):
+    before = page_of(earlier)
 
     def fail(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(building, "provenance", fail)
     with pytest.raises(KeyboardInterrupt):
-        build_report(runs, out, figures=False)
-    assert page_of(out) == before
+        build_report(one_cell, earlier, figures=False)
+    assert page_of(earlier) == before
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
 
@@ -282,9 +304,9 @@ class Drawn(list):
     missing = ("Spectra: no weights were kept.",)
 
 
-def test_figures_are_shown_with_words_and_captions_and_kept_beside(runs, tmp_path, monkeypatch):
+def test_figures_are_shown_with_words_and_captions_and_kept_beside(one_cell, tmp_path, monkeypatch):
     monkeypatch.setattr(building, "build_figures", lambda *_: Drawn(drawn(2, 100)))
-    build_report(runs, tmp_path / "report")
+    build_report(one_cell, tmp_path / "report")
     page = page_of(tmp_path / "report")
     assert page.count('<img alt="words of figure-') == 2
     assert page.count("<figcaption>Caption.</figcaption>") == 2
@@ -293,10 +315,10 @@ def test_figures_are_shown_with_words_and_captions_and_kept_beside(runs, tmp_pat
 
 
 def test_figures_that_would_make_the_page_too_large_are_linked_and_said_so(
-    runs, tmp_path, monkeypatch
+    one_cell, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(building, "build_figures", lambda *_: Drawn(drawn(4, 1_500_000)))
-    build_report(runs, tmp_path / "report")
+    build_report(one_cell, tmp_path / "report")
     page = page_of(tmp_path / "report")
     assert len(page.encode()) < 5_000_000
     assert page.count("<img") == 2

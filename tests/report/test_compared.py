@@ -36,6 +36,20 @@ def folders(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def found(folders):
+    """B, which is better, against A."""
+    return compare(folders / "a", folders / "b")
+
+
+@pytest.fixture(scope="module")
+def written(found, tmp_path_factory):
+    """The folder of that comparison, figures and all."""
+    out = tmp_path_factory.mktemp("written") / "out"
+    write_comparison(found, out, "psdnorm compare a b")
+    return out
+
+
 def accuracies(folder, norm):
     """Balanced accuracy by cohort, subject and seed, from the predictions."""
     found = {}
@@ -50,8 +64,7 @@ def accuracies(folder, norm):
     return pd.Series(found)
 
 
-def test_arms_that_both_have_are_compared(folders):
-    found = compare(folders / "a", folders / "b")
+def test_arms_that_both_have_are_compared(found):
     assert [arm.arm for arm in found.arms] == ["usleep batch @all", "usleep psd f5 d3 @all"]
     assert found.simulated
 
@@ -71,8 +84,8 @@ def test_people_read_names_as_the_paper_writes_them(tmp_path):
     assert "PSDNorm (2 blocks) in U-Sleep, balanced@40: B is not distinguishable from A" in page
 
 
-def test_gains_are_those_of_the_raw_predictions(folders):
-    arm = compare(folders / "a", folders / "b").arms[1]
+def test_gains_are_those_of_the_raw_predictions(folders, found):
+    arm = found.arms[1]
     a, b = (accuracies(folders / name, "psd") for name in "ab")
     gains = (b - a).groupby(level=[0, 1]).mean()
     by_cohort = gains.groupby(level=0).mean()
@@ -100,7 +113,6 @@ def test_a_folder_against_itself_is_said_to_be_one(folders):
     cell = one / "cells" / Cell("usleep", "psd", hold_out="ABC").name
     for path, other in ((one, one / "cells" / ".."), (cell, cell)):
         assert compare(path, other).nights == ["A and B are the same folder: nothing can differ."]
-    assert compare(one, folders / "b").nights == []
 
 
 def test_arms_are_in_the_order_of_the_paper(tmp_path):
@@ -258,8 +270,8 @@ def test_other_nights_are_said_first_on_the_page_and_among_the_remarks(folders, 
     assert page.index(sentence) < page.index('class="verdict"')
 
 
-def test_the_same_nights_give_no_remark_on_them(folders):
-    assert compare(folders / "a", folders / "b").nights == []
+def test_the_same_nights_give_no_remark_on_them(found):
+    assert found.nights == []
 
 
 def test_other_nights_of_two_cells_are_said_too(tmp_path):
@@ -288,8 +300,8 @@ def test_nights_of_another_recipe_cannot_be_told_apart_and_it_is_said(folders, t
     assert "The recipes differ: paper is 000000000000 in A and 111111111111 in B." in remarks
 
 
-def test_one_seed_and_one_training_are_limits_as_in_a_report(folders):
-    limits = " ".join(compare(folders / "a", folders / "b").limits)
+def test_one_seed_and_one_training_are_limits_as_in_a_report(folders, found):
+    limits = " ".join(found.limits)
     assert "One seed" not in limits
     assert "Nights are simulated" in limits
     assert "other trainings as far as 2 seeds show them" in limits
@@ -300,8 +312,7 @@ def test_one_seed_and_one_training_are_limits_as_in_a_report(folders):
     assert "Intervals allow for other people, not for other trainings" in limits
 
 
-def test_limits_are_in_the_words_of_a_report(folders):
-    found = compare(folders / "a", folders / "b")
+def test_limits_are_in_the_words_of_a_report(folders, found):
     results = read_results(folders / "a")
     (contest,) = contests(results)
     theirs = {*judge(results, contest).limits}
@@ -316,8 +327,8 @@ def test_one_seed_in_one_cohort_is_said(folders, tmp_path):
     assert "One seed in some cohorts: how much of this is the luck" in limits
 
 
-def test_intervals_are_of_other_trainings_too_where_there_are_several_seeds(folders):
-    arm = compare(folders / "a", folders / "b").arms[0]
+def test_intervals_are_of_other_trainings_too_where_there_are_several_seeds(found):
+    arm = found.arms[0]
     drawn = bootstrap_gains(arm.scores, "A", resample_seeds=True).gains.set_index("mean")
     for mean, gain in arm.duel.gains.items():
         assert [gain.low, gain.high] == list(drawn.loc[mean, ["low", "high"]])
@@ -327,13 +338,11 @@ def test_what_is_not_there_is_refused(folders, tmp_path):
     assert "nowhere does not exist" in refused(tmp_path / "nowhere", folders / "a")
 
 
-def test_the_page_shows_all_of_it_and_the_files_are_beside(folders, tmp_path):
-    found = compare(folders / "a", folders / "b")
-    write_comparison(found, tmp_path / "out", "psdnorm compare a b")
-    page = (tmp_path / "out" / "index.html").read_text()
+def test_the_page_shows_all_of_it_and_the_files_are_beside(written):
+    page = (written / "index.html").read_text()
     assert "These nights are simulated" in page
     assert page.count("<img") == 6
-    drawn = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
+    drawn = {path.name for path in (written / "figures").iterdir()}
     assert {f"gains-usleep-batch-all.{kind}" for kind in ("png", "svg")} < drawn
     assert len(drawn) == 12
     assert page.count('class="sortable"') >= 2
@@ -341,14 +350,13 @@ def test_the_page_shows_all_of_it_and_the_files_are_beside(folders, tmp_path):
     assert [len(json.loads(text)["rows"]) for text in data] == [
         COHORTS["ABC"] + COHORTS["CHAT"]
     ] * 2
-    table = pd.read_csv(tmp_path / "out" / "tables" / "subjects.csv")
+    table = pd.read_csv(written / "tables" / "subjects.csv")
     assert np.allclose(table["B"] - table["A"], table["gain"], atol=1e-5)
     assert len(table) == 2 * (COHORTS["ABC"] + COHORTS["CHAT"])
     assert {*table["arm"]} == {"usleep batch @all", "usleep psd f5 d3 @all"}
 
 
-def test_figures_are_left_out_if_they_are_not_asked_for(folders, tmp_path):
-    found = compare(folders / "a", folders / "b")
+def test_figures_are_left_out_if_they_are_not_asked_for(found, tmp_path):
     write_comparison(found, tmp_path / "out", "psdnorm compare a b", figures=False)
     page = (tmp_path / "out" / "index.html").read_text()
     assert "<img" not in page
@@ -359,7 +367,8 @@ def test_figures_are_left_out_if_they_are_not_asked_for(folders, tmp_path):
 def test_the_page_and_the_record_say_how_it_was_made(folders, tmp_path):
     write_runs(tmp_path / "b", [AXES], epochs=60)
     edit_configs(tmp_path / "b", lambda config: config["protocol"].update(lr=0.1))
-    write_comparison(compare(folders / "a", tmp_path / "b"), tmp_path / "out", "psdnorm compare")
+    found = compare(folders / "a", tmp_path / "b")
+    write_comparison(found, tmp_path / "out", "psdnorm compare", figures=False)
     page = html.unescape((tmp_path / "out" / "index.html").read_text())
     for words in ("A: psdnorm 0, torch 0, python 0 (8 cells)", f"psdnorm {psdnorm.__version__}"):
         assert f"<li>{words}" in page or f"this comparison: {words}" in page
@@ -373,13 +382,12 @@ def test_the_page_and_the_record_say_how_it_was_made(folders, tmp_path):
     assert record["limits"]
 
 
-def test_no_path_from_the_root_is_shown(folders, tmp_path):
-    write_comparison(compare(folders / "a", folders / "b"), tmp_path / "out", "psdnorm compare")
+def test_no_path_from_the_root_is_shown(folders, written):
     for name in ("index.html", "report.json"):
-        assert str(folders) not in (tmp_path / "out" / name).read_text()
+        assert str(folders) not in (written / name).read_text()
 
 
-def test_a_page_of_a_comparison_names_both_sides(folders):
-    page = comparison_page(compare(folders / "a", folders / "b"), "command", NO_FIGURES).html()
+def test_a_page_of_a_comparison_names_both_sides(found):
+    page = comparison_page(found, "command", NO_FIGURES).html()
     assert "A is a, recipe paper." in page
     assert "<h1>b against a</h1>" in page

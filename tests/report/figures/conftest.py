@@ -1,5 +1,7 @@
 """A folder of drawn scores, and scores by another path than the one that is tested."""
 
+import functools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,12 +40,7 @@ class Raw:
 
     def matrices(self, norm, cohort, seed, **cell):
         name = Cell("usleep", norm, hold_out=cohort, seed=seed, **cell).name
-        table = pd.read_parquet(self.path / "cells" / name / "scores.parquet")
-        columns = [f"{true}_as_{found}" for true in STAGES for found in STAGES]
-        return {
-            row["subject"]: row[columns].to_numpy(float).reshape(5, 5)
-            for _, row in table.iterrows()
-        }
+        return _matrices(self.path / "cells" / name / "scores.parquet")
 
     def accuracies(self, norm, cohort, seed, **cell):
         """Balanced accuracy of each subject in percent."""
@@ -70,6 +67,13 @@ class Raw:
         return np.mean(
             [x for c in cohorts for x in self.accuracies(norm, c, seed, **cell).values()]
         )
+
+
+@functools.cache
+def _matrices(path):
+    table = pd.read_parquet(path)
+    counts = table[[f"{true}_as_{found}" for true in STAGES for found in STAGES]].to_numpy(float)
+    return dict(zip(table["subject"], counts.reshape(-1, 5, 5), strict=True))
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """Curves over a setting pass through the means of its cells."""
 
+import functools
+
 import numpy as np
 import pytest
 from experiments import write_runs
@@ -27,8 +29,13 @@ def swept(tmp_path_factory):
     return path
 
 
+@functools.cache
+def read_once(path):
+    return read_results(path)
+
+
 def draw(path, sweep):
-    results = read_results(path)
+    results = read_once(path)
     return draw_sweep(results, comparisons(results)[0], sweep)
 
 

@@ -26,9 +26,13 @@ def chosen(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def table(chosen):
-    tables = {table.name: table for table in build_tables(read_results(chosen)).tables}
-    return tables["filter-size-usleep-all"]
+def tables(chosen):
+    return build_tables(read_results(chosen)).tables
+
+
+@pytest.fixture(scope="module")
+def table(tables):
+    return {table.name: table for table in tables}["filter-size-usleep-all"]
 
 
 def test_it_has_a_column_of_its_own_behind_the_fixed_sizes(table, chosen):
@@ -46,8 +50,8 @@ def test_a_note_says_which_size_each_cohort_got(table):
     assert note.endswith("by the one held out: ABC 7, 9; CHAT 7, 9.")
 
 
-def test_tables_of_the_protocol_do_not_take_it_for_the_protocols_size(chosen):
-    main = build_tables(read_results(chosen)).tables[0]
+def test_tables_of_the_protocol_do_not_take_it_for_the_protocols_size(tables):
+    main = tables[0]
     assert "PSDNorm" in main.head
     assert "PSDNorm (f auto)" not in main.head
 

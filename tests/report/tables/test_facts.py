@@ -174,7 +174,7 @@ def test_age_and_sex_come_from_the_store_once_a_subject(tmp_path, results):
         for subject, visit, age, sex in people
     ]  # fmt: skip
     store = filled(tmp_path / "store", nights)
-    table, found = numbers(build_tables(results, store), "datasets")
+    table, found = numbers(build_tables(results.of(norm="tma"), store), "datasets")
     assert found["age_years", None, "ABC"].text == f"40.0 ± {np.std([20, 50, 50], ddof=1):.1f}"
     assert found["female_percent", None, "ABC"].text == "33"
     assert found["male_percent", None, "ABC"].text == "67"

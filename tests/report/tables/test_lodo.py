@@ -249,6 +249,7 @@ def test_a_table_without_any_result_is_named_and_not_built(tmp_path):
 
 
 def test_a_metric_that_nobody_has_is_absent_with_its_reason(results):
+    results = results.of(norm="batch")
     subjects = results.subjects.copy()
     subjects.loc[subjects["cohort"] == "CHAT", "f1_N3"] = np.nan
     changed = dataclasses.replace(results, subjects=subjects)
