@@ -213,7 +213,7 @@ def test_the_gain_over_batchnorm_and_its_interval(page, shared):
     text = plain(page)
     found = re.search(
         r"PSDNorm has the highest balanced accuracy, (\S+) % \(Mean\(Dataset\)\): (\S+) points "
-        r"\(95 % interval (\S+) to (\S+)\) over BatchNorm "
+        r"\(95 % interval (\S+) to (\S+)\) over BatchNorm(?:, but not distinguishable from \w+)? "
         r"\(3 cohorts, (?:2 to )?\d seeds\)\.",
         text,
     )

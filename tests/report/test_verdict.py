@@ -47,7 +47,8 @@ def test_the_norm_with_the_highest_mean_over_datasets_wins(whole):
     means = verdict.contest.tables.datasets.mean()
     assert verdict.winner == means.idxmax() == "psd"
     assert verdict.headline.startswith("PSDNorm has the highest balanced accuracy, ")
-    assert verdict.headline.endswith(" over BatchNorm (3 cohorts, 3 seeds).")
+    told = " over BatchNorm, but not distinguishable from TMA (3 cohorts, 3 seeds)."
+    assert verdict.headline.endswith(told)
 
 
 def test_an_interval_that_covers_0_is_not_distinguishable(tmp_path):
@@ -64,10 +65,23 @@ def test_a_baseline_that_wins_is_said_to_win_and_psdnorm_is_still_judged(tmp_pat
     verdict = verdict_on(tmp_path, {"norms": ("batch", "tma", "psd")}, merit=merit)
     assert verdict.winner == "tma"
     assert verdict.headline.startswith("TMA has the highest")
+    assert verdict.headline.endswith(" over BatchNorm (3 cohorts, 3 seeds).")  # far from the next
     assert any(
         s.startswith("PSDNorm is behind the best baseline (here TMA, chosen anew in every draw)")
         for s in verdict.sentences
     )
+
+
+@pytest.mark.parametrize(("ahead", "following"), [("instance", "tma"), ("tma", "psd")])
+def test_a_winner_that_is_not_told_apart_from_the_next_is_said_not_to_be(
+    tmp_path, ahead, following
+):
+    merit = MERIT | {following: 0.1, ahead: 0.11}
+    verdict = verdict_on(tmp_path, {"norms": ("batch", ahead, following)}, merit=merit)
+    assert verdict.winner == ahead
+    name = {"tma": "TMA", "psd": "PSDNorm"}[following]
+    told = f" over BatchNorm, but not distinguishable from {name} (3 cohorts, 3 seeds)."
+    assert verdict.headline.endswith(told)
 
 
 def test_batchnorm_that_wins_is_said_to_with_the_next_and_its_interval(tmp_path):

@@ -51,7 +51,21 @@ def _lead(verdict: "Verdict") -> str:
     gain = verdict.duels[verdict.winner].gains[MEAN_DATASET]
     if gain.judgement == UNSURE:
         return f", but is not distinguishable from BatchNorm: {gain.words}"
-    return f": {gain.words} over BatchNorm"
+    return f": {gain.words} over BatchNorm{_beside_the_next(verdict)}"
+
+
+def _beside_the_next(verdict: "Verdict") -> str:
+    """Name the next norm, unless it is BatchNorm, where it is not told apart from the winner."""
+    means = verdict.contest.means.loc[MEAN_DATASET].drop(verdict.winner)
+    following = str(means.idxmax())
+    if following == BATCH:
+        return ""
+    for norm, reference in ((verdict.winner, following), (following, verdict.winner)):
+        # of two PSDNorms neither is the other's baseline, and nothing is known of their difference
+        gain = verdict.over_best.get(norm, {}).get(MEAN_DATASET)
+        if gain is not None and gain.reference == reference and gain.judgement == UNSURE:
+            return f", but not distinguishable from {norm_name(following)}"
+    return ""
 
 
 def sentences_of(verdict: "Verdict") -> list[str]:
