@@ -3,6 +3,8 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -27,6 +29,7 @@ from psdnorm.training.adabn import AdaptedCell
 from psdnorm.training.experiment import run_grid
 from psdnorm.training.grid import FORMAT
 from psdnorm.training.locking import held
+from psdnorm.training.network import build_model
 
 
 @pytest.fixture
@@ -46,8 +49,15 @@ def dissect(monkeypatch, capsys):
 def test_a_folder_that_holds_no_grid_is_refused_in_a_sentence(dissect, tmp_path):
     code, _, err = dissect(tmp_path, "-o", tmp_path / "out")
     assert code == 2
-    assert "has no grid, expected a folder of psdnorm lodo" in " ".join(err.split())
+    assert f"{tmp_path} has no grid.json, expected the folder of psdnorm lodo" in err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_above_the_runs_of_studies_names_them(dissect, restored):
+    runs, out = restored
+    code, _, err = dissect(runs.parent, "-o", out.with_name("other"))
+    assert code == 2
+    assert f"{runs.parent} holds the runs of runs: give one of them, {runs}" in err
 
 
 def test_an_unknown_kind_is_refused_by_the_name_of_the_option(dissect, tmp_path):
@@ -112,19 +122,48 @@ def test_where_weights_are_gone_the_report_is_of_what_was_predicted_and_the_rest
     assert f"{CELLS[1].name} is left out: " in page  # its norm is nowhere else on the page
 
 
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.write_bytes(b"no weights"), Path.mkdir], ids=["file", "folder"]
+)
 def test_where_weights_are_damaged_what_was_predicted_counts_and_nothing_is_simulated(
-    dissect, restored
+    dissect, restored, damage
 ):
     runs, out = restored
     weights = runs / "cells" / CELLS[2].name / "weights"
     weights.mkdir()
-    (weights / "model.safetensors").write_bytes(b"no weights")
+    damage(weights / "model.safetensors")
     (out / "scores" / CELLS[2].name / "weights.json").write_text("{}")
     code, said, err = dissect(runs, "-o", out, "--no-figures")
     assert code == 1
-    sentence = f"{CELLS[2].name} counts with 4 of 7 conditions: {weights / 'config.json'}"
-    assert sentence in " ".join(err.split())
+    words = " ".join(err.split())
+    assert f"{CELLS[2].name} counts with 4 of 7 conditions: {weights / 'config.json'}" in words
+    assert f"{CELLS[1].name} is left out: its weights were gone" in words
     assert "\nGain. " in said
+
+
+def test_weights_that_are_damaged_once_all_is_predicted_are_no_matter(dissect, restored):
+    runs, out = restored
+    weights = runs / "cells" / CELLS[0].name / "weights"
+    weights.mkdir()
+    (weights / "model.safetensors").write_bytes(b"no weights")
+    (out / "scores" / CELLS[0].name / "weights.json").write_text("{}")
+    code, said, err = dissect(runs, "-o", out, "--no-figures")
+    assert code == 1  # of the others, which have not predicted all
+    assert CELLS[0].name not in err
+    assert "\nGain. " in said
+
+
+def test_damaged_weights_are_not_taken_for_those_that_predicted(dissect, restored):
+    runs, out = restored
+    weights = runs / "cells" / CELLS[2].name / "weights"
+    which = out / "scores" / CELLS[2].name / "weights.json"
+    weights.mkdir()
+    (weights / "model.safetensors").write_bytes(b"no weights")
+    which.unlink()
+    code, _, err = dissect(runs, "-o", out, "--no-figures")
+    assert code == 1
+    assert f"{CELLS[2].name} counts with 4 of 7 conditions: " in " ".join(err.split())
+    assert not which.exists()
 
 
 def test_where_no_network_can_predict_it_is_refused_before_anything_is_simulated(dissect, restored):
@@ -209,6 +248,26 @@ def test_a_dissection_is_run_told_and_not_run_again(dissect, tmp_path):
     assert code == 1
     assert f"{cells[0].name} counts with 6 of 7 conditions" in " ".join(err.split())
     assert not (out / "nights").exists()
+
+
+def test_weights_of_a_cell_that_held_out_another_cohort_are_not_used(dissect, restored):
+    runs, out = restored
+    grid = json.loads((runs / "grid.json").read_text())
+    (runs / "grid.json").write_text(json.dumps(grid | {"protocol": TINY.to_json()}))
+    weights, other = runs / "cells" / CELLS[2].name / "weights", replace(CELLS[2], hold_out="ABC")
+    build_model(other, TINY, RECIPES["paper"].layout()).save_pretrained(
+        weights,
+        recipe=RECIPES["paper"].to_dict(),
+        training_data={"cell": other.to_json()},
+    )
+    (out / "scores" / CELLS[2].name / "weights.json").write_text("{}")
+    code, _, err = dissect(runs, "-o", out, "--no-figures")
+    assert code == 1
+    sentence = (
+        f"{CELLS[2].name} counts with 4 of 7 conditions: {weights} has a network that was trained "
+        f"with hold_out 'ABC', expected 'SHHS' as {CELLS[2].name} has it"
+    )
+    assert sentence in " ".join(err.split())
 
 
 @pytest.mark.slow

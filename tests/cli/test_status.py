@@ -64,6 +64,8 @@ def test_of_a_study_it_names_the_command_that_goes_on_with_it(runs, status, trac
     assert out.endswith(sentence)
     monkeypatch.chdir(runs.path)
     assert status(".")[1].endswith(sentence)
+    monkeypatch.chdir(runs.path.parent)
+    assert "psdnorm study FILE --work . goes on" in status("runs")[1]
 
 
 def test_a_folder_above_the_runs_of_studies_names_them(runs, status, tmp_path):
@@ -99,10 +101,13 @@ def test_programs_get_all_of_it(runs, status):
     assert found["cells"][1]["reason"].endswith("nan at step 3")
 
 
-def test_before_the_first_cell_is_done_it_says_so(runs, status):
+def test_before_the_first_cell_is_done_it_says_so_and_how_to_go_on_if_nothing_runs(runs, status):
     (runs.folder(CELLS[0]) / "done.json").unlink()
+    said = "no training is finished yet, so that the time left is not known"
     _, out, _ = status(runs.path)
-    assert "no training is finished yet, so that the time left is not known\n" in out
+    assert out.endswith(f"{said}; nothing runs: give the command of psdnorm lodo again to go on\n")
+    with held(runs.folder(CELLS[2])):
+        assert status(runs.path)[1].endswith(f"{said}\n")
 
 
 def test_a_folder_without_a_grid_is_one_sentence_and_exit_code_2(status, tmp_path):

@@ -253,6 +253,13 @@ def test_a_filter_that_no_feature_map_holds_is_refused_before_a_night_is_made(st
     assert not (tmp_path / "work").exists()
 
 
+def test_to_restore_results_no_network_is_looked_at(study, tmp_path):
+    grid = [{"norms": ["psd"], "filter_sizes": [105_001]}]
+    path = written_study(tmp_path / "files", grid=grid)
+    _, _, err = study(path, "--work", tmp_path / "work", "--restore")
+    assert err.endswith("results/tiny.tar.xz does not exist, expected packed results\n")
+
+
 def test_what_is_refused_leaves_packed_results_and_cost_as_they_were(study, tmp_path):
     described, runs = drawn_study(tmp_path, tmp_path / "lost", ("batch",))
     shutil.rmtree(runs.folder(described.cells[-1]))

@@ -205,3 +205,23 @@ def test_where_no_seed_has_all_cohorts_all_seeds_count_and_there_is_no_spread(co
     assert len(found.subjects) == sum(COHORTS.values())
     assert found.means.notna().all(axis=None)
     assert found.partial.endswith("; there is no ±, as no seed has all of these cohorts.")
+
+
+def test_cells_of_filter_sizes_that_are_not_compared_are_no_part_of_the_grid(tmp_path):
+    axes = [
+        Axes(norms=("batch", "psd"), hold_outs=tuple(COHORTS), seeds=(0,)),
+        Axes(norms=("psd",), filter_sizes=(17,), hold_outs=("ABC",), seeds=(3,)),
+    ]
+    gone = [Cell("usleep", "psd", 17, hold_out="ABC", seed=3).name]
+    write_runs(tmp_path, axes, COHORTS, epochs=30, unfinished=gone)
+    assert contests(read_results(tmp_path))[0].partial == ""
+
+
+def test_a_grid_that_has_a_seed_more_for_one_cohort_lacks_nothing(tmp_path):
+    norms = ("batch", "psd")
+    axes = [
+        Axes(norms=norms, hold_outs=tuple(COHORTS), seeds=(0,)),
+        Axes(norms=norms, hold_outs=("ABC",), seeds=(1,)),
+    ]
+    write_runs(tmp_path, axes, COHORTS, epochs=30)
+    assert contests(read_results(tmp_path))[0].partial == ""

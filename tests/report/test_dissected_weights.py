@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from cells import TINY
@@ -160,3 +161,31 @@ def test_a_network_of_another_filter_size_is_refused(runs, tmp_path):
     store = Store.plan(tmp_path / "nights", RECIPE.to_dict(), RECIPE.layout())
     with pytest.raises(CheckpointError, match=r"whose filter_size is 5, expected 17 as usleep_psd"):
         trained_for(runs, other, store)
+
+
+@pytest.mark.parametrize(("own", "expected"), [(0.05, 1.0), (1.0, 0.05)])
+def test_a_network_that_sees_its_input_at_another_scale_is_refused(runs, tmp_path, own, expected):
+    for scale in (own, expected):
+        arguments = TINY.model_arguments | {"input_scale": scale}
+        protocol = replace(TINY, model_arguments=arguments)
+        if scale == own:
+            build_model(PSD, protocol, RECIPE.layout()).save_pretrained(
+                runs.folder(PSD) / "weights", recipe=RECIPE.to_dict()
+            )
+    grid = json.loads((runs.path / "grid.json").read_text())
+    (runs.path / "grid.json").write_text(json.dumps(grid | {"protocol": protocol.to_json()}))
+    store = Store.plan(tmp_path / "nights", RECIPE.to_dict(), RECIPE.layout())
+    with pytest.raises(CheckpointError, match="has a network whose input_scale is"):
+        trained_for(runs, PSD, store)
+
+
+def test_a_network_of_aligned_nights_that_does_not_say_onto_what_is_refused(runs, tmp_path):
+    tma = Cell("usleep", "tma", norm_depth=None, hold_out="SHHS")
+    build_model(tma, TINY, RECIPE.layout()).save_pretrained(
+        runs.folder(tma) / "weights",
+        recipe=RECIPE.to_dict(),
+        training_data={"cell": tma.to_json()},
+    )
+    store = Store.plan(tmp_path / "nights", RECIPE.to_dict(), RECIPE.layout())
+    with pytest.raises(CheckpointError, match=r"aligned nights \(TMA\) and does not say onto what"):
+        trained_for(runs, tma, store)

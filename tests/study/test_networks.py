@@ -73,6 +73,20 @@ def test_deeper_blocks_are_looked_at_where_the_norm_stands_there(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("size", "strides", "sentence"),
+    [
+        (300, [3, 5, 2], "f = 300 in block 1 of cnn-transformer, expected at most the 200 samples"),
+        (800, [1, 1, 1], "f = 800 in block 2 of usleep, expected at most the 750 samples"),
+    ],
+)
+def test_each_model_is_looked_at_by_itself(tmp_path, size, strides, sentence):
+    grid = [PSD | {"models": ["usleep", "cnn-transformer"], "filter_sizes": [size]}]
+    own = {"usleep": USLEEP, "cnn-transformer": TRANSFORMER | {"strides": strides}}
+    arguments = {model: own[model] | {"filter_schedule": "same"} for model in own}
+    assert sentence in checked(tmp_path, grid, model_arguments=arguments)[1]
+
+
 def test_a_size_that_is_chosen_later_must_fit_whichever_it_will_be(tmp_path):
     grid = [PSD | {"filter_sizes": ["auto"], "norm_depths": [10]}]
     arguments = {"depth": 10, "n_time_filters": 4, "filter_schedule": "same"}

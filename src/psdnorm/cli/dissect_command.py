@@ -104,10 +104,13 @@ def _planned(
     from psdnorm.report.dissected_models import find_models, without_damaged
     from psdnorm.report.dissected_run import Dissection
     from psdnorm.report.dissected_settings import begun_with
-    from psdnorm.training.grid import Runs
+    from psdnorm.report.results import instead_of_runs
+    from psdnorm.training.grid import GRID, Runs
 
     begun = {**_DEFAULTS, **begun_with(out)}
     conditions = conditions_of(begun["kinds"] if kinds is None else words("--kinds", kinds))
+    if not (runs / GRID).exists():
+        raise ArgumentError(instead_of_runs(runs))
     models = find_models(Runs(runs), out, conditions)
     found = Dissection(
         Runs(runs),

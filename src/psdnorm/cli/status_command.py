@@ -101,7 +101,8 @@ def _print(found: "Standing", going_on: str) -> None:
         if cell.state == "failed":
             say(output, f"  failed: {cell.reason}")
     if found.work_s is None:
-        say(output, "no training is finished yet, so that the time left is not known")
+        idle = "" if counts["running"] else f"; nothing runs: {going_on}"
+        say(output, f"no training is finished yet, so that the time left is not known{idle}")
     elif found.left_s is not None:
         workers = counts["running"]
         say(output, f"about {duration(found.left_s)} left, as long as {workers} run at a time")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from psdnorm.errors import ArgumentError, PsdnormError
+from psdnorm.errors import ArgumentError, CheckpointError, PsdnormError
 from psdnorm.recordings.recipe import Recipe
 from psdnorm.recordings.simulation.dissection import Condition
 from psdnorm.report.dissected_models import (
@@ -173,11 +173,13 @@ class Dissection:
             self._claim_weights(cell)
 
     def _claim_weights(self, cell: Cell) -> None:
+        if cell in self.unable:
+            return
         path = self._which(cell)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, self._own_weights(cell))
-        elif cell not in self.unable and self._has_changed(cell):
+        elif self._has_changed(cell):
             raise ArgumentError(
                 f"{path.parent} is of other weights than {weights_of(self.runs, cell)}: delete it, "
                 "or give another folder"
@@ -187,8 +189,12 @@ class Dissection:
         return self.out / PREDICTED / cell.name / WHICH
 
     def _own_weights(self, cell: Cell) -> dict[str, Any]:
-        with weights_of(self.runs, cell).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        path = weights_of(self.runs, cell)
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
         return {"cell": cell.to_json(), "sha256": digest}
 
     def _has_changed(self, cell: Cell) -> bool:
@@ -196,7 +202,11 @@ class Dissection:
         path = self._which(cell)
         if not path.exists() or not weights_of(self.runs, cell).exists():
             return False
-        return read_json(path) != self._own_weights(cell)
+        before = read_json(path)
+        try:
+            return before != self._own_weights(cell)
+        except CheckpointError:  # no longer what it predicted with, whatever it is
+            return True
 
     def make_nights(self, jobs: int = 1) -> Iterator[Made]:
         """Simulate what the predictions that are left need; see :meth:`TestNights.make`."""

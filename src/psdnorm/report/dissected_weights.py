@@ -1,14 +1,12 @@
 """The network of a cell from its weights: whole, of that cell, and for the nights at hand."""
 
-import torch
-
 from psdnorm.errors import CheckpointError
 from psdnorm.report.trained import Trained, load_trained
 from psdnorm.store import Store
 from psdnorm.training.aligned import alignment_of
 from psdnorm.training.cell import Cell, Protocol, with_size
 from psdnorm.training.grid import Runs
-from psdnorm.training.network import build_model
+from psdnorm.training.network import throwaway_model
 
 
 def protocol_of(runs: Runs) -> Protocol:
@@ -39,8 +37,7 @@ def trained_for(runs: Runs, cell: Cell, store: Store) -> Trained:
     trained.check_takes(store)
     alignment_of(trained.training, store.layout.n_channels, trained.folder)
     sized = with_size(cell, trained.arm["filter_size"])
-    with torch.random.fork_rng(devices=[]):
-        expected = build_model(sized, protocol_of(runs), store.layout).config
+    expected = throwaway_model(sized, protocol_of(runs), store.layout).config
     found = trained.model.config
     for name in {**expected, **found}:
         if found.get(name) != expected.get(name):
@@ -48,4 +45,16 @@ def trained_for(runs: Runs, cell: Cell, store: Store) -> Trained:
                 f"{trained.folder} has a network whose {name} is {found.get(name)!r:.80}, expected "
                 f"{expected.get(name)!r:.80} as {cell.name} has it"
             )
+    _check_training(trained, cell)
     return trained
+
+
+def _check_training(trained: Trained, cell: Cell) -> None:
+    """Refuse a network of the same shape that learned from other nights, or aligned ones."""
+    said, own = trained.training.get("cell"), cell.to_json()
+    for name in ("norm", "hold_out", "balanced", "seed"):
+        if isinstance(said, dict) and said.get(name, own[name]) != own[name]:
+            raise CheckpointError(
+                f"{trained.folder} has a network that was trained with {name} "
+                f"{said[name]!r:.80}, expected {own[name]!r} as {cell.name} has it"
+            )

@@ -39,7 +39,7 @@ def partial_grid(
     Returns
     -------
     str
-        Empty where every norm has every cohort in every seed.
+        Empty where every norm has every place that another has or that was asked for.
 
     Examples
     --------
@@ -48,8 +48,7 @@ def partial_grid(
     'Not complete: 1 of 8 cells has no result; norms are comp'
     """
     known = {*asked}.union(*places)
-    cohorts = {cohort for cohort, _ in known}
-    expected = len(cohorts) * len({seed for _, seed in known})
+    cohorts, expected = {cohort for cohort, _ in known}, len(known)
     total, there = len(places) * expected, sum(map(len, places))
     if there == total:
         return ""

@@ -13,10 +13,8 @@ from psdnorm.store import Layout
 from psdnorm.study.reading import Study
 from psdnorm.training import Cell, Protocol
 from psdnorm.training.adabn import base_of
-from psdnorm.training.cell import with_size
-from psdnorm.training.filter_size import CANDIDATES
 from psdnorm.training.grid import Runs
-from psdnorm.training.network import build_model, check_model
+from psdnorm.training.network import check_model, throwaway_model
 
 
 def check_networks(study: Study, runs: Runs) -> None:
@@ -51,8 +49,7 @@ def check_networks(study: Study, runs: Runs) -> None:
 
 def _check_filters(cell: Cell, protocol: Protocol, layout: Layout) -> None:
     """Refuse a filter of PSDNorm that is longer than what it normalises."""
-    with torch.random.fork_rng(devices=[]):
-        model = build_model(with_size(cell, CANDIDATES[-1]), protocol, layout)
+    model = throwaway_model(cell, protocol, layout)
     for block, (size, length) in enumerate(_sizes_and_lengths(model, protocol.length)):
         if size > length:
             raise ArgumentError(

@@ -84,7 +84,7 @@ def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
     layout : Layout
         Of the store.
     """
-    model = _throwaway(cell, protocol, layout)
+    model = throwaway_model(cell, protocol, layout)
     blocks = model.config["depth"] if cell.model == "usleep" else len(model.config["channels"])
     if (cell.norm_depth or 0) > blocks:
         raise ArgumentError(
@@ -108,12 +108,21 @@ def unshared_norms(cell: Cell, protocol: Protocol, layout: Layout, device: torch
     """
     if device.type == "cuda":
         return 0
-    modules = _throwaway(cell, protocol, layout).modules()
+    modules = throwaway_model(cell, protocol, layout).modules()
     return sum(isinstance(module, nn.BatchNorm1d) for module in modules)
 
 
-def _throwaway(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
-    """Build a model to look at, with no trace in the random generators."""
+def throwaway_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
+    """Build a model to look at, with no trace in the random generators.
+
+    Parameters
+    ----------
+    cell : Cell
+        With "auto" as its filter size, the model has the largest that can be chosen.
+    protocol : Protocol
+    layout : Layout
+        Of the store.
+    """
     with torch.random.fork_rng([]):
         return build_model(with_size(cell, CANDIDATES[-1]), protocol, layout)
 
