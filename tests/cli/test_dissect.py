@@ -57,7 +57,7 @@ def test_a_folder_above_the_runs_of_studies_names_them(dissect, restored):
     runs, out = restored
     code, _, err = dissect(runs.parent, "-o", out.with_name("other"))
     assert code == 2
-    assert f"{runs.parent} holds the runs of runs: give one of them, {runs}" in err
+    assert f"{runs.parent} holds the runs of runs: give {runs}" in err
 
 
 def test_an_unknown_kind_is_refused_by_the_name_of_the_option(dissect, tmp_path):

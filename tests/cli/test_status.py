@@ -71,8 +71,13 @@ def test_of_a_study_it_names_the_command_that_goes_on_with_it(runs, status, trac
 def test_a_folder_above_the_runs_of_studies_names_them(runs, status, tmp_path):
     code, out, err = status(tmp_path)
     assert (code, out) == (2, "")
-    expected = f"psdnorm: {tmp_path} holds the runs of runs: give one of them, {runs.path}\n"
+    expected = f"psdnorm: {tmp_path} holds the runs of runs: give {runs.path}\n"
     assert err == expected
+    other = tmp_path / "another" / "grid.json"
+    other.parent.mkdir()
+    other.write_text("{}")
+    named = f"holds the runs of another, runs: give one of them, {other.parent}\n"
+    assert status(tmp_path)[2] == f"psdnorm: {tmp_path} {named}"
 
 
 def test_it_tells_who_works_now(runs, status):

@@ -173,8 +173,9 @@ def instead_of_runs(path: str | os.PathLike[str]) -> str:
         return f"{path} is of a single cell: give {runs}, or compare two cells (psdnorm compare)"
     inside = sorted(grid.parent.name for grid in folder.glob(f"*/{GRID}"))
     if inside:  # as psdnorm study has them side by side
+        which = "one of them, " if len(inside) > 1 else ""
         named = ", ".join(inside)
-        return f"{path} holds the runs of {named}: give one of them, {Path(path, inside[0])}"
+        return f"{path} holds the runs of {named}: give {which}{Path(path, inside[0])}"
     return f"{path} has no {GRID}, {expected}"
 
 
