@@ -6,8 +6,7 @@ import numpy as np
 import oracle
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from properties import given, settings, st
 
 from psdnorm import PSDNorm, functional
 from psdnorm.errors import PsdnormError

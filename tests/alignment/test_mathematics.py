@@ -1,7 +1,6 @@
 """What TMA promises about spectra and units, against a slow oracle, POT and closed forms."""
 
 import numpy as np
-import ot
 import pytest
 import scipy.linalg
 import scipy.signal
@@ -96,6 +95,7 @@ def test_a_long_filter_over_whole_windows_is_circular_convolution_by_fft(train, 
 
 @pytest.mark.parametrize("f", [4, 5])
 def test_the_barycenter_is_that_of_dense_gaussians(train, domains, f):
+    ot = pytest.importorskip("ot")
     tma = TMA(filter_size=f).fit(train, domains=domains)
     dft = scipy.linalg.dft(f, scale="sqrtn")
     for c in range(2):

@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from properties import given, st
 
 from psdnorm.batches import Sequences, window_starts
 from psdnorm.errors import ArgumentError

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from properties import given, st
 
 from psdnorm.batches import balanced, class_weights, leave_one_dataset_out, split_subjects
 from psdnorm.errors import ArgumentError

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from properties import given, st
 
 from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.evaluation import CalibrationBins, calibration_bins, expected_calibration_error

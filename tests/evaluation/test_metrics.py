@@ -5,8 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import sklearn.metrics as sk
-from hypothesis import given
-from hypothesis import strategies as st
+from properties import given, st
 
 from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.evaluation import (

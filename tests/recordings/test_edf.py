@@ -3,7 +3,6 @@
 from datetime import datetime
 
 import edf_files
-import edfio
 import numpy as np
 import pytest
 from edf_files import annotations, channel, edf
@@ -322,6 +321,7 @@ def test_a_folder_is_no_recording(tmp_path):
 
 
 def test_what_edfio_writes_is_read_as_edfio_reads_it(tmp_path):
+    edfio = pytest.importorskip("edfio")
     rng = np.random.default_rng(0)
     eeg = [
         edfio.EdfSignal(

@@ -3,8 +3,6 @@
 from datetime import datetime
 
 import edf_files
-import edfio
-import mne
 import numpy as np
 import pytest
 from scorings import nsrr, profusion
@@ -353,6 +351,7 @@ def test_what_is_written_is_read_back(form, tmp_path):
 
 
 def test_others_read_the_annotations_that_we_write(tmp_path):
+    edfio, mne = pytest.importorskip("edfio"), pytest.importorskip("mne")
     path = tmp_path / "Hypnogram.edf"
     write_stages(path, [0, 0, 3, -1, 4], "edf", START)
     expected = [(0, 60, "Sleep stage W"), (60, 30, "Sleep stage 3")]

@@ -5,7 +5,6 @@ import os
 import shutil
 from pathlib import Path
 
-import mne
 import numpy as np
 import pytest
 import scipy.signal
@@ -43,6 +42,7 @@ def store(hypnogram, tmp_path_factory):
 
 def scored(hypnogram):
     """Each epoch's name as MNE reads it, from the recording's start to the last scored one."""
+    mne = pytest.importorskip("mne")
     epochs = []
     for note in mne.read_annotations(hypnogram):
         name = note["description"].removeprefix("Sleep stage ")

@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 
 import edf_files
-import edfio
 import numpy as np
 import pytest
 
@@ -154,6 +153,7 @@ def real(tmp_path_factory):
 @pytest.mark.realdata
 @pytest.mark.skipif(not REAL, reason="PSDNORM_REALDATA names no folder of real recordings")
 def test_a_real_night_has_the_epochs_and_stages_of_its_hypnogram(real):
+    edfio = pytest.importorskip("edfio")
     path, scoring = real
     recording = read_recording(path, ["EEG Fpz-Cz", "EEG Pz-Oz"], scoring)
     assert (recording.channels, recording.sfreq) == (("EEG Fpz-Cz", "EEG Pz-Oz"), 100.0)
@@ -174,6 +174,7 @@ def test_a_real_night_has_the_epochs_and_stages_of_its_hypnogram(real):
 @pytest.mark.skipif(not REAL, reason="PSDNORM_REALDATA names no folder of real recordings")
 @pytest.mark.filterwarnings("ignore:Incomplete data record:UserWarning")
 def test_a_real_signal_is_what_edfio_reads(real):
+    edfio = pytest.importorskip("edfio")
     path, _ = real
     header = read_header(path)
     assert header.labels[:3] == ("EEG Fpz-Cz", "EEG Pz-Oz", "EOG horizontal")

@@ -1,6 +1,5 @@
 """An electrode that is off is found although the derivation from it is not flat."""
 
-import mne
 import numpy as np
 import pytest
 from clinic import samples
@@ -70,6 +69,7 @@ def test_electrodes_are_looked_at_in_the_unit_that_was_given(tmp_path, unit, n_f
 
 
 def test_electrodes_of_what_mne_has_opened_are_looked_at_too(tmp_path):
+    mne = pytest.importorskip("mne")
     path = recording(tmp_path / "night.edf", C4=flat())
     (found,) = conditions(mne.io.read_raw_edf(path, verbose=False))
     assert found.channel == "C4-M1"

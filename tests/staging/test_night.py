@@ -5,7 +5,6 @@ import sys
 from datetime import datetime
 
 import edf_files
-import mne
 import numpy as np
 import pytest
 from clinic import samples
@@ -26,6 +25,7 @@ def model(tmp_path_factory):
 
 
 def raw_of(path, **arguments):
+    mne = pytest.importorskip("mne")
     return mne.io.read_raw_edf(recording(path, **arguments), preload=True, verbose="ERROR")
 
 
@@ -108,6 +108,7 @@ def test_fif_is_read_through_mne(tmp_path, model):
 
 
 def test_brainvision_is_read_through_mne(tmp_path, model):
+    pytest.importorskip("mne")
     (tmp_path / "night.vhdr").write_text(
         "Brain Vision Data Exchange Header File Version 1.0\n[Common Infos]\nDataFile=night.eeg\n"
         "DataFormat=BINARY\nDataOrientation=MULTIPLEXED\nNumberOfChannels=2\n"

@@ -4,7 +4,6 @@ import json
 import os
 from datetime import datetime
 
-import mne
 import numpy as np
 import pandas as pd
 import pytest
@@ -72,6 +71,7 @@ def test_our_own_reader_of_scorings_reads_what_is_written(tmp_path, probabilitie
 
 
 def test_mne_reads_the_annotations_of_every_epoch(tmp_path):
+    mne = pytest.importorskip("mne")
     write_edf_annotations(tmp_path / "night.edf", STAGES, START)
     read = mne.read_annotations(tmp_path / "night.edf")
     assert [text.removeprefix("Sleep stage ") for text in read.description] == list("WW123?RRW")
@@ -100,6 +100,7 @@ def test_a_start_that_two_digits_of_a_year_cannot_say_is_refused(tmp_path):
 
 
 def test_a_two_day_recording_is_annotated_to_its_end(tmp_path):
+    mne = pytest.importorskip("mne")
     stages = np.random.default_rng(0).integers(-1, 5, 2 * 2880)
     write_edf_annotations(tmp_path / "long.edf", stages, START)
     np.testing.assert_array_equal(read_stages(tmp_path / "long.edf", 2 * 86400, START), stages)

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-import mne
 import numpy as np
 import pytest
 
@@ -46,6 +45,7 @@ def test_no_epoch_at_all_is_refused(probabilities):
 
 
 def test_a_review_asks_about_each_epoch_by_stage_and_confidence(tmp_path, probabilities):
+    mne = pytest.importorskip("mne")
     epochs = write_review(tmp_path / "review.edf", STAGES, probabilities, 4, START)
     assert epochs.tolist() == [1, 3, 4, 5]
     read = mne.read_annotations(tmp_path / "review.edf")

@@ -4,7 +4,6 @@ import json
 import os
 
 import edf_files
-import mne
 import numpy as np
 import pytest
 from clinic import samples
@@ -52,6 +51,7 @@ def test_all_outputs_are_written_and_say_the_same(tmp_path, night):
 
 
 def test_the_notice_is_in_the_summary_the_annotations_and_the_page(tmp_path, night):
+    mne = pytest.importorskip("mne")
     with_notice(night).write(tmp_path)
     assert next(iter(json.loads((tmp_path / "S1.json").read_text()))) == "notice"
     annotations = mne.read_annotations(tmp_path / "S1-hypnogram.edf")

@@ -4,8 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from properties import given, settings, st
 from stores import LAYOUT, RECIPE, filled, night, tree
 
 from psdnorm.errors import ArgumentError, StoreError

@@ -10,8 +10,7 @@ import sys
 import numpy as np
 import pytest
 from absence import hide
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from properties import given, settings, st
 from stores import LAYOUT, RECIPE, filled, night, tree
 
 from psdnorm.errors import MissingExtraError, PsdnormError, StoreError
