@@ -6,18 +6,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from cells import TINY
+from dissections import CELLS, written_dissection
 
-import psdnorm
+from psdnorm.batches import window_starts
 from psdnorm.cli import (
     dissect_command,  # noqa: F401
     main,
 )
-from psdnorm.evaluation import score_night
-from psdnorm.evaluation.scores import merge_scores, write_scores
 from psdnorm.recordings.recipe import RECIPES
 from psdnorm.recordings.simulation.dissection import conditions_of
 from psdnorm.recordings.simulation.into_store import add_nights
@@ -26,8 +24,8 @@ from psdnorm.report.dissected_nights import TestNights
 from psdnorm.store import Store
 from psdnorm.training import Cell
 from psdnorm.training.adabn import AdaptedCell
+from psdnorm.training.cost import read_cost
 from psdnorm.training.experiment import run_grid
-from psdnorm.training.grid import FORMAT
 from psdnorm.training.locking import held
 from psdnorm.training.network import build_model
 
@@ -66,39 +64,15 @@ def test_an_unknown_kind_is_refused_by_the_name_of_the_option(dissect, tmp_path)
     assert "--kinds is 'hum', expected one of gain, response" in " ".join(err.split())
 
 
-CELLS = [Cell("usleep", norm, hold_out="SHHS") for norm in ("batch", "instance", "psd")]
-
-
 @pytest.fixture
 def restored(tmp_path, monkeypatch):
     """Runs and a dissection whose weights are gone: PSDNorm was not ready, InstanceNorm begun."""
-    runs, out = tmp_path / "runs", tmp_path / "out"
-    listed = [{"cell": cell.to_json(), "sequences": 1} for cell in CELLS]
-    for cell in CELLS:
-        folder = runs / "cells" / cell.name
-        folder.mkdir(parents=True)
-        (folder / "done.json").touch()
-        (folder / "config.json").write_text(json.dumps({"recipe": RECIPES["paper"].to_dict()}))
-        (out / "scores" / cell.name).mkdir(parents=True)
-        (out / "scores" / cell.name / "weights.json").touch()
-    (runs / "grid.json").write_text(json.dumps({"format": FORMAT, "cells": listed}))
-    nights = {"subjects": 2, "hours": 0.5, "seed": 3, "recipe": RECIPES["paper"].to_dict()}
-    settings = {"format": 1, **nights, "psdnorm": psdnorm.__version__, "kinds": ["gain", "line"]}
-    (out / "dissection.json").write_text(json.dumps(settings))
-    for cell, kinds in ((CELLS[0], ["gain", "line"]), (CELLS[2], ["gain"])):
-        for condition in conditions_of(kinds):
-            folder = out / "scores" / cell.name / condition.name
-            folder.mkdir()
-            true = np.arange(10) % 5
-            said = np.eye(5)[(true + (true < 2) * bool(condition.strength)) % 5]
-            tables = [score_night(condition.name, f"00{n}", true, said) for n in range(2)]
-            write_scores(folder / "scores.parquet", merge_scores(tables))
 
     def never(*_):
         raise AssertionError("a night is simulated")
 
     monkeypatch.setattr(TestNights, "make", never)
-    return runs, out
+    return written_dissection(tmp_path)
 
 
 def test_where_weights_are_gone_the_report_is_of_what_was_predicted_and_the_rest_is_named(
@@ -187,6 +161,7 @@ def test_a_dissection_that_is_whole_needs_nothing_but_its_folders(dissect, resto
     assert code == 0, err
     assert "Gain. " in said
     assert "Line noise" not in said
+    assert not (out / "cost.json").exists()  # it was predicted before, nobody knows in what time
 
 
 @pytest.mark.parametrize(
@@ -223,6 +198,11 @@ def test_a_dissection_is_run_told_and_not_run_again(dissect, tmp_path):
     assert "Line noise" not in said
     assert not (out / "nights").exists()
     assert "gain" in json.loads((out / "report" / "report.json").read_text())["sentences"]
+    cost = read_cost(out)
+    windows = len(window_starts(60, TINY.length, TINY.stride))  # of half an hour
+    assert (cost["predictions"], cost["sequences"]) == (4, 4 * 2 * windows)
+    assert cost["seconds"] > 0
+    assert cost["simulation_seconds"] > 0
     before = {file: file.stat().st_mtime_ns for file in (out / "scores").rglob("*.parquet")}
     code, said, err = dissect(*arguments, "--kinds", "gain,line")
     assert code == 0, err
@@ -231,6 +211,9 @@ def test_a_dissection_is_run_told_and_not_run_again(dissect, tmp_path):
     assert len(before) == 4
     assert len(after) == 7
     assert before.items() <= after.items()
+    (first,), cost = cost["pieces"], read_cost(out)
+    assert cost["pieces"][0] == first
+    assert [piece["predictions"] for piece in cost["pieces"]] == [4, 3]
     code, _, err = dissect(*arguments, "--seed", 1)
     assert code == 2
     assert "was begun with seed 0, found 1" in " ".join(err.split())
@@ -243,6 +226,7 @@ def test_a_dissection_is_run_told_and_not_run_again(dissect, tmp_path):
     code, said, err = dissect(*arguments, "--kinds", "gain,line")
     assert code == 0, err  # scores are all that a report needs
     assert "Line noise. " in said
+    assert read_cost(out) == cost
     shutil.rmtree(out / "scores" / cells[0].name / "line_80")
     code, _, err = dissect(runs, "-o", out)
     assert code == 1

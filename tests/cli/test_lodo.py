@@ -249,6 +249,11 @@ def test_an_interrupted_run_says_how_to_go_on(lodo, store, tmp_path, monkeypatch
             ("--norm-depth", "3", "--model-arguments", '{"depth": 2}'),
             "psdnorm: --norm-depth is 3, expected at most the 2 blocks of usleep\n",
         ),
+        (  # the nights of the store have epochs of 60 samples
+            ("--norms", "batch,psd", "--filter-size", "5,2101"),
+            "psdnorm: --filter-size is 2101, which makes PSDNorm's f = 2,101 in block 0 of usleep, "
+            "expected at most the 2,100 samples that a sequence (length 35) has there\n",
+        ),
         (
             ("--model-arguments", '{"usleep": {"depth": 3}, "cnn": {}}'),
             "psdnorm: --model-arguments has 'cnn' beside the name of a model, expected one of "

@@ -10,8 +10,9 @@ import pytest
 from studies import drawn_study, trained_study, written_study
 
 from psdnorm.cli import lodo_tables, main, study_command
+from psdnorm.errors import ArgumentError
 from psdnorm.report.building import build_report
-from psdnorm.study import read_study, running
+from psdnorm.study import nights, read_study, running
 from psdnorm.study.packing import pack, packed_path
 
 
@@ -226,7 +227,6 @@ def test_only_what_others_have_not_finished_is_run_and_counted(study, tmp_path):
     ("arguments", "sentence"),
     [
         (("--restore",), "results/tiny.tar.xz does not exist, expected packed results"),
-        (("--minutes", "0"), "--minutes is 0.0, expected a number above 0"),
         (("--device", "tpu"), "--device is 'tpu', expected 'auto', 'cpu' or 'cuda'"),
     ],
 )
@@ -247,8 +247,9 @@ def test_a_filter_that_no_feature_map_holds_is_refused_before_a_night_is_made(st
     code, out, err = study(path, "--work", tmp_path / "work", *how)
     assert (code, out) == (2, "")
     assert err == (
-        f"psdnorm: {path}: grid[0]: filter_size 105001 makes PSDNorm's f = 105,001 in block 0 of "
-        "usleep, expected at most the 105,000 samples that a sequence (length 35) has there\n"
+        f"psdnorm: {path}: grid[0]: filter_size is 105001, which makes PSDNorm's f = 105,001 in "
+        "block 0 of usleep, expected at most the 105,000 samples that a sequence (length 35) has "
+        "there\n"
     )
     assert not (tmp_path / "work").exists()
 
@@ -260,14 +261,33 @@ def test_to_restore_results_no_network_is_looked_at(study, tmp_path):
     assert err.endswith("results/tiny.tar.xz does not exist, expected packed results\n")
 
 
-def test_what_is_refused_leaves_packed_results_and_cost_as_they_were(study, tmp_path):
+@pytest.mark.parametrize("minutes", ["-1", "0", "nan", "inf"])
+@pytest.mark.parametrize("how", [(), ("--restore",), ("--dry-run",)], ids=["run", "restore", "dry"])
+def test_wrong_minutes_are_refused_at_once_though_nothing_is_left_to_run(
+    study, tmp_path, minutes, how
+):
+    described, runs = drawn_study(tmp_path, tmp_path / "lost")
+    pack(described, runs)
+    described.path.write_text("no study")  # which is not looked at before
+    code, out, err = study(described.path, "--work", tmp_path / "work", "--minutes", minutes, *how)
+    assert (code, out) == (2, "")
+    assert err == f"psdnorm: --minutes is {float(minutes)}, expected a number above 0\n"
+    assert not (tmp_path / "work").exists()
+
+
+def test_what_is_refused_leaves_packed_results_and_cost_as_they_were(study, tmp_path, monkeypatch):
     described, runs = drawn_study(tmp_path, tmp_path / "lost", ("batch",))
     shutil.rmtree(runs.folder(described.cells[-1]))
     packed = pack(described, runs)
     before = packed.read_bytes()
-    code, _, err = study(described.path, "--work", tmp_path / "work", "--minutes", "0")
+
+    def refuse(*_):
+        raise ArgumentError("the nights are others, expected the same")
+
+    monkeypatch.setattr(nights, "made_store", refuse)
+    code, _, err = study(described.path, "--work", tmp_path / "work")
     assert code == 2
-    assert err.endswith("--minutes is 0.0, expected a number above 0\n")
+    assert err.endswith("psdnorm: the nights are others, expected the same\n")
     assert packed.read_bytes() == before
     assert not (tmp_path / "work" / described.name / "cost.json").exists()
 

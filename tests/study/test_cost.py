@@ -1,34 +1,14 @@
-"""What a study cost is added up over its pieces, each once."""
+"""What a study cost: what its cells learned from, in pieces that travel with the scores."""
 
 import json
-import subprocess
 
 from studies import drawn_study
 
-from psdnorm.study.cost import Meter, commit_of, merged_costs, read_cost
+from psdnorm.study.cost import Meter
 from psdnorm.study.packing import pack, restore
 from psdnorm.study.running import runs_of
+from psdnorm.training.cost import read_cost
 from psdnorm.training.work import FAILURE, FINISHED, Outcome
-
-
-def piece(began, seconds, cells=1, sequences=100):
-    return {
-        "began": began,
-        "seconds": seconds,
-        "simulation_seconds": 1.0,
-        "cells": cells,
-        "sequences": sequences,
-    }
-
-
-def test_pieces_are_added_up_each_once_with_the_latest_word():
-    first, again, second = piece("1", 10.0), piece("1", 12.0, 2, 300), piece("2", 18.0)
-    found = merged_costs({"pieces": [second, first]}, {"pieces": [again]})
-    assert found["pieces"] == [again, second]
-    assert (found["seconds"], found["simulation_seconds"]) == (30.0, 2.0)
-    assert (found["cells"], found["sequences"]) == (3, 400)
-    assert found["sequences_per_second"] == 400 / 30
-    assert merged_costs({"pieces": []})["sequences_per_second"] == 0
 
 
 def test_a_piece_counts_the_cells_that_it_finished_and_what_these_learned_from(tmp_path):
@@ -60,26 +40,3 @@ def test_cost_travels_with_the_scores_and_goes_on_from_there(tmp_path):
     assert before in pieces
     restore(study, elsewhere)
     assert read_cost(elsewhere.path)["pieces"] == pieces
-
-
-def test_the_commit_is_that_of_the_file_and_says_whether_there_were_changes(tmp_path, monkeypatch):
-    monkeypatch.delenv("PSDNORM_COMMIT", raising=False)
-    assert commit_of(tmp_path / "study.yaml") is None
-    monkeypatch.setenv("PSDNORM_COMMIT", "abc")  # of a copy without history
-    assert commit_of(tmp_path / "study.yaml") == "abc"
-
-    def git(*words):
-        named = ("-c", "user.name=a", "-c", "user.email=a@b")
-        run = subprocess.run(
-            ["git", "-C", tmp_path, *named, *words], check=True, capture_output=True, text=True
-        )
-        return run.stdout.strip()
-
-    git("init")
-    (tmp_path / "study.yaml").write_text("a")
-    git("add", "study.yaml")
-    git("commit", "-m", "a")
-    head = git("rev-parse", "HEAD")
-    assert commit_of(tmp_path / "study.yaml") == head
-    (tmp_path / "study.yaml").write_text("b")
-    assert commit_of(tmp_path / "study.yaml") == f"{head}+"

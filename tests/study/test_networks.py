@@ -43,8 +43,8 @@ def test_a_filter_that_is_longer_than_a_deep_feature_map_is_named_with_entry_blo
     grid = [{"norms": ["batch"]}, PSD | {"filter_sizes": [5, 751]}]
     path, refused = checked(tmp_path, grid, **same())
     assert refused == (
-        f"{path}: grid[1]: filter_size 751 makes PSDNorm's f = 751 in block 2 of usleep, expected "
-        "at most the 750 samples that a sequence (length 1) has there"
+        f"{path}: grid[1]: filter_size is 751, which makes PSDNorm's f = 751 in block 2 of usleep, "
+        "expected at most the 750 samples that a sequence (length 1) has there"
     )
 
 
@@ -91,7 +91,7 @@ def test_a_size_that_is_chosen_later_must_fit_whichever_it_will_be(tmp_path):
     grid = [PSD | {"filter_sizes": ["auto"], "norm_depths": [10]}]
     arguments = {"depth": 10, "n_time_filters": 4, "filter_schedule": "same"}
     refused = checked(tmp_path, grid, model_arguments=arguments)[1]
-    assert "filter_size auto makes PSDNorm's f = 21 in block 8 of usleep" in refused
+    assert "filter_size is auto, which makes PSDNorm's f = 21 in block 8 of usleep" in refused
     assert "at most the 12 samples" in refused
 
 

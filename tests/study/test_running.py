@@ -14,7 +14,7 @@ from studies import drawn_study, trained_study, written_study
 
 from psdnorm.errors import ArgumentError
 from psdnorm.study import read_study, running
-from psdnorm.study.cost import Meter, read_cost
+from psdnorm.study.cost import Meter
 from psdnorm.study.nights import made_store
 from psdnorm.study.packing import pack, restore
 from psdnorm.study.running import (
@@ -25,6 +25,7 @@ from psdnorm.study.running import (
     shares_of,
     sigterm_is_ctrl_c,
 )
+from psdnorm.training.cost import read_cost
 from psdnorm.training.grid import Axes, grid_of, units_of
 from psdnorm.training.work import FAILURE, FINISHED, THERE, Outcome
 

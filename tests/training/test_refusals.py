@@ -36,6 +36,19 @@ def with_model(**arguments):
             "filter_size is 61, expected at most the 60 samples of an epoch",
         ),
         (
+            {"norms": ("batch", "psd-white"), "filter_sizes": (5, 541)},
+            PROTOCOL,
+            {},
+            "filter_size is 541, which makes PSDNorm's f = 541 in block 0 of usleep, expected at "
+            r"most the 540 samples that a sequence \(length 9\) has there",
+        ),
+        (
+            {"filter_sizes": (136,)},
+            with_model(depth=3, filter_schedule="same"),
+            {},
+            "f = 136 in block 2 of usleep, expected at most the 135 samples",
+        ),
+        (
             {"models": ("usleep", "cnn-transformer")},
             with_model(usleep={"depth": 3}, **{"cnn-transformer": {"depth": 3}}),
             {},
@@ -74,6 +87,11 @@ def test_cohorts_of_one_subject_each_are_refused(tmp_path):
             Cell("usleep", "tma", filter_size=61, hold_out="abc"),
             PROTOCOL,
             "filter_size is 61, expected at most the 60 samples of an epoch",
+        ),
+        (
+            replace(CELL, filter_size=541),
+            PROTOCOL,
+            "filter_size is 541, which makes PSDNorm's f = 541 in block 0 of usleep, expected at ",
         ),
     ],
 )

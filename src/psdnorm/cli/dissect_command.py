@@ -62,7 +62,7 @@ def dissect(
     Networks are not trained again: simulated test nights of the same subjects are shifted. What is
     done is not done again, and kinds or networks may be added: give the command again. Networks
     whose weights are gone or damaged count with what they predicted; the exit code is 1 if that is
-    not all.
+    not all. cost.json in OUT tells what it cost.
     """
     from psdnorm.training.locking import held
     from psdnorm.training.process import resolve_device
@@ -133,20 +133,25 @@ def _run(
     found: "Dissection", jobs: int, device: str, fast: bool | str, predictions: bool
 ) -> list[str]:
     """Simulate and predict what is left; return a sentence for each failure."""
+    from psdnorm.report.dissected_cost import metered
+
     left = found.left()
     failed: list[str] = []
     if not left:
         found.forget_nights()
         return failed
     n_nights = found.subjects * len({condition for _, condition in left})
-    for made in track(found.make_nights(jobs), n_nights, "simulating"):
-        if made.reason:
-            failed.append(f"{made.recording} is left out: {made.reason}")
-    steps = found.predict(device=device, fast=fast, keep=predictions)
     reasons: dict[tuple[str, str], list[str]] = {}
-    for step in track(steps, len(left), "predicting"):
-        if step.reason:
-            reasons.setdefault((step.cell.name, step.reason), []).append(step.condition.name)
+    with metered(found.out, device, jobs) as meter:
+        for made in track(found.make_nights(jobs), n_nights, "simulating"):
+            if made.reason:
+                failed.append(f"{made.recording} is left out: {made.reason}")
+        meter.simulated()
+        steps = found.predict(device=device, fast=fast, keep=predictions)
+        for step in track(steps, len(left), "predicting"):
+            meter.count(step)
+            if step.reason:
+                reasons.setdefault((step.cell.name, step.reason), []).append(step.condition.name)
     for (cell, reason), under in reasons.items():
         failed.append(f"{cell} under {', '.join(under)}: {reason}")
     found.forget_nights()

@@ -45,7 +45,7 @@ def status(
 def _how_to_go_on(runs: Path) -> str:
     """Say which command goes on with a folder of runs."""
     from psdnorm.study.archive import NIGHTS
-    from psdnorm.study.cost import COST
+    from psdnorm.training.cost import COST
 
     if not any((runs / name).exists() for name in (NIGHTS, COST)):
         return "give the command of psdnorm lodo again to go on"

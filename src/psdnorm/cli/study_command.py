@@ -46,8 +46,10 @@ def study(
     """
     from psdnorm.study import read_study
     from psdnorm.study.packing import check_folder, is_packed
-    from psdnorm.study.running import runs_of
+    from psdnorm.study.running import check_minutes, runs_of
 
+    if minutes is not None:
+        check_minutes(minutes)
     described = read_study(file)
     runs = runs_of(described, work)
     check_folder(described, runs)
@@ -112,8 +114,9 @@ def _run(
     described: "Study", runs: "Runs", work: Path, minutes: float | None, workers: int, device: str
 ) -> None:
     """Run what is left for so many minutes, and pack what is finished, however it ends."""
-    from psdnorm.study.cost import Meter, commit_of
+    from psdnorm.study.cost import Meter
     from psdnorm.study.running import MinutesAreUp, for_minutes, sigterm_is_ctrl_c
+    from psdnorm.training.cost import commit_of
 
     size = described.protocol.batch_size
     meter = Meter(runs, device, workers, size, commit_of(described.path))

@@ -4,6 +4,7 @@
 
     OUT/
       dissection.json            how nights are simulated, their recipe, and the kinds asked for
+      cost.json                  see :mod:`psdnorm.report.dissected_cost`
       nights/                    a store of them, only until every network has predicted them
       scores/CELL/weights.json   which weights were used
       scores/CELL/KIND_STRENGTH/ scores.parquet, and predictions.parquet if they are kept
@@ -40,7 +41,7 @@ from psdnorm.training.grid import Runs
 from psdnorm.training.network import Network, network_for
 from psdnorm.training.prediction import NightPrediction, predict_nights
 from psdnorm.training.process import quiet_libraries, reproducible, resolve_device
-from psdnorm.training.records import CONFIG, write_json, write_outcome
+from psdnorm.training.records import CONFIG, predicted_sequences, write_json, write_outcome
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,11 +59,14 @@ class Predicted(NamedTuple):
     condition : Condition
     reason : str
         A sentence where it failed, else "".
+    sequences : int
+        In which its nights were predicted; 0 where it failed.
     """
 
     cell: Cell
     condition: Condition
     reason: str = ""
+    sequences: int = 0
 
 
 @dataclass(frozen=True)
@@ -278,7 +282,8 @@ class Dissection:
             write_outcome(folder, index, predictor.predictions(cell, index), keep=keep)
         except PsdnormError as error:
             return Predicted(cell, condition, str(error))
-        return Predicted(cell, condition)
+        sequences = predicted_sequences(index, predictor.protocol)
+        return Predicted(cell, condition, sequences=sequences)
 
 
 @dataclass(frozen=True)

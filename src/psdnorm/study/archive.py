@@ -12,8 +12,8 @@ from typing import Any
 
 from psdnorm.errors import StoreError
 from psdnorm.store.atomic import written
-from psdnorm.study.cost import COST
 from psdnorm.training import Cell
+from psdnorm.training.cost import COST
 from psdnorm.training.grid import CELLS, FORMAT, GRID
 from psdnorm.training.logs import HISTORY
 from psdnorm.training.records import CONFIG, DONE, LENDER, SCORES, write_json

@@ -14,11 +14,12 @@ from typing import Any
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.store.atomic import written
 from psdnorm.study.archive import NEEDED, NIGHTS, Archive
-from psdnorm.study.cost import COST, merged_costs, read_cost
+from psdnorm.study.cost import COUNTED
 from psdnorm.study.reading import Study
 from psdnorm.study.taking import alone_with, finished_scores, is_in_work, takable, take
 from psdnorm.training import Cell
 from psdnorm.training.cell import read_json
+from psdnorm.training.cost import COST, merged_costs, read_cost
 from psdnorm.training.grid import CELLS, GRID, Runs, units_of
 from psdnorm.training.logs import HISTORY
 from psdnorm.training.records import CONFIG, DONE, SCORES, write_json
@@ -185,7 +186,8 @@ def restore(study: Study, runs: Runs) -> int:
     except OSError as error:
         raise StoreError(f"{runs.path} cannot be written: {error.strerror}") from error
     if archive.cost is not None:
-        write_json(runs.path / COST, merged_costs(archive.cost, read_cost(runs.path)))
+        cost = merged_costs(archive.cost, read_cost(runs.path), counted=COUNTED)
+        write_json(runs.path / COST, cost)
     return len(taken)
 
 

@@ -214,6 +214,17 @@ def sigterm_is_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def check_minutes(minutes: float) -> None:
+    """Refuse minutes in which nothing can be done, or that never end.
+
+    Parameters
+    ----------
+    minutes : float
+    """
+    if not 0 < minutes < float("inf"):
+        raise ArgumentError(f"minutes is {minutes}, expected a number above 0")
+
+
 @contextlib.contextmanager
 def for_minutes(minutes: float | None) -> Iterator[None]:
     """End a block by :class:`MinutesAreUp` when the minutes are over, as Ctrl-C would.
@@ -226,8 +237,7 @@ def for_minutes(minutes: float | None) -> Iterator[None]:
     if minutes is None:
         yield
         return
-    if not 0 < minutes < float("inf"):
-        raise ArgumentError(f"minutes is {minutes}, expected a number above 0")
+    check_minutes(minutes)
     over = threading.Event()
     main = threading.main_thread().ident
     assert main is not None

@@ -116,8 +116,8 @@ def check_grid(
     """Refuse a grid that cannot be run as it is asked for; nothing is written.
 
     That is: a folder of other settings, finished cells that kept less, cohorts that are not there,
-    a device that this machine has not, and cells whose network cannot be built or that leave nobody
-    to learn from.
+    a device that this machine has not, and cells whose network cannot be built or run or that leave
+    nobody to learn from.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -73,9 +74,10 @@ def build_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
 
 
 def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
-    """Refuse a cell whose network cannot be built, or lacks blocks for so many norms.
+    """Refuse a cell whose network cannot be built or run, or lacks blocks for so many norms.
 
-    A filter of TMA's that is longer than an epoch is refused, too.
+    It cannot be run with a filter that is longer than what it is for: an epoch for TMA's, what a
+    block has of a sequence for PSDNorm's.
 
     Parameters
     ----------
@@ -92,6 +94,39 @@ def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
         )
     if cell.norm == TMA:
         check_filter(filter_size_of(cell), layout)
+    if cell.norm in PSD_NORMS:
+        _check_filters(model, cell, protocol)
+
+
+def _check_filters(model: Pretrained, cell: Cell, protocol: Protocol) -> None:
+    """Refuse a filter of PSDNorm that is longer than what it normalizes; the model is used up."""
+    for block, (size, length) in enumerate(_sizes_and_lengths(model, protocol.length)):
+        if size > length:
+            raise ArgumentError(
+                f"filter_size is {cell.filter_size}, which makes PSDNorm's f = {size:,} in block "
+                f"{block} of {cell.model}, expected at most the {length:,} samples that a sequence "
+                f"(length {protocol.length}) has there"
+            )
+
+
+def _sizes_and_lengths(model: Pretrained, n_epochs: int) -> list[tuple[int, int]]:
+    """Return the filter size of every PSDNorm, in order, and how long its input is.
+
+    The model only carries shapes from here on, which needs no time and no memory.
+    """
+    found: list[tuple[int, int]] = []
+
+    def note(norm: PSDNorm, x: Tensor) -> Tensor:
+        found.append((norm.filter_size, x.shape[-1]))
+        return x
+
+    for norm in model.modules():
+        if isinstance(norm, PSDNorm):
+            norm.forward = partial(note, norm)  # type: ignore[method-assign]
+    n_chans, n_times = model.config["n_chans"], model.config["n_times"]
+    with torch.no_grad():
+        model.to("meta").eval()(torch.empty(1, n_epochs, n_chans, n_times, device="meta"))
+    return found
 
 
 def unshared_norms(cell: Cell, protocol: Protocol, layout: Layout, device: torch.device) -> int:

@@ -227,14 +227,25 @@ class Timed:
         protocol : Protocol
             Whose windows are the sequences; each counts once.
         """
-        windows = (
-            len(window_starts(int(n), protocol.length, protocol.stride)) for n in index["epochs"]
-        )
         return {
             "prediction_seconds": self.seconds,
             "nights": len(index),
-            "sequences": sum(windows),
+            "sequences": predicted_sequences(index, protocol),
         }
+
+
+def predicted_sequences(index: "pd.DataFrame", protocol: Protocol) -> int:
+    """Count the sequences in which nights are predicted: their windows, each once.
+
+    Parameters
+    ----------
+    index : DataFrame
+        The nights.
+    protocol : Protocol
+    """
+    return sum(
+        len(window_starts(int(n), protocol.length, protocol.stride)) for n in index["epochs"]
+    )
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

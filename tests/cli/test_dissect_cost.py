@@ -1,0 +1,84 @@
+"""``psdnorm dissect`` writes down what it cost, however it ends, and the record travels."""
+
+import json
+import re
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from cells import TINY
+from dissections import CELLS, written_dissection
+
+from psdnorm.cli import (
+    dissect_command,  # noqa: F401
+    main,
+)
+from psdnorm.recordings.recipe import RECIPES
+from psdnorm.report.dissected_nights import TestNights
+from psdnorm.training.cost import read_cost
+from psdnorm.training.network import build_model
+
+
+@pytest.fixture
+def dissect(monkeypatch, capsys):
+    """Run the command; returns exit code, output and errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["psdnorm", "dissect", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return stop.value.code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A dissection of which PSDNorm has weights, and is to predict, but no night is ever made."""
+    runs, out = written_dissection(tmp_path)
+    grid = json.loads((runs / "grid.json").read_text())
+    (runs / "grid.json").write_text(json.dumps(grid | {"protocol": TINY.to_json()}))
+    cell, recipe = CELLS[2], RECIPES["paper"]
+    build_model(cell, TINY, recipe.layout()).save_pretrained(
+        runs / "cells" / cell.name / "weights",
+        recipe=recipe.to_dict(),
+        training_data={"cell": cell.to_json()},
+    )
+    (out / "scores" / cell.name / "weights.json").unlink()
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TestNights, "make", interrupt)
+    return runs, out
+
+
+def test_what_was_spent_on_nights_is_written_down_though_it_is_interrupted(dissect, interrupted):
+    runs, out = interrupted
+    for times in (1, 2):
+        assert dissect(runs, "-o", out, "--jobs", 1, "--device", "cpu")[0] == 130
+        cost = read_cost(out)
+        assert len(cost["pieces"]) == times
+        assert (cost["predictions"], cost["sequences"], cost["seconds"]) == (0, 0, 0)
+        assert all(piece["simulation_seconds"] > 0 for piece in cost["pieces"])
+
+
+def test_packed_as_the_documentation_says_the_cost_travels_and_goes_on_from_there(
+    dissect, interrupted
+):
+    runs, out = interrupted
+    assert dissect(runs, "-o", out, "--jobs", 1, "--device", "cpu")[0] == 130
+    text = (Path(__file__).parents[2] / "docs" / "dissection.md").read_text()
+    (names,) = re.findall(r"^    tar cJf \S+ -C OUT (.+)$", text, re.M)
+    elsewhere = out.with_name("elsewhere")
+    with tarfile.open(out.with_name("packed.tar"), "w") as packed:
+        for name in names.split():
+            packed.add(out / name, name)
+    with tarfile.open(out.with_name("packed.tar")) as packed:
+        packed.extractall(elsewhere, filter="data")
+    assert dissect(runs, "-o", elsewhere, "--jobs", 1, "--device", "cpu")[0] == 130
+    first, second = read_cost(elsewhere)["pieces"]
+    assert [first] == read_cost(out)["pieces"]
+    assert second["began"] > first["began"]

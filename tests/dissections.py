@@ -1,0 +1,44 @@
+"""Folders of a dissection as ``psdnorm dissect`` leaves them; scores are drawn, not predicted."""
+
+import json
+
+import numpy as np
+
+import psdnorm
+from psdnorm.evaluation import score_night
+from psdnorm.evaluation.scores import merge_scores, write_scores
+from psdnorm.recordings.recipe import RECIPES
+from psdnorm.recordings.simulation.dissection import conditions_of
+from psdnorm.training import Cell
+from psdnorm.training.grid import FORMAT
+
+CELLS = [Cell("usleep", norm, hold_out="SHHS") for norm in ("batch", "instance", "psd")]
+
+
+def written_dissection(folder):
+    """Write runs and a dissection whose weights are gone; return both folders.
+
+    BatchNorm has predicted all, PSDNorm was not ready, InstanceNorm begun.
+    """
+    runs, out = folder / "runs", folder / "out"
+    listed = [{"cell": cell.to_json(), "sequences": 1} for cell in CELLS]
+    for cell in CELLS:
+        own = runs / "cells" / cell.name
+        own.mkdir(parents=True)
+        (own / "done.json").touch()
+        (own / "config.json").write_text(json.dumps({"recipe": RECIPES["paper"].to_dict()}))
+        (out / "scores" / cell.name).mkdir(parents=True)
+        (out / "scores" / cell.name / "weights.json").touch()
+    (runs / "grid.json").write_text(json.dumps({"format": FORMAT, "cells": listed}))
+    nights = {"subjects": 2, "hours": 0.5, "seed": 3, "recipe": RECIPES["paper"].to_dict()}
+    settings = {"format": 1, **nights, "psdnorm": psdnorm.__version__, "kinds": ["gain", "line"]}
+    (out / "dissection.json").write_text(json.dumps(settings))
+    for cell, kinds in ((CELLS[0], ["gain", "line"]), (CELLS[2], ["gain"])):
+        for condition in conditions_of(kinds):
+            own = out / "scores" / cell.name / condition.name
+            own.mkdir()
+            true = np.arange(10) % 5
+            said = np.eye(5)[(true + (true < 2) * bool(condition.strength)) % 5]
+            tables = [score_night(condition.name, f"00{n}", true, said) for n in range(2)]
+            write_scores(own / "scores.parquet", merge_scores(tables))
+    return runs, out
