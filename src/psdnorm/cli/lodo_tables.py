@@ -29,6 +29,7 @@ from psdnorm.training.estimate import (
 )
 from psdnorm.training.experiment import label, means
 from psdnorm.training.grid import Entry, Runs
+from psdnorm.training.patience import short_patience
 from psdnorm.training.process import resolve_device
 from psdnorm.training.records import DONE
 
@@ -140,6 +141,13 @@ def print_grid(
     )
     if store.index["simulated"].any():
         say(output, SIMULATED)
+
+
+def warn_of_short_patience(left: Sequence[Cell], amounts: Amounts, protocol: Protocol) -> None:
+    """Say if cells that are still to be run may be stopped before they have learned."""
+    sentence = short_patience(left, amounts, protocol)
+    if sentence is not None:
+        say(errors, sentence)
 
 
 def _expected(

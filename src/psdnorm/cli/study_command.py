@@ -149,7 +149,7 @@ def _pack(described: "Study", runs: "Runs") -> None:
 def _run_cells(
     described: "Study", runs: "Runs", work: Path, meter: Any, workers: int, device: str
 ) -> None:
-    from psdnorm.cli.lodo_tables import Progress, print_results
+    from psdnorm.cli.lodo_tables import Progress, print_results, warn_of_short_patience
     from psdnorm.study.nights import made_store
     from psdnorm.study.running import run_study
     from psdnorm.training.estimate import Amounts
@@ -159,6 +159,7 @@ def _run_cells(
     meter.simulated()
     amounts = Amounts(store, described.protocol)
     left = [cell for cell in described.cells if not runs.is_done(cell)]
+    warn_of_short_patience(left, amounts, described.protocol)
     shown = Progress([amounts.entry(cell) for cell in left])
     outcomes: list[Outcome] = []
     cells: Any = run_study(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from psdnorm.cli.console import output, say
-from psdnorm.cli.lodo_tables import SIMULATED, counted, duration
+from psdnorm.cli.lodo_tables import SIMULATED, counted, duration, warn_of_short_patience
 from psdnorm.study.borrowing import loans
 from psdnorm.study.nights import planned_amounts
 from psdnorm.study.packing import restorable
@@ -70,6 +70,9 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
         "nights to simulate come on top",
     )
     say(output, SIMULATED)
+    warn_of_short_patience(
+        [cell for cell in study.cells if cell not in done], amounts, study.protocol
+    )
 
 
 def _packed(study: "Study", runs: "Runs") -> dict[Path, Sequence["Cell"]]:

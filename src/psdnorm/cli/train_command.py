@@ -1,6 +1,6 @@
 """``psdnorm train``: one network, one cohort held out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,8 +73,14 @@ def train(
     )
     folder = out or Path("runs") / cell.name
     nights = open_nights(store)
-    first = [f"{cell.name}: trains in {folder}"]
-    first += _unshared(nights, cell, protocol, device, devices)
+
+    def first() -> list[str]:
+        return [
+            f"{cell.name}: trains in {folder}",
+            *_unshared(nights, cell, protocol, device, devices),
+            *_short_patience(nights, cell, protocol),
+        ]
+
     try:
         result = run_cell(
             nights,
@@ -111,6 +117,15 @@ def _unshared(
     return [sentence] if count else []
 
 
+def _short_patience(nights: "Store", cell: "Cell", protocol: "Protocol") -> list[str]:
+    """Say that the training may be stopped before it has learned, if it may."""
+    from psdnorm.training.estimate import Amounts
+    from psdnorm.training.patience import short_patience
+
+    sentence = short_patience([cell], Amounts(nights, protocol), protocol)
+    return [] if sentence is None else [sentence]
+
+
 def _told(nights: "Store", result: "Result") -> str:
     """Put into one sentence what came of a training."""
     from psdnorm.cli.lodo_tables import counted
@@ -128,13 +143,13 @@ def _told(nights: "Store", result: "Result") -> str:
 class _Announcing:
     """Says something when a training begins, after all that could be refused; then passes on."""
 
-    def __init__(self, sentences: Sequence[str], watcher: "Watcher") -> None:
+    def __init__(self, sentences: Callable[[], list[str]], watcher: "Watcher") -> None:
         self._sentences, self._watcher = sentences, watcher
 
     def begin_epoch(self, epoch: int, first_batch: int, n_batches: int) -> None:
-        for sentence in self._sentences:
+        for sentence in self._sentences():
             say(errors, sentence)
-        self._sentences = ()
+        self._sentences = list  # once is enough
         self._watcher.begin_epoch(epoch, first_batch, n_batches)
 
     def step(self, batch: int, loss: float) -> None:
