@@ -3,6 +3,8 @@
 import csv
 import io
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -78,6 +80,24 @@ def check_latex(text, n_columns):
 def test_latex_has_matching_braces_and_as_many_columns_in_every_row(built):
     for table in (*built.tables, ODD):
         assert check_latex(latex(table), len(table.head)) == len(table.rows) + 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs LaTeX")
+def test_latex_sets_every_table_with_the_packages_that_it_names(tmp_path, built):
+    texts = [latex(table) for table in (*built.tables, ODD)]
+    named = {
+        line.lstrip("% ") for t in texts for line in t.splitlines() if line.startswith("% \\use")
+    }
+    lines = [r"\documentclass{article}", *named, r"\begin{document}"]
+    for text in texts:
+        lines += [text, r"\clearpage"]
+    (tmp_path / "all.tex").write_text("\n".join([*lines, r"\end{document}"]), encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+    assert run.returncode == 0, run.stdout[-2000:]
+    for complaint in ("Missing character", "Overfull", "multiply defined"):
+        assert complaint not in run.stdout
 
 
 def test_a_minus_is_a_minus_in_every_format():
