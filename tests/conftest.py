@@ -1,12 +1,13 @@
-"""Whatever is loaded when the tests are found stays to the end: nobody looks through it again.
+"""What holds for all tests: where they are skipped, and what is not looked through again.
 
-Garbage is collected as ever, but not among some 650,000 objects of modules and tests, which took
-a tenth of the whole time.
+Whatever is loaded when the tests are found stays to the end. Garbage is collected as ever, but not
+among some 650,000 objects of modules and tests, which took a tenth of the whole time.
 """
 
 import gc
 
 import pytest
+import torch
 
 
 @pytest.hookimpl(wrapper=True)
@@ -17,6 +18,11 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
 
 
 def pytest_unconfigure():

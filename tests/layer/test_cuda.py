@@ -7,7 +7,6 @@ from psdnorm import PSDNorm
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     # torch on torch: what its compiler says of itself is not under test
     pytest.mark.filterwarnings("ignore"),
 ]

@@ -10,7 +10,6 @@ from psdnorm.models import CNNTransformer, USleep, accelerate
 SMALL = {"n_times": 300, "sfreq": 100, "depth": 2}
 gpu = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     # torch on torch: what its compiler says of itself is not under test
     pytest.mark.filterwarnings("ignore"),
 ]

@@ -17,7 +17,6 @@ on_a_device = pytest.param(
     "cuda",
     marks=[
         pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
         pytest.mark.filterwarnings("ignore"),
     ],
 )

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-import torch
 from cells import CELL, PROTOCOL, learn_with_one_batch_norm
 
 from psdnorm.errors import ArgumentError, TrainingError
@@ -48,7 +47,6 @@ def test_devices_that_are_not_there_are_counted(store, tmp_path, monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 class TestOnTheDevice:
     @pytest.mark.parametrize("norm", ["psd", "tma"])
     def test_it_learns_what_a_processor_learns(self, store, tmp_path, norm):
