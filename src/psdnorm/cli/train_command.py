@@ -1,6 +1,7 @@
 """``psdnorm train``: one network, one cohort held out."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,14 +74,7 @@ def train(
     )
     folder = out or Path("runs") / cell.name
     nights = open_nights(store)
-
-    def first() -> list[str]:
-        return [
-            f"{cell.name}: trains in {folder}",
-            *_unshared(nights, cell, protocol, device, devices),
-            *_short_patience(nights, cell, protocol),
-        ]
-
+    first = partial(_first_words, nights, cell, protocol, folder, device, devices)
     try:
         result = run_cell(
             nights,
@@ -97,6 +91,17 @@ def train(
         say(errors, f"{folder} can be resumed: give the same command again")
         raise
     say(output, _told(nights, result))
+
+
+def _first_words(
+    nights: "Store", cell: "Cell", protocol: "Protocol", folder: Path, device: str, devices: int
+) -> list[str]:
+    """Say where a training is, and what is to be known of it before."""
+    return [
+        f"{cell.name}: trains in {folder}",
+        *_unshared(nights, cell, protocol, device, devices),
+        *_short_patience(nights, cell, protocol),
+    ]
 
 
 def _unshared(
@@ -141,7 +146,10 @@ def _told(nights: "Store", result: "Result") -> str:
 
 
 class _Announcing:
-    """Says something when a training begins, after all that could be refused; then passes on."""
+    """Says something when a training begins, after all that could be refused; then passes on.
+
+    It may travel to another process first.
+    """
 
     def __init__(self, sentences: Callable[[], list[str]], watcher: "Watcher") -> None:
         self._sentences, self._watcher = sentences, watcher
