@@ -1,7 +1,9 @@
 """``psdnorm dissect`` writes down what it cost, however it ends, and the record travels."""
 
 import json
+import os
 import re
+import signal
 import sys
 import tarfile
 from pathlib import Path
@@ -58,11 +60,21 @@ def interrupted(tmp_path, monkeypatch):
 def test_what_was_spent_on_nights_is_written_down_though_it_is_interrupted(dissect, interrupted):
     runs, out = interrupted
     for times in (1, 2):
-        assert dissect(runs, "-o", out, "--jobs", 1, "--device", "cpu")[0] == 130
+        assert dissect(runs, "-o", out, "--jobs", 3, "--device", "cpu")[0] == 130
         cost = read_cost(out)
+        assert {(piece["jobs"], piece["device"]) for piece in cost["pieces"]} == {(3, "cpu")}
         assert len(cost["pieces"]) == times
         assert (cost["predictions"], cost["sequences"], cost["seconds"]) == (0, 0, 0)
         assert all(piece["simulation_seconds"] > 0 for piece in cost["pieces"])
+
+
+def test_sigterm_ends_it_as_ctrl_c_does(dissect, interrupted, monkeypatch):
+    runs, out = interrupted
+    monkeypatch.setattr(TestNights, "make", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    code, _, err = dissect(runs, "-o", out, "--jobs", 1, "--device", "cpu")
+    assert code == 130
+    assert "interrupted; run the same command again to go on" in err
+    assert len(read_cost(out)["pieces"]) == 1
 
 
 def test_packed_as_the_documentation_says_the_cost_travels_and_goes_on_from_there(

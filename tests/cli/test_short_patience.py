@@ -12,9 +12,9 @@ from psdnorm.study.packing import pack
 
 SMALL = (
     *("--batch-size", 4, "--model-arguments", '{"depth": 3, "n_time_filters": 4}'),
-    *("--hold-out", "abc", "--max-epochs", 2),
+    *("--hold-out", "abc", "--max-epochs", 3),
 )
-SAID = "a noisy validation may stop such a training before it has learned; a patience of "
+SAID = "a noisy validation may stop such a training before it has learned; "
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,13 @@ def test_lodo_says_it_of_what_is_left_to_run(errors_of, store, tmp_path):
     )
 
 
+def test_lodo_does_not_say_it_where_a_network_is_only_adapted(errors_of, store, tmp_path):
+    arguments = ("lodo", store, *SMALL, "--seeds", 1, "--out", tmp_path, "--patience", 1)
+    assert SAID in errors_of(*arguments, "--norms", "adabn1", "--dry-run")
+    errors_of(*arguments, "--norms", "batch")
+    assert SAID not in errors_of(*arguments, "--norms", "adabn1")
+
+
 def test_a_studys_dry_run_says_it_of_what_is_neither_done_nor_packed(errors_of, tmp_path):
     fresh = written_study(tmp_path / "fresh")
     assert SAID in errors_of("study", fresh, "--work", tmp_path / "nothing", "--dry-run")
@@ -80,6 +87,6 @@ def test_a_studys_dry_run_says_it_of_what_is_neither_done_nor_packed(errors_of, 
 @pytest.mark.slow
 def test_a_study_says_it_before_its_cells_run(errors_of, tmp_path):
     path = trained_study(tmp_path / "files", norms=("batch",))
-    path.write_text(path.read_text().replace('"max_epochs": 2', '"max_epochs": 2, "patience": 1'))
+    path.write_text(path.read_text().replace('"max_epochs": 2', '"max_epochs": 3, "patience": 1'))
     err = errors_of("study", path, "--work", tmp_path / "work", "--device", "cpu")
     assert err.index(SAID) < err.index("balanced accuracy")

@@ -40,3 +40,13 @@ def test_cost_travels_with_the_scores_and_goes_on_from_there(tmp_path):
     assert before in pieces
     restore(study, elsewhere)
     assert read_cost(elsewhere.path)["pieces"] == pieces
+
+
+def test_of_a_piece_that_was_packed_while_it_ran_the_folder_has_the_latest_word(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    meter = Meter(runs, "cpu", 1, 64, None)
+    meter.write()
+    pack(study, runs)
+    meter.count(Outcome(study.cells[0], FINISHED))
+    restore(study, runs)
+    assert read_cost(runs.path)["cells"] == 1

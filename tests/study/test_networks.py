@@ -91,7 +91,7 @@ def test_a_size_that_is_chosen_later_must_fit_whichever_it_will_be(tmp_path):
     grid = [PSD | {"filter_sizes": ["auto"], "norm_depths": [10]}]
     arguments = {"depth": 10, "n_time_filters": 4, "filter_schedule": "same"}
     refused = checked(tmp_path, grid, model_arguments=arguments)[1]
-    assert "filter_size is auto, which makes PSDNorm's f = 21 in block 8 of usleep" in refused
+    assert "filter_size is auto, which may make PSDNorm's f = 21 in block 8 of usleep" in refused
     assert "at most the 12 samples" in refused
 
 

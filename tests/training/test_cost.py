@@ -3,9 +3,12 @@
 import json
 import shutil
 import subprocess
+from datetime import UTC, datetime, timedelta
 
 import pytest
+import torch
 
+import psdnorm
 from psdnorm.errors import ArgumentError
 from psdnorm.training import cost
 from psdnorm.training.cost import PieceMeter, commit_of, merged_costs, read_cost
@@ -41,8 +44,19 @@ def test_a_piece_is_appended_to_those_before_it(tmp_path):
     assert before == piece("1", 10.0)
     assert (own["cells"], own["sequences"], own["workers"]) == (2, 12, 3)
     assert (own["device"], own["commit"]) == ("cpu", "abc")
-    assert own["torch"]
+    assert (own["psdnorm"], own["torch"]) == (psdnorm.__version__, str(torch.__version__))
     assert read_cost(tmp_path)["sequences"] == 112
+
+
+def test_a_piece_begins_in_utc_on_the_device_that_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    before = datetime.now(UTC)
+    PieceMeter(tmp_path, "auto", None, counted="cells").write()
+    (own,) = read_cost(tmp_path)["pieces"]
+    began = datetime.fromisoformat(own["began"])
+    assert began.utcoffset() == timedelta(0)
+    assert timedelta(milliseconds=-1) <= began - before < timedelta(minutes=1)
+    assert own["device"] == "cpu"
 
 
 def test_time_is_of_the_simulation_until_that_is_over(tmp_path, monkeypatch):
@@ -63,12 +77,25 @@ def test_time_is_of_the_simulation_until_that_is_over(tmp_path, monkeypatch):
     assert after(20.0) == (7.0, 30.0)
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"pieces": 3}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[]", "{}", '{"pieces": 3}', '{"pieces": [3]}', '{"pieces": [{}]}'),
+        json.dumps({"pieces": [piece("1", 10.0) | {"seconds": "10"}]}),
+        json.dumps({"pieces": [piece(1, 10.0)]}),
+    ],
+)
 def test_a_file_of_something_else_is_refused_before_anything_is_measured(tmp_path, text):
     (tmp_path / "cost.json").write_text(text)
     with pytest.raises(ArgumentError, match=r"cost\.json has no list of pieces, expected one"):
         PieceMeter(tmp_path, "cpu", None, counted="cells")
     assert (tmp_path / "cost.json").read_text() == text
+
+
+def test_pieces_of_something_else_are_refused_before_anything_is_measured(tmp_path):
+    (tmp_path / "cost.json").write_text(json.dumps({"pieces": [piece("1", 10.0)]}))
+    with pytest.raises(ArgumentError, match=r"cost\.json has a piece without predictions"):
+        PieceMeter(tmp_path, "cpu", None, counted="predictions")
 
 
 @pytest.fixture
@@ -105,6 +132,8 @@ def test_the_commit_is_that_of_the_file_and_says_whether_there_were_changes(
     shutil.rmtree(tmp_path / ".git")
     assert commit_of(path) is None
     monkeypatch.setenv("PSDNORM_COMMIT", "abc")  # of a copy without history
+    assert commit_of(path) == "abc"
+    monkeypatch.setenv("PATH", "")  # where there is no git
     assert commit_of(path) == "abc"
 
 

@@ -2,13 +2,14 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from cells import CELL, PROTOCOL
 
-from psdnorm.training.adabn import AdaptedCell
 from psdnorm.training.estimate import Amount
 from psdnorm.training.patience import ENOUGH_STEPS, FEW_STEPS, short_patience
+from psdnorm.training.state import Position
 
 LONG = replace(PROTOCOL, batch_size=64, patience=10, max_epochs=80)
 
@@ -53,13 +54,24 @@ def test_the_last_batch_of_an_epoch_is_a_step_though_it_is_not_full(sequences, i
 
 
 def test_where_no_training_can_be_stopped_early_nothing_is_said():
-    assert short_patience([FEW], SIZES, replace(LONG, max_epochs=10)) is None
-    assert short_patience([FEW], SIZES, replace(LONG, max_epochs=11)) is not None
+    for epochs, position in ((11, Position()), (12, Position())):
+        while not position.finished:  # as where the first epoch stays the best
+            loss = float(position.epoch > 0)
+            position.end_epoch({"validation_loss": loss}, LONG.patience, epochs)
+        is_stopped_early = position.epoch < epochs
+        said = short_patience([FEW], SIZES, replace(LONG, max_epochs=epochs))
+        assert (said is not None) == is_stopped_early == (epochs == 12)
 
 
-def test_adabn_is_counted_by_the_network_that_it_adapts():
-    adapted = AdaptedCell("usleep", "adabn3", hold_out="abc", balanced=2)
-    assert f"an epoch of {adapted.base.name} has" in short_patience([adapted], SIZES, LONG)
+def test_no_patience_is_proposed_that_the_epochs_do_not_leave_room_for():
+    sentence = short_patience([FEW], SIZES, replace(LONG, max_epochs=20))
+    assert sentence.endswith("; a patience of 20 would stop none before its last epoch")
+
+
+def test_the_documentation_says_from_when_on_it_is_said():
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    assert f"fewer than {FEW_STEPS} steps the commands say so" in text
+    assert f"would make {ENOUGH_STEPS}:" in text
 
 
 def test_one_step_is_a_step():

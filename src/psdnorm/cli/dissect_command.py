@@ -64,6 +64,7 @@ def dissect(
     whose weights are gone or damaged count with what they predicted; the exit code is 1 if that is
     not all. cost.json in OUT tells what it cost.
     """
+    from psdnorm.study.running import sigterm_is_ctrl_c
     from psdnorm.training.locking import held
     from psdnorm.training.process import resolve_device
 
@@ -77,7 +78,7 @@ def dissect(
         say(errors, sentence)
     found.claim()
     try:
-        with held(out) as free:
+        with sigterm_is_ctrl_c(), held(out) as free:
             if not free:
                 raise ArgumentError(f"another process works in {out} now, expected one at a time")
             failed = _run(found, jobs or cores(), device, "auto" if fast else False, predictions)

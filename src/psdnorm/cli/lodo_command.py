@@ -125,13 +125,12 @@ def lodo(
     )
     axes = _axes(models, norms, filter_size, norm_depth, balanced)
     cells = _cells(preset, axes, hold_outs, range(seeds) if seeds else None)
-    left = [cell for cell in cells if not runs.is_done(cell)]
     place = _place(jobs, gpus, dask, device)
     if dry_run:
         on_device = None if dask else place["device"]
         check_grid(nights, cells, protocol, runs, device=on_device, keep=keep)
         _warn_of_other_data(preset, nights)
-        warn_of_short_patience(left, Amounts(nights, protocol), protocol)
+        warn_of_short_patience(cells, runs.is_done, Amounts(nights, protocol), protocol)
         workers = len(place["gpus"]) or place["jobs"]
         print_grid(nights, cells, protocol, runs, place["device"], workers)
         return
@@ -140,7 +139,7 @@ def lodo(
     options = {"fast": "auto" if fast else False, "keep": keep, **place}
     grid: Any = run_grid(nights, cells, protocol, runs, **options, told=shown.tell)
     _warn_of_other_data(preset, nights)
-    warn_of_short_patience(left, amounts, protocol)
+    warn_of_short_patience(cells, runs.is_done, amounts, protocol)
     try:
         with shown, closing(grid):
             for outcome in grid:

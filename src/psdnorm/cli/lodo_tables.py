@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Group
@@ -17,6 +17,7 @@ from psdnorm.cli.console import errors, output, say
 from psdnorm.cli.opening import recipe_name
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.training import Cell, Protocol
+from psdnorm.training.adabn import base_of
 from psdnorm.training.cell import read_json
 from psdnorm.training.estimate import (
     EPOCHS,
@@ -143,8 +144,11 @@ def print_grid(
         say(output, SIMULATED)
 
 
-def warn_of_short_patience(left: Sequence[Cell], amounts: Amounts, protocol: Protocol) -> None:
-    """Say if cells that are still to be run may be stopped before they have learned."""
+def warn_of_short_patience(
+    cells: Sequence[Cell], is_done: Callable[[Cell], bool], amounts: Amounts, protocol: Protocol
+) -> None:
+    """Say if networks that are still to be trained may be stopped before they have learned."""
+    left = [base for base in map(base_of, cells) if not is_done(base)]
     sentence = short_patience(left, amounts, protocol)
     if sentence is not None:
         say(errors, sentence)

@@ -159,7 +159,7 @@ def _run_cells(
     meter.simulated()
     amounts = Amounts(store, described.protocol)
     left = [cell for cell in described.cells if not runs.is_done(cell)]
-    warn_of_short_patience(left, amounts, described.protocol)
+    warn_of_short_patience(left, runs.is_done, amounts, described.protocol)
     shown = Progress([amounts.entry(cell) for cell in left])
     outcomes: list[Outcome] = []
     cells: Any = run_study(

@@ -70,9 +70,7 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
         "nights to simulate come on top",
     )
     say(output, SIMULATED)
-    warn_of_short_patience(
-        [cell for cell in study.cells if cell not in done], amounts, study.protocol
-    )
+    warn_of_short_patience(study.cells, done.__contains__, amounts, study.protocol)
 
 
 def _packed(study: "Study", runs: "Runs") -> dict[Path, Sequence["Cell"]]:

@@ -215,14 +215,17 @@ def sigterm_is_ctrl_c() -> Iterator[None]:
 
 
 def check_minutes(minutes: float) -> None:
-    """Refuse minutes in which nothing can be done, or that never end.
+    """Refuse minutes in which nothing can be done, or that no clock here counts.
 
     Parameters
     ----------
     minutes : float
     """
-    if not 0 < minutes < float("inf"):
-        raise ArgumentError(f"minutes is {minutes}, expected a number above 0")
+    most = threading.TIMEOUT_MAX // 60
+    if not 0 < minutes <= most:
+        raise ArgumentError(
+            f"minutes is {minutes}, expected a number above 0 and at most {most:,.0f}"
+        )
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from psdnorm.training.process import resolve_device
 from psdnorm.training.records import write_json
 
 COST = "cost.json"
+_SUMMED = ("seconds", "simulation_seconds", "sequences")
 
 
 class PieceMeter:
@@ -46,7 +47,11 @@ class PieceMeter:
         self, folder: Path, device: str, commit: str | None, *, counted: str, **processes: int
     ) -> None:
         place = resolve_device(device)
-        read_cost(folder)  # one that is damaged is refused before there is anything to lose
+        for piece in read_cost(folder)["pieces"]:  # refused before there is anything to lose
+            if counted not in piece:
+                raise ArgumentError(
+                    f"{folder / COST} has a piece without {counted}, expected how many it finished"
+                )
         self._folder, self._counted = folder, counted
         self._piece: dict[str, Any] = {
             "began": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -93,9 +98,18 @@ def read_cost(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {"pieces": []}
     found = read_json(path)
-    if not isinstance(found, dict) or not isinstance(found.get("pieces"), list):
+    pieces = found.get("pieces") if isinstance(found, dict) else None
+    if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
         raise ArgumentError(f"{path} has no list of pieces, expected one of what each piece cost")
     return found
+
+
+def _is_piece(found: Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and isinstance(found.get("began"), str)
+        and all(isinstance(found.get(name), int | float) for name in _SUMMED)
+    )
 
 
 def merged_costs(*documents: dict[str, Any], counted: str) -> dict[str, Any]:
@@ -116,8 +130,7 @@ def merged_costs(*documents: dict[str, Any], counted: str) -> dict[str, Any]:
     """
     known = {piece["began"]: piece for document in documents for piece in document["pieces"]}
     pieces = [known[began] for began in sorted(known)]
-    names = ("seconds", "simulation_seconds", counted, "sequences")
-    sums = {name: sum(piece[name] for piece in pieces) for name in names}
+    sums = {name: sum(piece[name] for piece in pieces) for name in (*_SUMMED, counted)}
     rate = sums["sequences"] / sums["seconds"] if sums["seconds"] else 0.0
     return {**sums, "sequences_per_second": rate, "pieces": pieces}
 

@@ -16,7 +16,7 @@ from psdnorm.models.checkpoint import Pretrained
 from psdnorm.models.norms import PSD_NORMS
 from psdnorm.store import Layout
 from psdnorm.training.aligned import check_filter
-from psdnorm.training.cell import TMA, Cell, Protocol, filter_size_of, with_size
+from psdnorm.training.cell import AUTO, TMA, Cell, Protocol, filter_size_of, with_size
 from psdnorm.training.filter_size import CANDIDATES
 
 _CLASSES: dict[str, type[Pretrained]] = {"usleep": USleep, "cnn-transformer": CNNTransformer}
@@ -100,10 +100,11 @@ def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
 
 def _check_filters(model: Pretrained, cell: Cell, protocol: Protocol) -> None:
     """Refuse a filter of PSDNorm that is longer than what it normalizes; the model is used up."""
+    makes = "may make" if cell.filter_size == AUTO else "makes"
     for block, (size, length) in enumerate(_sizes_and_lengths(model, protocol.length)):
         if size > length:
             raise ArgumentError(
-                f"filter_size is {cell.filter_size}, which makes PSDNorm's f = {size:,} in block "
+                f"filter_size is {cell.filter_size}, which {makes} PSDNorm's f = {size:,} in block "
                 f"{block} of {cell.model}, expected at most the {length:,} samples that a sequence "
                 f"(length {protocol.length}) has there"
             )
