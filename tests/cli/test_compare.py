@@ -2,7 +2,7 @@
 
 import json
 import shutil
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ import torch
 from cells import LAYOUT, learnable, small_store
 from experiments import write_runs
 
-from psdnorm.cli import main
 from psdnorm.models import USleep
 from psdnorm.store.index import night_path
 from psdnorm.training.grid import Axes
@@ -19,17 +18,8 @@ AXES = Axes(norms=("psd",), hold_outs=("ABC", "CHAT"), seeds=(0,))
 
 
 @pytest.fixture
-def compare(monkeypatch, capsys):
-    """Run the command; returns exit code, output and errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["psdnorm", "compare", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
-
-    return run
+def compare(run_command):
+    return partial(run_command, "compare")
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import json
 import shutil
-import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +14,6 @@ from dissections import CELLS, written_dissection
 from psdnorm.batches import window_starts
 from psdnorm.cli import (
     dissect_command,  # noqa: F401
-    main,
 )
 from psdnorm.recordings.recipe import RECIPES
 from psdnorm.recordings.simulation.dissection import conditions_of
@@ -31,17 +30,8 @@ from psdnorm.training.network import build_model
 
 
 @pytest.fixture
-def dissect(monkeypatch, capsys):
-    """Run the command; returns exit code, output and errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["psdnorm", "dissect", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
-
-    return run
+def dissect(run_command):
+    return partial(run_command, "dissect")
 
 
 def test_a_folder_that_holds_no_grid_is_refused_in_a_sentence(dissect, tmp_path):

@@ -4,8 +4,8 @@ import json
 import os
 import re
 import signal
-import sys
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from dissections import CELLS, written_dissection
 
 from psdnorm.cli import (
     dissect_command,  # noqa: F401
-    main,
 )
 from psdnorm.recordings.recipe import RECIPES
 from psdnorm.report.dissected_nights import TestNights
@@ -23,17 +22,8 @@ from psdnorm.training.network import build_model
 
 
 @pytest.fixture
-def dissect(monkeypatch, capsys):
-    """Run the command; returns exit code, output and errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["psdnorm", "dissect", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
-
-    return run
+def dissect(run_command):
+    return partial(run_command, "dissect")
 
 
 @pytest.fixture

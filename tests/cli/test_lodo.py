@@ -3,13 +3,12 @@
 import json
 import os
 import re
-import sys
+from functools import partial
 
 import pytest
 from cells import small_store
 from stores import tree
 
-from psdnorm.cli import main
 from psdnorm.store import Store
 from psdnorm.store.index import night_path
 
@@ -24,17 +23,8 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture
-def lodo(monkeypatch, capsys):
-    """Run the command; returns exit code, output and errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["psdnorm", "lodo", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
-
-    return run
+def lodo(run_command):
+    return partial(run_command, "lodo")
 
 
 def rows(out):

@@ -6,28 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 from clinic import SCORES, clinic
 from clinic import signal as recorded
 from stores import tree
 
-from psdnorm.cli import main
 from psdnorm.store import Store
 
 
 @pytest.fixture
-def prepare(monkeypatch, capsys):
-    """Run the command; returns exit code, output and errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["psdnorm", "prepare", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
-
-    return run
+def prepare(run_command):
+    return partial(run_command, "prepare")
 
 
 def counts(out):

@@ -1,29 +1,19 @@
 """``psdnorm report`` writes a page and says the verdict; errors are one sentence."""
 
 import json
-import sys
+from functools import partial
 
 import pytest
 from experiments import write_runs
 
-from psdnorm.cli import main
 from psdnorm.training.grid import Axes
 
 AXES = Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT"), seeds=(0,))
 
 
 @pytest.fixture
-def report(monkeypatch, capsys):
-    """Run the command; returns exit code, output and errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["psdnorm", "report", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
-
-    return run
+def report(run_command):
+    return partial(run_command, "report")
 
 
 def test_it_writes_a_page_and_says_the_verdict(report, tmp_path):

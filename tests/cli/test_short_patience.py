@@ -1,13 +1,10 @@
 """The commands that train say where early stopping may come before anything is learned."""
 
-import sys
-
 import pytest
 from cells import nights, small_store
 from studies import drawn_study, trained_study, written_study
 
 import psdnorm.cli.train_command  # noqa: F401 (adds the command)
-from psdnorm.cli import main
 from psdnorm.study.packing import pack
 
 SMALL = (
@@ -23,13 +20,11 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture
-def errors_of(monkeypatch, capsys):
+def errors_of(run_command):
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["psdnorm", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code in (0, None)
-        return capsys.readouterr().err
+        code, _, err = run_command(*arguments)
+        assert code in (0, None)
+        return err
 
     return run
 

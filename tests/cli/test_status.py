@@ -1,12 +1,11 @@
 """``psdnorm status`` reads the folder of a grid, to people and to programs."""
 
 import json
-import sys
+from functools import partial
 
 import pytest
 from cells import PROTOCOL, small_store
 
-from psdnorm.cli import main
 from psdnorm.training.grid import Axes, Entry, Runs, grid_of
 from psdnorm.training.locking import held
 
@@ -29,17 +28,8 @@ def runs(tmp_path):
 
 
 @pytest.fixture
-def status(monkeypatch, capsys):
-    """Run the command; returns exit code, output and errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["psdnorm", "status", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
-
-    return run
+def status(run_command):
+    return partial(run_command, "status")
 
 
 def test_it_tells_states_reasons_and_the_time_left(runs, status):

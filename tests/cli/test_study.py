@@ -4,12 +4,12 @@ import contextlib
 import json
 import re
 import shutil
-import sys
+from functools import partial
 
 import pytest
 from studies import drawn_study, trained_study, written_study
 
-from psdnorm.cli import lodo_tables, main, study_command
+from psdnorm.cli import lodo_tables, study_command
 from psdnorm.errors import ArgumentError
 from psdnorm.report.building import build_report
 from psdnorm.study import nights, read_study, running
@@ -17,18 +17,9 @@ from psdnorm.study.packing import pack, packed_path
 
 
 @pytest.fixture
-def study(monkeypatch, capsys):
-    """Run the command; returns exit code, output and errors."""
+def study(monkeypatch, run_command):
     monkeypatch.setattr(study_command, "cores", lambda: 1)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["psdnorm", "study", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
-
-    return run
+    return partial(run_command, "study")
 
 
 @contextlib.contextmanager
