@@ -226,6 +226,12 @@ def test_a_folder_of_something_else_is_refused(folders, tmp_path):
     )
 
 
+def test_where_runs_lie_side_by_side_they_are_named(folders):
+    assert refused(folders / "a", folders) == (
+        f"{folders} holds the runs of a, b: give one of them, {folders / 'a'}"
+    )
+
+
 def test_what_else_differs_is_said(folders, tmp_path):
     write_runs(tmp_path, [Axes(norms=("batch",), hold_outs=("ABC",), seeds=(0,))], epochs=60)
     for path in tmp_path.glob("cells/*/config.json"):

@@ -26,7 +26,13 @@ from psdnorm.report.contest import METRIC
 from psdnorm.report.duels import DUEL_HEAD, Duel, duel_cells, duels, percent
 from psdnorm.report.limits import SIMULATED, of_draws, of_duels, of_one_seed
 from psdnorm.report.naming import model_place, norm_place
-from psdnorm.report.results import Results, cell_row, instead_of_runs, read_results
+from psdnorm.report.results import (
+    Results,
+    cell_row,
+    instead_of_runs,
+    read_results,
+    runs_inside,
+)
 from psdnorm.report.trained import is_checkpoint
 from psdnorm.store.recipe import FILE as RECIPE
 from psdnorm.training.cell import read_json
@@ -214,8 +220,9 @@ def _open(path: str | os.PathLike[str]) -> tuple[Results, bool]:
             "both on (--store STORE)"
         )
     raise ArgumentError(
-        f"{path} has neither {GRID} nor {SCORES}, expected the folder of psdnorm lodo, of one of "
-        "its cells, or a checkpoint"
+        runs_inside(path)
+        or f"{path} has neither {GRID} nor {SCORES}, expected the folder of psdnorm lodo, of one "
+        "of its cells, or a checkpoint"
     )
 
 

@@ -171,12 +171,26 @@ def instead_of_runs(path: str | os.PathLike[str]) -> str:
     if cell.parent.name == CELLS and os.path.exists(cell / CONFIG):
         runs = cell.parent.parent
         return f"{path} is of a single cell: give {runs}, or compare two cells (psdnorm compare)"
-    inside = sorted(grid.parent.name for grid in folder.glob(f"*/{GRID}"))
-    if inside:  # as psdnorm study has them side by side
-        which = "one of them, " if len(inside) > 1 else ""
-        named = ", ".join(inside)
-        return f"{path} holds the runs of {named}: give {which}{Path(path, inside[0])}"
-    return f"{path} has no {GRID}, {expected}"
+    return runs_inside(path) or f"{path} has no {GRID}, {expected}"
+
+
+def runs_inside(path: str | os.PathLike[str]) -> str | None:
+    """Name the folders of runs in a folder, where psdnorm study has them side by side.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    str or None
+        A sentence; None where there are none.
+    """
+    inside = sorted(grid.parent.name for grid in Path(path).glob(f"*/{GRID}"))
+    if not inside:
+        return None
+    which = "one of them, " if len(inside) > 1 else ""
+    return f"{path} holds the runs of {', '.join(inside)}: give {which}{Path(path, inside[0])}"
 
 
 def cell_row(cell: Cell) -> dict[str, Any]:
