@@ -3,5 +3,5 @@
 from importlib.util import find_spec
 
 collect_ignore_glob = (
-    [] if find_spec("triton") else ["src/psdnorm/ops/kernels*.py", "tests/ops/test_banded.py"]
+    [] if find_spec("triton") else ["src/psdnorm/ops/kernels*.py", "tests/ops/test_banded*.py"]
 )

@@ -1,86 +1,33 @@
 """The kernels of small convolutions compute what torch computes in float64, gradients included.
 
-On a CUDA device they run there (``pytest -m gpu`` adds U-Sleep's shapes). Elsewhere they run under
+On a CUDA device they run there (test_banded_on_a_device.py adds U-Sleep's shapes), elsewhere under
 Triton's interpreter, which must be chosen before triton is imported: in a process of their own.
 """
 
 import pytest
 import torch
-from torch.nn import functional as F
+from convolutions import (
+    HALF,
+    assert_matches,
+    assert_same_bits,
+    kernels,
+    operands,
+    torchs,
+)
 from triton_kernels import (
     DEVICE,
-    TOLERANCE,
     assert_passes_interpreted,
     draw,
-    empty_memory_is_nan,
-    gpu,
     kernels_can_run,  # noqa: F401
     without_kernels,
 )
 
-from psdnorm.ops import banded, convolution
-
-# the interpreter multiplies the bits of bfloat16 as integers
-HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16
+from psdnorm.ops import banded
 
 
 @without_kernels
 def test_everything_here_passes_under_tritons_interpreter():
     assert_passes_interpreted(__file__)
-
-
-def operands(n, c_in, c_out, taps, length, up=1, dtype=torch.float32):
-    """Return x, weight, bias and a gradient of the result; parameters are float32."""
-    weight = draw(c_out, c_in, taps, seed=1) / (c_in * taps) ** 0.5
-    x, grad = draw(n, c_in, length, dtype=dtype), draw(n, c_out, up * length, seed=3, dtype=dtype)
-    return x, weight, draw(c_out, seed=2), grad
-
-
-def torchs(x, weight, bias, pad, up, elu):
-    """Compute what :func:`banded.convolve` computes as it is defined, one step after another."""
-    repeated = F.pad(x.repeat_interleave(up, dim=-1), (pad, weight.shape[-1] - 1 - pad))
-    y = F.conv1d(repeated, weight, bias)
-    return F.elu(y) if elu else y
-
-
-def outcome(run, x, weight, bias, grad, *options):
-    """Everything there is to compare: the result, gradients of x, weight and bias."""
-    leaves = {"x": x, "weight": weight, "bias": bias}
-    # detached and not cloned: strides stay
-    leaves = {k: v if v is None else v.detach().requires_grad_() for k, v in leaves.items()}
-    y = run(*leaves.values(), *options)
-    wanted = {f"d{name}": leaf for name, leaf in leaves.items() if leaf is not None}
-    gradients = torch.autograd.grad(y, list(wanted.values()), grad)
-    return {"y": y.detach(), **dict(zip(wanted, gradients, strict=True))}
-
-
-def kernels(*arguments):
-    with empty_memory_is_nan():
-        return outcome(banded.convolve, *arguments)
-
-
-def assert_matches(x, weight, bias, grad, pad=None, up=1, elu=True):
-    pad = weight.shape[-1] // 2 if pad is None else pad
-    found = kernels(x, weight, bias, grad, pad, up, elu)
-    wide = [t if t is None else t.double() for t in (x, weight, bias, grad)]
-    expected = outcome(torchs, *wide, pad, up, elu)
-    assert found["y"].dtype == found["dx"].dtype == x.dtype
-    assert found["dweight"].dtype == weight.dtype
-    assert_close(found, expected, TOLERANCE[x.dtype])
-
-
-def assert_close(found, expected, limit):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert found[name].shape == value.shape
-        error = (found[name].double() - value).norm() / value.norm()
-        assert error <= limit, f"{name} is off by {error:.1e}"
-
-
-def assert_same_bits(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert torch.equal(found[name], value), name
 
 
 # a tile of the convolution has 512 or 1024 samples, one of the gradient of weights 512
@@ -342,104 +289,3 @@ def test_windows_are_aligned_and_no_wider_than_need_be():
             assert -pad - 4 < offset <= -pad
             assert window.bit_count() == 1
             assert window == 8 or offset + window // 2 < 8 + pad
-
-
-# (n_in, n_out, taps, up, length of the input)
-USLEEP = [
-    (2, 6, 7, 1, 105000),
-    (9, 6, 2, 2, 52500),
-    (12, 6, 7, 1, 105000),
-    (6, 6, 1, 1, 105000),
-    (18, 9, 7, 1, 52500),
-    (22, 11, 7, 1, 26250),
-    (30, 15, 7, 1, 13125),
-    (56, 28, 7, 1, 3282),
-    (80, 40, 7, 1, 1641),
-    (77, 55, 2, 2, 411),
-    (55, 77, 7, 1, 411),
-]
-
-
-class TestOnTheDevice:
-    pytestmark = gpu
-
-    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-    @pytest.mark.parametrize("layer", USLEEP, ids=str)
-    def test_the_shapes_of_usleep(self, layer, dtype):
-        c_in, c_out, taps, up, length = layer
-        pad = taps // 2 if up == 1 else 0
-        arguments = operands(3, c_in, c_out, taps, length, up=up, dtype=dtype)
-        assert_matches(*arguments, pad=pad, up=up)
-
-    @pytest.mark.parametrize("name", ["conv", "upsample_conv"])
-    def test_autocast_takes_float32_and_gives_half_precision(self, name):
-        up = 1 if name == "conv" else 2
-        x, weight, bias, grad = operands(2, 5, 6, 7 if up == 1 else 2, 1001, up=up)
-        run = getattr(convolution, name)
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            assert convolution.is_served(x, weight)
-            found = outcome(run, x, weight, bias, grad.bfloat16(), True)
-        assert found["y"].dtype == torch.bfloat16
-        assert {found[k].dtype for k in ("dx", "dweight", "dbias")} == {torch.float32}
-        wide = [t.double() for t in (x, weight, bias, grad)]
-        expected = outcome(torchs, *wide, 3 if up == 1 else 0, up, True)
-        assert_close(found, expected, 1e-2)
-        assert not convolution.is_served(x, weight)
-
-    @pytest.mark.parametrize("up", [1, 2])
-    def test_the_operators_pass_torchs_own_checks(self, up):
-        forward, adjoint = banded.groupings(3, 1, up)
-        x, grad = draw(2, 4, 61), draw(2, 5, 61 * up, seed=3)
-        matrix = draw(4 * forward.window, 5 * forward.span, seed=1).requires_grad_()
-        transposed = draw(5 * adjoint.window, 4 * adjoint.span, seed=4)
-        bias = draw(5, seed=2).requires_grad_()
-        groupings = list(forward), list(adjoint)
-        torch.library.opcheck(
-            torch.ops.psdnorm.banded_convolve,
-            (x.clone().requires_grad_(), matrix, transposed, bias, *groupings, True),
-            atol=1e-4,
-            rtol=1e-4,
-        )
-        torch.library.opcheck(torch.ops.psdnorm.banded_gradient, (grad, x, groupings[0]))
-
-    @pytest.mark.parametrize("name", ["conv", "upsample_conv"])
-    def test_compiled_as_one_graph_it_gives_the_same(self, name):
-        up = 1 if name == "conv" else 2
-        run = getattr(convolution, name)
-        arguments = operands(2, 5, 6, 7 if up == 1 else 2, 1003, up=up, dtype=torch.bfloat16)
-        compiled = torch.compile(run, fullgraph=True)
-        found, expected = (outcome(r, *arguments, True) for r in (compiled, run))
-        # fused, ELU's derivative is rounded less often
-        assert_close(found, {k: v.double() for k, v in expected.items()}, 1e-2)
-        assert torch.equal(found["y"], expected["y"])
-
-    def test_more_than_two_to_the_31_samples(self):
-        x = torch.randn(1700, 20, 65_002, device="cuda", dtype=torch.bfloat16)
-        assert x.numel() > 2**31
-        _, weight, bias, _ = operands(1, 20, 20, 7, 8)
-        arguments = x, weight, bias, x, 3, 1, True
-        whole = outcome(banded.convolve, *arguments)
-        part = outcome(banded.convolve, x[-2:], weight, bias, x[-2:], *arguments[4:])
-        for name in ("y", "dx"):
-            assert torch.equal(whole[name][-2:], part[name]), name
-
-    def test_nothing_waits_for_the_host(self):
-        x, weight, bias, grad = operands(4, 2, 6, 7, 10000, dtype=HALF)
-        leaves = [t.requires_grad_() for t in (x, weight, bias)]
-        run = lambda: banded.convolve(*leaves, 3, 1, True).backward(grad)  # noqa: E731
-        run()  # compiles
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            run()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-    def test_a_cuda_graph_can_hold_it(self):
-        x, weight, bias, _ = operands(2, 2, 6, 7, 5000, dtype=HALF)
-        banded.convolve(x, weight, bias, 3, 1, True)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            y = banded.convolve(x, weight, bias, 3, 1, True)
-        x.copy_(draw(*x.shape, seed=8))
-        graph.replay()
-        assert torch.equal(y, banded.convolve(x, weight, bias, 3, 1, True))

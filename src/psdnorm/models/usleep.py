@@ -59,7 +59,7 @@ class USleep(Pretrained):
     filter_schedule : {"halved", "same"}
         PSDNorm's filter size in block i: ``max(1, f // 2**i)``, or f in all.
     input_scale : float
-        The network of x is that of x · ``input_scale``: with 0.2, 5 µV are one unit. From
+        The network of x is that of x · ``input_scale``: with 0.05, 20 µV are one unit. From
         1e-9 to 1e6. The first convolution takes it over, so it costs no pass over the signal.
 
     Attributes
