@@ -8,6 +8,7 @@ float64 reference finds wrong is not timed, and the command fails.
 
 import argparse
 import csv
+import os
 import platform
 import re
 import statistics
@@ -188,7 +189,7 @@ def environment(device: str) -> dict[str, str]:
         "device": torch.cuda.get_device_name() if is_cuda else f"{platform.machine()}, 2 threads",
         "torch": torch.__version__,
         "triton": triton_version,
-        "commit": git.stdout.strip() or "unknown",
+        "commit": git.stdout.strip() or os.environ.get("PSDNORM_COMMIT", "unknown"),
     }
 
 

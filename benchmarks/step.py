@@ -26,6 +26,7 @@ from benchmarks.norms import environment
 from psdnorm.models import CNNTransformer, USleep, accelerate
 from psdnorm.models.fast import is_random
 from psdnorm.models.norms import NORMS
+from psdnorm.study.running import sigterm_is_ctrl_c
 
 MODELS = {"U-Sleep": USleep, "CNNTransformer": CNNTransformer}
 N_EPOCHS, N_CHANS, N_TIMES = 35, 2, 3000
@@ -218,9 +219,10 @@ def main(arguments: list[str] | None = None) -> int:
         rows = gpu_rows(cases, chosen.batch, chosen.iterations)
     measured: list[dict] = []
     try:
-        for row in rows:
-            measured.append(row)
-            print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+        with sigterm_is_ctrl_c():
+            for row in rows:
+                measured.append(row)
+                print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
     finally:  # interrupted, too: what was measured is kept
         done = [row for row in measured if "failed" not in row]
         with_overhead(done)

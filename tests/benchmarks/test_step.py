@@ -1,6 +1,8 @@
 """The benchmark of whole models has a row for each model and norm."""
 
 import csv
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -41,6 +43,25 @@ def test_every_model_and_norm_stages_a_night(step, tmp_path):
     assert len(rows) == len({(row["model"], row["norm"]) for row in rows}) == 10
     assert all(float(row["night_s"]) > 0 for row in rows)
     assert all(row["overhead_over_batchnorm"].endswith("%") for row in rows)
+
+
+def test_what_was_measured_before_a_sigterm_is_written(step, monkeypatch, tmp_path):
+    def rows(cases):
+        yield {"model": "U-Sleep", "norm": "batch", "mode": "eager", "night_s": "1.0"}
+        os.kill(os.getpid(), signal.SIGTERM)  # as of `timeout`, or of a scheduler
+        yield {"model": "U-Sleep", "norm": "psd", "mode": "eager", "night_s": "2.0"}
+
+    monkeypatch.setattr(step, "night_rows", rows)
+    with pytest.raises(KeyboardInterrupt):
+        step.main(["--device", "cpu", "--csv", str(tmp_path / "step.csv")])
+    with (tmp_path / "step.csv").open() as file:
+        assert [row["norm"] for row in csv.DictReader(file)] == ["batch"]
+
+
+def test_a_copy_without_history_is_told_its_commit(step, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PSDNORM_COMMIT", "abc1234")
+    assert step.environment("cpu")["commit"] == "abc1234"
 
 
 def test_the_overhead_is_that_over_batchnorm_in_the_same_model_and_mode(step):
