@@ -44,7 +44,7 @@ def write_runs(
 
     Subjects have a difficulty of their own, the same in every cell; seeds differ a little. With
     ``keep="predictions"`` these are there, too, and scores are those of their central epochs.
-    ``subject`` makes names of numbers.
+    ``subject`` makes names of numbers, ``merit`` may have a norm's filter size of its own.
     """
     path = Path(path)
     axes = axes or [Axes(norms=NORMS, hold_outs=tuple(cohorts), seeds=(0, 1, 2))]
@@ -55,7 +55,7 @@ def write_runs(
         if cell.name in unfinished:
             continue
         folder.mkdir(parents=True)
-        of_norm = merit.get(cell.norm, 0.0)
+        of_norm = merit.get((cell.norm, cell.filter_size), merit.get(cell.norm, 0.0))
         drawn = _drawn_files(cell, cohorts[cell.hold_out], epochs, of_norm, keep, subject)
         for name, content in drawn.items():
             (folder / name).write_bytes(content)

@@ -53,6 +53,20 @@ def test_other_nights_are_said_on_standard_error_before_all_else(compare, folder
     assert err.startswith("A and B were tested on other nights of ABC and CHAT: subjects of the")
 
 
+def test_a_finished_cell_that_cannot_be_read_is_named_and_exit_code_1(compare, folders):
+    (cell,) = folders[1].glob("cells/*CHAT*")
+    (cell / "scores.parquet").write_bytes(b"PAR1")
+    code, said, err = compare(*folders)
+    assert code == 1
+    assert "ABC" in said  # one bad cell does not stop the others
+    assert f"failed: B: {cell.name}: b/cells/{cell.name}/scores.parquet cannot be read" in err
+    assert "gave no result" not in err
+    (cell / "done.json").unlink()
+    code, _, err = compare(*folders)
+    assert code == 0
+    assert "1 cell of B gave no result." in err
+
+
 def test_it_writes_a_page_if_it_is_asked_to(compare, folders, tmp_path):
     out = tmp_path / "out"
     code, said, _ = compare(*folders, "-o", out)

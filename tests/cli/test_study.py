@@ -1,6 +1,7 @@
 """``psdnorm study`` runs a file in pieces, packs what is finished, and names what is left."""
 
 import contextlib
+import dataclasses
 import json
 import re
 import shutil
@@ -99,6 +100,25 @@ def test_results_are_restored_without_nights(study, tmp_path):
     assert f"4 finished cells were unpacked from {packed_path(described)}" in err
     assert f"psdnorm report {tmp_path / 'new' / 'tiny'} shows what they came to" in out
     assert "The nights are simulated" in out
+
+
+def test_with_an_empty_folder_of_results_a_study_begins_anew(study, tmp_path, monkeypatch):
+    described, runs = drawn_study(tmp_path, tmp_path / "work")
+    packed = pack(described, runs)
+    before, own = packed.read_bytes(), tmp_path / "own"
+    ran = []
+    monkeypatch.setattr(study_command, "_run", lambda asked, *_: ran.append(packed_path(asked)))
+    code, out, err = study(described.path, "--work", tmp_path / "new", "--results", own)
+    assert code == 1, err
+    assert "unpacked" not in err
+    assert "tiny: 0 of 4 cells are done" in out
+    assert ran == [own / "tiny.tar.xz"]
+
+    pack(dataclasses.replace(described, results=own), runs)
+    code, _, err = study(described.path, "--work", tmp_path / "new", "--results", own, "--restore")
+    assert code == 0, err
+    assert f"4 finished cells were unpacked from {own / 'tiny.tar.xz'}" in err
+    assert packed.read_bytes() == before  # what came with the file stays
 
 
 def test_what_restored_results_lack_is_listed_with_exit_code_1(study, tmp_path):
@@ -219,6 +239,7 @@ def test_only_what_others_have_not_finished_is_run_and_counted(study, tmp_path):
     [
         (("--restore",), "results/tiny.tar.xz does not exist, expected packed results"),
         (("--device", "tpu"), "--device is 'tpu', expected 'auto', 'cpu' or 'cuda'"),
+        (("--results", __file__), f"--results {__file__} is a file, expected a folder"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(study, tmp_path, arguments, sentence):

@@ -112,6 +112,36 @@ def test_norms_that_share_the_highest_mean_are_all_named(tmp_path):
     assert not any("is first" in sentence for sentence in verdict.sentences)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "of_17", "told"),
+    [
+        ((5, 17), 0.2, "PSDNorm (f = 17), the only other setting, has more: "),
+        ((5, 9, 17), 0.2, "PSDNorm (f = 17), the best of 2 other settings by these very scores, "),
+        ((5, 17), 0.0, ""),
+        ((5,), 0.2, ""),
+    ],
+    ids=["one", "two", "lower", "none"],
+)
+def test_a_setting_above_the_winner_that_stands_for_no_norm_is_named(tmp_path, sizes, of_17, told):
+    axes = {"norms": ("batch", "psd"), "filter_sizes": sizes}
+    verdict = verdict_on(tmp_path, axes, merit=MERIT | {("psd", 17): of_17})
+    first, _, rest = verdict.headline.partition("(3 cohorts, 3 seeds).")
+    assert first.startswith("PSDNorm has the highest balanced accuracy")
+    assert rest.startswith(f" {told}") if told else not rest
+    if told:
+        scores = verdict.results.runs.groupby(["arm", "cohort"])["balanced_accuracy"].mean()
+        mean = scores["usleep psd f17 d3 @all"].mean()
+        assert rest.endswith(f"has more: {100 * mean:.2f} %.")
+
+
+def test_a_setting_that_lacks_scores_which_count_is_not_set_beside_the_winner(tmp_path):
+    few = {"norms": ("psd",), "filter_sizes": (17,), "hold_outs": ("ABC", "MASS")}
+    verdict = verdict_on(
+        tmp_path, {"norms": ("batch", "psd")}, few, merit=MERIT | {("psd", 17): 0.2}
+    )
+    assert verdict.headline.endswith("(3 cohorts, 3 seeds).")
+
+
 def test_without_batchnorm_no_gain_over_it_is_told(tmp_path):
     verdict = verdict_on(tmp_path, {"norms": ("instance", "psd")})
     assert "so that no gain over it can be told (3 cohorts" in verdict.headline

@@ -124,7 +124,7 @@ def test_other_nights_than_the_folder_was_begun_with_are_refused(study, nights, 
     changed.write_text(changed.read_text().replace('"hours": 0.2', '"hours": 0.25'))
     other = read_study(changed)
     others = made_store(tmp_path, other.nights, 1, lambda made, n: made)
-    with pytest.raises(ArgumentError, match=r"tiny has cells of other nights than .* move it and"):
+    with pytest.raises(ArgumentError, match=r"tiny has cells of other nights than .* take other"):
         run(other, others, at_once.path.parent)
 
 

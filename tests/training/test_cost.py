@@ -5,7 +5,9 @@ import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
+import scipy
 import torch
 
 import psdnorm
@@ -45,6 +47,7 @@ def test_a_piece_is_appended_to_those_before_it(tmp_path):
     assert (own["cells"], own["sequences"], own["workers"]) == (2, 12, 3)
     assert (own["device"], own["commit"]) == ("cpu", "abc")
     assert (own["psdnorm"], own["torch"]) == (psdnorm.__version__, str(torch.__version__))
+    assert (own["numpy"], own["scipy"]) == (np.__version__, scipy.__version__)
     assert read_cost(tmp_path)["sequences"] == 112
 
 

@@ -34,7 +34,6 @@ def report(
     from psdnorm.cli.opening import open_nights
     from psdnorm.report.building import build_report
     from psdnorm.report.folder import PAGE
-    from psdnorm.training.grid import Runs
 
     nights = None if store is None else open_nights(store)
     with errors.status("Reading scores") as shown:
@@ -46,15 +45,11 @@ def report(
     say(output, "What this cannot say:")
     for sentence in verdict.limits:
         say(output, f"- {sentence}")
-    # what is not finished yet is no failure of the report; what is, and cannot be read, is one
-    grid = Runs(results.path)
-    lacking = zip(results.unfinished, results.lacking, strict=True)
-    damaged = [words for cell, words in lacking if grid.is_done(cell)]
-    unfinished = len(results.lacking) - len(damaged)
+    unfinished = len(results.lacking) - len(results.damaged)
     if unfinished:
         say(errors, f"{counted(unfinished, 'cell')} not finished: the report lists them")
     say(output, f"Look at {out / PAGE}")
-    for sentence in damaged:
+    for sentence in results.damaged:
         say(errors, f"failed: {sentence}")
-    if damaged:
+    if results.damaged:
         raise typer.Exit(SOME_FAILED)

@@ -1,5 +1,6 @@
 """``psdnorm study``: an experiment from its file, in pieces, its scores in one small file."""
 
+import dataclasses
 import functools
 from contextlib import closing
 from pathlib import Path
@@ -30,8 +31,15 @@ def study(
         int, typer.Option(min=1, help="Processes that run cells on the device together.")
     ] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of packed results; an empty one begins anew.  [default: results/ beside "
+            "FILE]"
+        ),
+    ] = None,
     restore: Annotated[
-        bool, typer.Option("--restore", help="Only unpack what is in results/ beside FILE.")
+        bool, typer.Option("--restore", help="Only unpack what was packed.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the cells and an estimate of their time.")
@@ -40,9 +48,9 @@ def study(
     """Run the study of FILE until its cells are done or the minutes are up.
 
     WORK/NAME is a folder of runs as psdnorm lodo leaves it, for psdnorm report; cost.json there
-    tells what it cost. Finished cells are packed into results/NAME.tar.xz beside FILE and never run
-    again, nor are those of the studies that FILE borrows from; interrupted ones go on where WORK is
-    still there. Exit code 1: some failed or are left.
+    tells what it cost. Finished cells are packed into RESULTS/NAME.tar.xz and never run again, nor
+    are those of the studies that FILE borrows from; interrupted ones go on where WORK is still
+    there. Exit code 1: some failed or are left.
     """
     from psdnorm.study import read_study
     from psdnorm.study.packing import check_folder, is_packed
@@ -50,7 +58,9 @@ def study(
 
     if minutes is not None:
         check_minutes(minutes)
-    described = read_study(file)
+    if results is not None and results.exists() and not results.is_dir():
+        raise ArgumentError(f"--results {results} is a file, expected a folder")
+    described = dataclasses.replace(read_study(file), results=results)
     runs = runs_of(described, work)
     check_folder(described, runs)
     if not restore:

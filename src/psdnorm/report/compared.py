@@ -25,7 +25,7 @@ from psdnorm.report.compared_remarks import (
 from psdnorm.report.contest import METRIC
 from psdnorm.report.duels import DUEL_HEAD, Duel, duel_cells, duels, percent
 from psdnorm.report.limits import SIMULATED, of_draws, of_duels, of_one_seed
-from psdnorm.report.naming import model_place, norm_place
+from psdnorm.report.naming import model_place, norm_place, without_roots
 from psdnorm.report.results import (
     Results,
     cell_row,
@@ -119,7 +119,7 @@ class Comparison:
     others : list of str
         In what else A and B differ, and what was not compared.
     failed : list of str
-        A sentence for each night that could not be evaluated.
+        A sentence for each finished cell that cannot be read, or night that could not be evaluated.
     """
 
     a: Results
@@ -200,7 +200,12 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
         raise ArgumentError(f"{first.path} and {second.path} share no subject in the same seed")
     if pairs[0][1] == pairs[0][2]:  # else both have one arm, and these were compared
         remarks += only_one_has(first, second)
-    return Comparison(first, second, arms, nights, remarks)
+    failed = [
+        without_roots(f"{side}: {words}", each.path)
+        for side, each in ((A, first), (B, second))
+        for words in each.damaged
+    ]
+    return Comparison(first, second, arms, nights, remarks, failed)
 
 
 def _open(path: str | os.PathLike[str]) -> tuple[Results, bool]:

@@ -127,7 +127,7 @@ def differences(a: Results, b: Results) -> list[str]:
     if alone:
         told.append(f"Not compared, as only one of the two holds them out: {', '.join(alone)}.")
     for side, each in ((A, a), (B, b)):
-        n = len(each.lacking)
+        n = len(each.lacking) - len(each.damaged)
         if n:
             told.append(f"{n} cell{'s' * (n != 1)} of {side} gave no result.")
     return told

@@ -135,6 +135,27 @@ def contests(results: Results) -> list[Contest]:
     return sorted(made, key=_place)
 
 
+def means_of_others(results: Results, contest: Contest) -> "pd.Series[float]":
+    """Return Mean(Dataset) of the arms that stand for no norm, on the scores that count.
+
+    Parameters
+    ----------
+    results : Results
+    contest : Contest
+
+    Returns
+    -------
+    Series, (n_arms,)
+        By arm; without those that lack one of these scores.
+    """
+    counted = contest.tables.by_seed.dropna().index
+    arms = results.cells[results.cells["arm"].isin(contest.others)][["cell", "arm", "seed"]]
+    scores = results.subjects[["cell", "cohort", "subject", METRIC]].merge(arms, on="cell")
+    values = scores.pivot(index=list(counted.names), columns="arm", values=METRIC)
+    subjects = values.reindex(counted).dropna(axis="columns").groupby(["cohort", "subject"]).mean()
+    return subjects.groupby(level="cohort").mean().mean()
+
+
 def norms_to_compare(places: Mapping[str, set[Place]]) -> tuple[list[str], set[Place]]:
     """Choose the norms to compare, so that one with few cells does not cost the others theirs.
 

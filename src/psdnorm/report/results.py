@@ -66,6 +66,12 @@ class Results:
         known = self.cells[["cell", *ARM, "hold_out", "seed", "arm"]]
         return self.subjects.drop(columns=COUNTS).merge(known, on="cell", how="left")
 
+    @cached_property
+    def damaged(self) -> list[str]:
+        """Those of ``lacking`` whose cells are finished: what cannot be read is a failure."""
+        grid, lacking = Runs(self.path), zip(self.unfinished, self.lacking, strict=True)
+        return [words for cell, words in lacking if grid.is_done(cell)]
+
     @property
     def recipe(self) -> str:
         """Name of the recipe of all nights."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import friedman
-from psdnorm.report.contest import Contest
+from psdnorm.report.contest import Contest, means_of_others
 from psdnorm.report.duels import UNSURE, gain_words, people_words, percent, reservation
 from psdnorm.report.figures.comparison import BATCH
 from psdnorm.report.figures.training_size import factor_words
@@ -34,7 +34,22 @@ def headline_of(verdict: "Verdict") -> str:
     else:
         told = f"{name} has the highest balanced accuracy, {percent(mean)} % (Mean(Dataset))"
         told += _lead(verdict)
-    return f"{told} ({counted(len(contest.cohorts), 'cohort')}, {_seeds(contest)})."
+    told += f" ({counted(len(contest.cohorts), 'cohort')}, {_seeds(contest)})."
+    return told + _higher_setting(verdict, mean)
+
+
+def _higher_setting(verdict: "Verdict", mean: float) -> str:
+    """Name the best of other filter sizes and depths where it is above the winner."""
+    others = means_of_others(verdict.results, verdict.contest)
+    if others.empty or percent(float(others.max())) == percent(mean) or others.max() < mean:
+        return ""
+    best = verdict.results.named(str(others.idxmax()))
+    if len(others) == 1:
+        return f" {best}, the only other setting, has more: {percent(float(others.max()))} %."
+    return (
+        f" {best}, the best of {len(others)} other settings by these very scores, has more: "
+        f"{percent(float(others.max()))} %."
+    )
 
 
 def _lead(verdict: "Verdict") -> str:

@@ -1,7 +1,8 @@
 """The results of a study as one small file, and back: scores without nights or weights.
 
-``results/NAME.tar.xz`` beside the study's file has ``grid.json``, ``cost.json``, ``nights.json``,
-and of each finished cell what a report reads. Same cells, same bytes, but for the times in them.
+``results/NAME.tar.xz`` beside the study's file, or in a folder of one's own, has ``grid.json``,
+``cost.json``, ``nights.json``, and of each finished cell what a report reads. Same cells, same
+bytes, but for the times in them.
 """
 
 import io
@@ -35,7 +36,8 @@ def packed_path(study: Study, lender: str | None = None) -> Path:
     lender : str, optional
         The name of a study that it borrows from, whose file is asked for instead.
     """
-    return study.path.parent / "results" / f"{lender or study.name}.tar.xz"
+    folder = study.results or study.path.parent / "results"
+    return folder / f"{lender or study.name}.tar.xz"
 
 
 def finished_units(study: Study, runs: Runs) -> list[tuple[Cell, ...]]:
@@ -242,7 +244,7 @@ def check_same(study: Study, archive: Archive, place: Path, settings: Mapping[st
     if archive.settings.get("protocol") != study.protocol.to_json():
         raise ArgumentError(
             f"{archive.path} was made with another protocol than that of {study.path}: expected "
-            "the same, or move the results away"
+            "the same, or another folder of results"
         )
     if archive.nights is not None:
         _check_nights(study, archive.path, archive.nights)

@@ -93,6 +93,9 @@ class Study:
         Names of the studies whose finished cells it takes, the first one first.
     entries : tuple of tuple of Cell
         The cells of each entry of the file's grid; several may have the same ones.
+    results : Path, optional
+        The folder of packed results, its own and those of others; ``results`` beside the file where
+        none is named.
     """
 
     path: Path
@@ -105,6 +108,7 @@ class Study:
     expected_epochs: int
     borrow: tuple[str, ...] = ()
     entries: tuple[tuple[Cell, ...], ...] = ()
+    results: Path | None = None
 
 
 def read_study(path: str | os.PathLike[str]) -> Study:

@@ -191,8 +191,8 @@ def _check_nights(store: Store, runs: Runs) -> None:
     difference = runs.other_nights(store) if runs.settings() else None
     if difference is not None:
         raise ArgumentError(
-            f"{runs.path} has cells of {difference}, expected the same nights: to begin anew, move "
-            "it and the packed results away"
+            f"{runs.path} has cells of {difference}, expected the same nights: to begin anew, take "
+            "other folders for the work and its results"
         )
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,8 @@ class PieceMeter:
             "device": torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu",
             "psdnorm": psdnorm.__version__,
             "torch": str(torch.__version__),
+            # of which nights that are simulated hang, to the bit
+            **{library: version(library) for library in ("numpy", "scipy")},
             "commit": commit,
         }
         self._passing, self._began = "simulation_seconds", time.monotonic()
