@@ -27,3 +27,12 @@ def pytest_runtest_setup(item):
 
 def pytest_unconfigure():
     gc.unfreeze()  # libraries complain of what is left when the interpreter ends
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Results are equal to the bit where processes have as many threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -8,7 +8,6 @@ from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
-import torch
 from cells import outcome
 from studies import drawn_study, trained_study, written_study
 
@@ -30,15 +29,7 @@ from psdnorm.training.grid import Axes, grid_of, units_of
 from psdnorm.training.work import FAILURE, FINISHED, THERE, Outcome
 
 NORMS = ("batch", "psd")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Results are equal to the bit where processes have as many threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

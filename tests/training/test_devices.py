@@ -10,6 +10,8 @@ from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.models import from_pretrained
 from psdnorm.training import Silent, run_cell, runs
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @pytest.mark.slow
 def test_two_processes_that_share_every_batch_learn_what_one_does(store, tmp_path, monkeypatch):

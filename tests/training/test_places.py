@@ -24,6 +24,7 @@ from psdnorm.training.places import visible_gpus
 from psdnorm.training.work import FAILURE, FINISHED, Job, Outcome
 
 LONG = replace(PROTOCOL, max_epochs=8, patience=8)
+pytestmark = pytest.mark.usefixtures("one_thread")
 CELLS = grid_of([Axes(norms=("batch", "psd", "adabn1"), hold_outs=("abc", "mno"), seeds=(0,))])
 
 
