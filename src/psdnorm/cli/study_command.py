@@ -58,8 +58,7 @@ def study(
 
     if minutes is not None:
         check_minutes(minutes)
-    if results is not None and results.exists() and not results.is_dir():
-        raise ArgumentError(f"--results {results} is a file, expected a folder")
+    _check_results(results)
     described = dataclasses.replace(read_study(file), results=results)
     runs = runs_of(described, work)
     check_folder(described, runs)
@@ -81,6 +80,12 @@ def study(
         elif not is_packed(described):  # others lent all that it lacked
             _pack(described, runs)
     _say_what_is_left(described, runs)
+
+
+def _check_results(folder: Path | None) -> None:
+    """Refuse a file where results are to be packed, before there is anything to lose."""
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ArgumentError(f"--results {folder} is a file, expected a folder")
 
 
 def _check_packed(described: "Study") -> None:

@@ -41,15 +41,13 @@ def headline_of(verdict: "Verdict") -> str:
 def _higher_setting(verdict: "Verdict", mean: float) -> str:
     """Name the best of other filter sizes and depths where it is above the winner."""
     others = means_of_others(verdict.results, verdict.contest)
-    if others.empty or percent(float(others.max())) == percent(mean) or others.max() < mean:
+    highest = float(others.max())  # NaN where there is none
+    if not highest > mean or percent(highest) == percent(mean):
         return ""
-    best = verdict.results.named(str(others.idxmax()))
-    if len(others) == 1:
-        return f" {best}, the only other setting, has more: {percent(float(others.max()))} %."
-    return (
-        f" {best}, the best of {len(others)} other settings by these very scores, has more: "
-        f"{percent(float(others.max()))} %."
-    )
+    best, which = verdict.results.named(str(others.idxmax())), "the only other setting"
+    if len(others) > 1:
+        which = f"the best of {len(others)} other settings by these very scores"
+    return f" {best}, {which}, has more: {percent(highest)} %."
 
 
 def _lead(verdict: "Verdict") -> str:

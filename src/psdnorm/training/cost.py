@@ -64,7 +64,7 @@ class PieceMeter:
             "device": torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu",
             "psdnorm": psdnorm.__version__,
             "torch": str(torch.__version__),
-            # of which nights that are simulated hang, to the bit
+            # on which the bits of simulated nights hang
             **{library: version(library) for library in ("numpy", "scipy")},
             "commit": commit,
         }
