@@ -71,6 +71,15 @@ def kernels_can_run(request):
 
 
 @contextmanager
+def waiting_for_the_host_is_an_error():
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@contextmanager
 def empty_memory_is_nan():
     """Let an output that a kernel does not write show."""
     torch.use_deterministic_algorithms(True)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from triton_kernels import waiting_for_the_host_is_an_error
 
 from psdnorm import PSDNorm
 
@@ -55,12 +56,9 @@ def test_nothing_waits_for_the_host(backend):
     x.requires_grad_()
     layer(x).nan_to_num().sum().backward()  # compiles what has to be compiled
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with waiting_for_the_host_is_an_error():
         layer.train()(x).backward(torch.ones_like(x))
         layer.eval()(x)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert layer.rows_skipped == 2
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from convolutions import HALF, assert_close, assert_matches, operands, outcome, torchs
-from triton_kernels import draw, gpu
+from triton_kernels import draw, gpu, waiting_for_the_host_is_an_error
 
 from psdnorm.ops import banded, convolution
 
@@ -94,11 +94,8 @@ def test_nothing_waits_for_the_host():
     leaves = [t.requires_grad_() for t in (x, weight, bias)]
     run = lambda: banded.convolve(*leaves, 3, 1, True).backward(grad)  # noqa: E731
     run()  # compiles
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with waiting_for_the_host_is_an_error():
         run()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_a_cuda_graph_can_hold_it():

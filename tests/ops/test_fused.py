@@ -17,6 +17,7 @@ from triton_kernels import (
     empty_memory_is_nan,
     gpu,
     kernels_can_run,  # noqa: F401
+    waiting_for_the_host_is_an_error,
     without_kernels,
 )
 
@@ -363,11 +364,8 @@ class TestOnTheDevice:
         target, grad = torch.ones(6, 3, device="cuda"), draw(8, 6, 10000)
         run = lambda: fused.normalize(x, *fused.row_statistics(x, 5), target, 5).backward(grad)  # noqa: E731
         run()  # compiles
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with waiting_for_the_host_is_an_error():
             run()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
 
     def test_memory_beyond_signals_and_gradients_is_under_one_percent(self):
         x = signals(16, 6, 105000).requires_grad_()
