@@ -76,10 +76,8 @@ def psd_norm(
     _check_parameter("weight", weight, (n_channels,))
     _check_parameter("bias", bias, (n_channels,))
     backend = choose_backend(backend, rows, filter_size, sqrt_target, weight, bias)
-    offset, psd = row_statistics(rows, filter_size, eps, window, backend, detrend)
     options = weight, bias, window, padding_mode, backend, detrend
-    y = normalize(rows, offset, psd, sqrt_target, filter_size, *options)
-    return y.reshape(x.shape)
+    return measure_and_normalize(rows, sqrt_target, filter_size, eps, *options).reshape(x.shape)
 
 
 def row_statistics(
@@ -120,6 +118,30 @@ def normalize(
         ops = fused if backend == "fused" else reference
         options = weight, bias, window, padding_mode, detrend
         return ops.normalize(rows, offset, psd, sqrt_target, filter_size, *options)
+
+
+def measure_and_normalize(
+    rows: Tensor,
+    sqrt_target: Tensor,
+    filter_size: int,
+    eps: float = 1e-5,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+    backend: str = "reference",
+    detrend: str = "row",
+) -> Tensor:
+    """Do both in one step for rows (N, C, T): the target, (C, F), does not depend on them."""
+    options = weight, bias, window, padding_mode
+    if backend == "fused":
+        _check_length(rows.shape[-1], filter_size)
+        with _without_autocast(rows):
+            return fused.measure_and_normalize(
+                rows, sqrt_target, filter_size, eps, *options, detrend
+            )
+    offset, psd = row_statistics(rows, filter_size, eps, window, backend, detrend)
+    return normalize(rows, offset, psd, sqrt_target, filter_size, *options, backend, detrend)
 
 
 def choose_backend(

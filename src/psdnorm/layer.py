@@ -169,23 +169,17 @@ class PSDNorm(nn.Module):
         backend = functional.choose_backend(
             self.backend, rows, self.filter_size, self.running_sqrt_psd, self.weight, self.bias
         )
-        offset, psd = functional.row_statistics(
-            rows, self.filter_size, self.eps, self.window, backend, self.detrend
-        )
-        target = self._target(psd)
-        y = functional.normalize(
-            rows,
-            offset,
-            psd,
-            target,
-            self.filter_size,
-            self.weight,
-            self.bias,
-            self.window,
-            self.padding_mode,
-            backend,
-            self.detrend,
-        )
+        size, affine = self.filter_size, (self.weight, self.bias)
+        options = *affine, self.window, self.padding_mode, backend, self.detrend
+        if self.training and self.target == "barycenter":
+            offset, psd = functional.row_statistics(
+                rows, size, self.eps, self.window, backend, self.detrend
+            )
+            target = self._moved_barycenter(psd)
+            y = functional.normalize(rows, offset, psd, target, size, *options)
+        else:
+            target = self._known_target()
+            y = functional.measure_and_normalize(rows, target, size, self.eps, *options)
         return y.reshape(x.shape)
 
     def extra_repr(self) -> str:
@@ -195,13 +189,15 @@ class PSDNorm(nn.Module):
         described = [f"{name}={getattr(self, name)}" for name in (*shown, *shown_last)]
         return ", ".join([str(self.num_features), *described])
 
-    def _target(self, psd: Tensor) -> Tensor:
-        """Return the root of the target PSD, (C, F), after the update that training asks for."""
+    def _known_target(self) -> Tensor:
+        """Return the root of the target PSD, (C, F), where it does not depend on the batch."""
         if self.target == "white":
             return self._white_root()
-        if not self.training:
-            # a copy: the buffer may move on before a backward pass that needs this value
-            return self.running_sqrt_psd.clone()
+        # a copy: the buffer may move on before a backward pass that needs this value
+        return self.running_sqrt_psd.clone()
+
+    def _moved_barycenter(self, psd: Tensor) -> Tensor:
+        """Return the root of the target PSD, (C, F), after the update that training asks for."""
         with torch.no_grad():
             if self._memory.holds_replayed_pass():
                 return self._memory.recall(reference.barycenter_sums(psd)[0])

@@ -113,6 +113,24 @@ def test_outputs_and_gradients_match_float64(filter_size, length, window, paddin
 
 
 @pytest.mark.parametrize(
+    ("filter_size", "padding_mode", "detrend"),
+    [(1, "circular", "row"), (5, "circular", "row"), (4, "zeros", "segment")],
+)
+def test_measured_on_the_way_rows_have_the_same_outputs_and_gradients(
+    filter_size, padding_mode, detrend
+):
+    x = signals(2, 2, 204)
+    expected = outcome(fused, x, filter_size, padding_mode=padding_mode, detrend=detrend)
+    target, weight, bias = parameters(x, filter_size)
+    leaves = [t.detach().clone().requires_grad_() for t in (x, weight, bias)]
+    options = *leaves[1:], "boxcar", padding_mode, detrend
+    y = fused.measure_and_normalize(leaves[0], target, filter_size, 1e-3, *options)
+    found = y, *torch.autograd.grad(y, leaves, draw(*x.shape, seed=4))
+    for name, value in zip(("y", "dx", "dweight", "dbias"), found, strict=True):
+        assert torch.equal(value, expected[name]), name
+
+
+@pytest.mark.parametrize(
     ("filter_size", "length", "window", "padding_mode"),
     [
         (1, 101, "hann", "circular"),
@@ -286,6 +304,10 @@ def test_the_operators_pass_torchs_own_checks():
     torch.library.opcheck(
         torch.ops.psdnorm.normalize,
         (leaves[0], offset, psd, target, 4, *leaves[1:], *options),
+    )
+    torch.library.opcheck(
+        torch.ops.psdnorm.measure_and_normalize,
+        (leaves[0], target, 4, 1e-5, *leaves[1:], *options, "row"),
     )
     torch.library.opcheck(
         torch.ops.psdnorm.normalize_backward,

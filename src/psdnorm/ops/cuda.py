@@ -1,5 +1,6 @@
 """PSDNorm on CUDA devices: how the Triton kernels are cut to size and launched.
 
+Where rows can stay on the chip, :mod:`psdnorm.ops.resident` does the backward pass instead.
 Triton is imported by the functions that need it, not by those who import psdnorm.
 """
 
@@ -11,6 +12,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from psdnorm.ops import resident
 from psdnorm.ops.reference import WINDOWS, detrends_segments, n_bins
 
 # asked without importing it: that takes a second, and most users of a processor never need it
@@ -240,6 +242,9 @@ def normalize_backward(
     detrend: str = "row",
 ) -> tuple[Tensor, Tensor]:
     """Differentiate both; see :func:`psdnorm.ops.blocked.normalize_backward`."""
+    if resident.serves((x, grad), filter_size, window, padding_mode, detrend):
+        statistics = offset, psd, sqrt_target
+        return resident.normalize_backward(grad, x, *statistics, filter_size, weight)
     x, grad = with_unit_time_stride(x), with_unit_time_stride(grad)
     dx = x.new_empty(x.shape)
     row_sums = x.new_empty((*x.shape[:2], 2), dtype=torch.float32)

@@ -11,12 +11,13 @@ inside it.
 
 import os
 from types import ModuleType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from psdnorm.ops import blocked, cuda, reference
+from psdnorm.ops import blocked, cuda, reference, resident
 from psdnorm.ops.reference import is_exporting, n_bins, statistics_dtype
 
 LARGEST_FILTER_SIZE = 32
@@ -81,6 +82,25 @@ def normalize(
     return _Normalize.apply(*arguments) if _is_plain(x) else _normalize_op(*arguments)
 
 
+def measure_and_normalize(
+    x: Tensor,
+    sqrt_target: Tensor,
+    filter_size: int,
+    eps: float = 1e-5,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+    detrend: str = "row",
+) -> Tensor:
+    """Carry rows onto a target that does not depend on them, with one read where that can be."""
+    options = (weight, bias, window, padding_mode, detrend)
+    arguments = (x, sqrt_target, filter_size, eps, *options)
+    if _is_plain(x):
+        return _MeasureAndNormalize.apply(*arguments)
+    return _measure_and_normalize_op(*arguments)[0]
+
+
 def _is_transformed(*tensors: Tensor | None) -> bool:
     """Tell whether torch.func or forward-mode differentiation follows one of the tensors."""
     given = [t for t in tensors if t is not None]
@@ -126,6 +146,16 @@ def _normalize(x: Tensor, *arguments) -> Tensor:
     return _for(x).normalize(x, *arguments)
 
 
+def _measure_and_normalize(
+    x, sqrt_target, filter_size, eps, weight, bias, window, padding_mode, detrend
+) -> tuple[Tensor, Tensor, Tensor]:
+    if resident.serves((x,), filter_size, window, padding_mode, detrend):
+        return resident.measure_and_normalize(x, sqrt_target, filter_size, eps, weight, bias)
+    offset, psd = _row_statistics(x, filter_size, eps, window, detrend)
+    options = weight, bias, window, padding_mode, detrend
+    return _normalize(x, offset, psd, sqrt_target, filter_size, *options), offset, psd
+
+
 def _normalize_backward(grad: Tensor, *arguments) -> tuple[Tensor, Tensor]:
     return _for(grad).normalize_backward(grad, *arguments)
 
@@ -135,7 +165,7 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, *arguments):
-        _keep_for_backward(ctx, arguments, None)
+        _keep_normalize(ctx, arguments, None)
         return _normalize(*arguments)
 
     @staticmethod
@@ -143,11 +173,46 @@ class _Normalize(torch.autograd.Function):
         return _gradients(ctx, grad, _normalize_backward)
 
 
-def _keep_for_backward(ctx, inputs, output):
+class _MeasureAndNormalize(torch.autograd.Function):
+    """The same where the statistics are measured on the way."""
+
+    @staticmethod
+    def forward(ctx, *arguments):
+        output = _measure_and_normalize(*arguments)
+        _keep_measure_and_normalize(ctx, arguments, output)
+        return output[0]
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _gradients(ctx, grad, _normalize_backward)
+
+
+def _keep_normalize(ctx, inputs, output):
     x, offset, psd, sqrt_target, filter_size, weight, bias, *options = inputs
     ctx.save_for_backward(x, offset, psd, sqrt_target, weight)
     ctx.options = filter_size, *options
     ctx.bias_dtype = None if bias is None else bias.dtype
+    ctx.places = _Places(weight=5, bias=6, n_inputs=len(inputs))
+
+
+def _keep_measure_and_normalize(ctx, inputs, output):
+    x, sqrt_target, filter_size, _, *options = inputs
+    _, offset, psd = output
+    _keep_normalize(ctx, (x, offset, psd, sqrt_target, filter_size, *options), None)
+    ctx.places = _Places(weight=4, bias=5, n_inputs=len(inputs))
+
+
+class _Places(NamedTuple):
+    """Where an operator takes what has a gradient, besides the signal in the first place."""
+
+    weight: int
+    bias: int
+    n_inputs: int
+
+    def fill(self, dx, dweight, dbias) -> tuple[Tensor | None, ...]:
+        gradients: list[Tensor | None] = [None] * self.n_inputs
+        gradients[0], gradients[self.weight], gradients[self.bias] = dx, dweight, dbias
+        return tuple(gradients)
 
 
 def _gradients(ctx, grad, differentiate):
@@ -160,11 +225,11 @@ def _gradients(ctx, grad, differentiate):
         return _differentiable_gradients(ctx, grad)
     dx, row_sums = differentiate(grad, x, offset, psd, sqrt_target, filter_size, weight, *options)
     dweight = dbias = None
-    if ctx.needs_input_grad[5]:
+    if ctx.needs_input_grad[ctx.places.weight]:
         dweight = row_sums[..., 0].sum(dim=0).to(weight.dtype)
-    if ctx.needs_input_grad[6]:
+    if ctx.needs_input_grad[ctx.places.bias]:
         dbias = row_sums[..., 1].sum(dim=0).to(ctx.bias_dtype)
-    return dx, None, None, None, None, dweight, dbias, None, None, None
+    return ctx.places.fill(dx, dweight, dbias)
 
 
 def _differentiable_gradients(ctx, grad):
@@ -180,13 +245,11 @@ def _differentiable_gradients(ctx, grad):
             bias = x.new_zeros(x.shape[1], dtype=ctx.bias_dtype, requires_grad=True)
         options = filter_size, weight, bias, window, padding_mode, detrend
         y = reference.normalize(x, offset, measured + eps, sqrt_target, *options)
-        wanted = {0: x, 5: weight, 6: bias}
-        wanted = {i: t for i, t in wanted.items() if ctx.needs_input_grad[i]}
+        leaves = {0: x, ctx.places.weight: weight, ctx.places.bias: bias}
+        wanted = {place: leaf for place, leaf in leaves.items() if ctx.needs_input_grad[place]}
         found = torch.autograd.grad(y, [*wanted.values()], grad, create_graph=create_graph)
-    gradients: list[Tensor | None] = [None] * 10
-    for position, gradient in zip(wanted, found, strict=True):
-        gradients[position] = gradient
-    return tuple(gradients)
+    gradients = dict(zip(wanted, found, strict=True))
+    return ctx.places.fill(*(gradients.get(place) for place in leaves))
 
 
 _row_statistics_op = torch.library.custom_op(
@@ -202,6 +265,13 @@ _normalize_op = torch.library.custom_op(
     mutates_args=(),
     schema="(Tensor x, Tensor offset, Tensor psd, Tensor sqrt_target, int filter_size, "
     "Tensor? weight, Tensor? bias, str window, str padding_mode, str detrend='row') -> Tensor",
+)
+_measure_and_normalize_op = torch.library.custom_op(
+    "psdnorm::measure_and_normalize",
+    _measure_and_normalize,
+    mutates_args=(),
+    schema="(Tensor x, Tensor sqrt_target, int filter_size, float eps, Tensor? weight, "
+    "Tensor? bias, str window, str padding_mode, str detrend) -> (Tensor, Tensor, Tensor)",
 )
 _normalize_backward_op = torch.library.custom_op(
     "psdnorm::normalize_backward",
@@ -224,6 +294,12 @@ def _(x, *others):
     return x.new_empty(x.shape)
 
 
+@_measure_and_normalize_op.register_fake
+def _(x, sqrt_target, filter_size, *others):
+    offset = x.new_empty(x.shape[:2], dtype=statistics_dtype(x.dtype))
+    return x.new_empty(x.shape), offset, offset.new_empty((*x.shape[:2], n_bins(filter_size)))
+
+
 @_normalize_backward_op.register_fake
 def _(grad, x, *others):
     return x.new_empty(x.shape), x.new_empty((*x.shape[:2], 2), dtype=statistics_dtype(x.dtype))
@@ -231,5 +307,9 @@ def _(grad, x, *others):
 
 _normalize_op.register_autograd(
     lambda ctx, grad: _gradients(ctx, grad, _normalize_backward_op),
-    setup_context=_keep_for_backward,
+    setup_context=_keep_normalize,
+)
+_measure_and_normalize_op.register_autograd(
+    lambda ctx, grad, *of_statistics: _gradients(ctx, grad, _normalize_backward_op),
+    setup_context=_keep_measure_and_normalize,
 )

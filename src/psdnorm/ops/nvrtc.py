@@ -1,0 +1,176 @@
+"""CUDA C++ without a compiler on the user's machine: NVRTC, which comes with torch, and the driver.
+
+Both are called through ctypes. What was compiled is kept on disk, in ``$XDG_CACHE_HOME/psdnorm``.
+"""
+
+import ctypes
+import hashlib
+import os
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+_CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_SHARED_CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+
+
+class CompilerError(RuntimeError):
+    """NVRTC or the driver is missing, or refused."""
+
+
+class _LaunchAttribute(ctypes.Structure):
+    _fields_ = (
+        ("id", ctypes.c_int),
+        ("pad", ctypes.c_char * 4),
+        ("value", ctypes.c_uint * 16),
+    )
+
+
+class _LaunchConfig(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_LaunchAttribute)),
+        ("n_attributes", ctypes.c_uint),
+    )
+
+
+def compiled(source: str, options: tuple[str, ...]) -> bytes:
+    """Compile CUDA C++ to a cubin, or find it on disk."""
+    version = _nvrtc_version()
+    key = hashlib.sha256(repr((version, options, source)).encode()).hexdigest()[:32]
+    kept = _cache_folder() / f"{key}.cubin"
+    if kept.is_file():
+        return kept.read_bytes()
+    cubin = _compile(source, options)
+    _keep(kept, cubin)
+    return cubin
+
+
+class Kernel:
+    """A kernel of a cubin on the current device, launched in clusters of programs.
+
+    Parameters
+    ----------
+    cubin : bytes
+    name : str
+    cluster_size : int
+        Programs of a cluster.
+    n_threads : int
+        Threads of a program.
+    shared_bytes : int
+        Dynamic shared memory of a program.
+    """
+
+    def __init__(
+        self, cubin: bytes, name: str, cluster_size: int, n_threads: int, shared_bytes: int
+    ):
+        self._driver = _library("libcuda.so.1", "nvcuda.dll")
+        self._cluster_size = cluster_size
+        self._n_threads = n_threads
+        self._shared_bytes = shared_bytes
+        module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._check(self._driver.cuModuleLoadData(ctypes.byref(module), cubin))
+        function = ctypes.byref(self._function)
+        self._check(self._driver.cuModuleGetFunction(function, module, name.encode()))
+        for attribute, value in ((_MAX_DYNAMIC_SHARED, shared_bytes), (_SHARED_CARVEOUT, 100)):
+            self._check(self._driver.cuFuncSetAttribute(self._function, attribute, value))
+        self._attribute = _LaunchAttribute(_CLUSTER_DIMENSION)
+        self._attribute.value[:3] = (cluster_size, 1, 1)
+
+    def resident_clusters(self) -> int:
+        """Count the clusters that the device holds at a time."""
+        found, config = ctypes.c_int(), self._config(1, None)
+        self._check(
+            self._driver.cuOccupancyMaxActiveClusters(
+                ctypes.byref(found), self._function, ctypes.byref(config)
+            )
+        )
+        return found.value
+
+    def __call__(self, n_clusters: int, argument: ctypes.Structure) -> None:
+        """Launch on torch's current stream with one argument."""
+        config = self._config(n_clusters, torch.cuda.current_stream().cuda_stream)
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+        self._check(
+            self._driver.cuLaunchKernelEx(ctypes.byref(config), self._function, pointers, None)
+        )
+
+    def _config(self, n_clusters: int, stream: int | None) -> _LaunchConfig:
+        return _LaunchConfig(
+            (n_clusters * self._cluster_size, 1, 1),
+            (self._n_threads, 1, 1),
+            self._shared_bytes,
+            stream,
+            ctypes.pointer(self._attribute),
+            1,
+        )
+
+    def _check(self, code: int) -> None:
+        if code:
+            reason = ctypes.c_char_p()
+            self._driver.cuGetErrorString(code, ctypes.byref(reason))
+            raise CompilerError(f"the CUDA driver says {(reason.value or b'').decode() or code}")
+
+
+def _compile(source: str, options: tuple[str, ...]) -> bytes:
+    library = _nvrtc()
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    code = library.nvrtcCreateProgram(
+        ctypes.byref(program), source.encode(), b"psdnorm.cu", 0, None, None
+    )
+    given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    code = code or library.nvrtcCompileProgram(program, len(options), given)
+    if code:
+        library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value + 1)
+        library.nvrtcGetProgramLog(program, log)
+        raise CompilerError(f"NVRTC cannot compile (code {code}): {log.value.decode()[:2000]}")
+    library.nvrtcGetCUBINSize(program, ctypes.byref(size))
+    cubin = ctypes.create_string_buffer(size.value)
+    library.nvrtcGetCUBIN(program, cubin)
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    return cubin.raw
+
+
+def _keep(path: Path, content: bytes) -> None:
+    # whole or not at all: another process may look for it at this moment
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(content)
+        os.replace(file.name, path)
+    except OSError:  # a home that cannot be written costs seconds, nothing else
+        return
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "psdnorm"
+
+
+@lru_cache(maxsize=1)
+def _nvrtc() -> ctypes.CDLL:
+    major = (torch.version.cuda or "13").split(".")[0]
+    return _library(f"libnvrtc.so.{major}", "libnvrtc.so", f"nvrtc64_{major}0_0.dll")
+
+
+def _nvrtc_version() -> tuple[int, int]:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return major.value, minor.value
+
+
+@lru_cache(maxsize=4)
+def _library(*names: str) -> ctypes.CDLL:
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise CompilerError(f"{names[0]} cannot be loaded")
