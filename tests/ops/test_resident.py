@@ -6,6 +6,7 @@ every CUDA thread is a thread and the copy engines are late at random (``residen
 
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from triton_kernels import TOLERANCE as ON_THE_DEVICE
 from triton_kernels import empty_memory_is_nan, gpu, waiting_for_the_host_is_an_error
 
-from psdnorm.ops import fused, nvrtc, reference, resident
+from psdnorm.ops import cuda, fused, nvrtc, reference, resident
 
 LANES = 8
 SHIM = Path(__file__).parent / "resident_emulation"
@@ -248,6 +249,19 @@ class TestOnTheDevice:
         x, grad = (signals((64, 6, 105000), 0.3, torch.float32).cuda() for _ in range(2))
         first, second = outcome(x, grad, 5), outcome(x, grad, 5)
         assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+    def test_a_thread_that_never_used_the_device_can_launch(self):
+        x, grad = (signals((70, 4, 16386), 0.3, torch.float32).cuda() for _ in range(2))
+        statistics = (*cuda.row_statistics(x, 5), torch.ones(4, 3, device="cuda"))
+        resident._kernel.cache_clear()
+
+        def differentiate():
+            assert resident.serves((x, grad), 5, "boxcar", "circular", "row")
+            return cuda.normalize_backward(grad, x, *statistics, 5)
+
+        with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+            results = [pool.submit(differentiate).result() for pool in (one, other)]
+        assert torch.equal(results[0][0], results[1][0])
 
     def test_a_cuda_graph_can_hold_it_and_nothing_waits_for_the_host(self):
         x = signals((70, 4, 16386), 0.3, torch.float32).cuda().requires_grad_()

@@ -74,6 +74,7 @@ class Kernel:
         self._cluster_size = cluster_size
         self._n_threads = n_threads
         self._shared_bytes = shared_bytes
+        self._bind_thread()
         module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
         self._check(self._driver.cuModuleLoadData(ctypes.byref(module), cubin))
         function = ctypes.byref(self._function)
@@ -95,6 +96,7 @@ class Kernel:
 
     def __call__(self, n_clusters: int, argument: ctypes.Structure) -> None:
         """Launch on torch's current stream with one argument."""
+        self._bind_thread()
         config = self._config(n_clusters, torch.cuda.current_stream().cuda_stream)
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
         self._check(
@@ -110,6 +112,20 @@ class Kernel:
             ctypes.pointer(self._attribute),
             1,
         )
+
+    def _bind_thread(self) -> None:
+        """Give the driver the context that torch works in.
+
+        A thread of the autograd engine has none before torch's first call of the runtime in it.
+        """
+        context, device = ctypes.c_void_p(), ctypes.c_int()
+        self._check(self._driver.cuCtxGetCurrent(ctypes.byref(context)))
+        if context:
+            return
+        index = torch.cuda.current_device()
+        self._check(self._driver.cuDeviceGet(ctypes.byref(device), index))
+        self._check(self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+        self._check(self._driver.cuCtxSetCurrent(context))
 
     def _check(self, code: int) -> None:
         if code:
