@@ -194,7 +194,8 @@ def environment(device: str) -> dict[str, str]:
         "device": torch.cuda.get_device_name() if is_cuda else f"{platform.machine()}, 2 threads",
         "torch": torch.__version__,
         "triton": triton_version,
-        "commit": git.stdout.strip() or os.environ.get("PSDNORM_COMMIT", "unknown"),
+        # a copy of the files may come with an older history
+        "commit": os.environ.get("PSDNORM_COMMIT") or git.stdout.strip() or "unknown",
     }
 
 

@@ -122,6 +122,8 @@ def serves(
     x = signals[0]
     if not (ENABLED and x.is_cuda and window == "boxcar" and padding_mode == "circular"):
         return False
+    if x.dtype not in _ELEMENTS:
+        return False
     n, channels, length = x.shape
     size = x.element_size()
     if length % 2 or length * size < _SHORTEST_ROW_BYTES or x.numel() == 0:
