@@ -36,7 +36,7 @@ def binary(tmp_path_factory):
             files = [SHIM / "device.h", *resident.sources(task), SHIM / "main.h"]
             source = folder / f"{built[key].name}.cpp"
             source.write_text("".join(file.read_text() for file in files))
-            defined = resident.definitions(filter_size, dtype, length)
+            defined = resident.definitions(filter_size, dtype, align)
             command = ["g++", "-std=c++17", "-O1", "-pthread", "-w", f"-DLANES={LANES}", *defined]
             subprocess.run([*command, str(source), "-o", str(built[key])], check=True)
         return built[key]
@@ -186,6 +186,11 @@ def outcome(x, grad, filter_size, eps=1e-3, affine=True, by=fused):
         return [y.detach(), *torch.autograd.grad(y, leaves, upstream)]
 
 
+def forget_kernels():
+    resident._kernel.cache_clear()
+    resident._compiled.cache_clear()
+
+
 def served(x, filter_size, window="boxcar", padding_mode="circular", detrend="row"):
     return resident.serves((x,), filter_size, window, padding_mode, detrend)
 
@@ -253,7 +258,7 @@ class TestOnTheDevice:
     def test_a_thread_that_never_used_the_device_can_launch(self):
         x, grad = (signals((70, 4, 16386), 0.3, torch.float32).cuda() for _ in range(2))
         statistics = (*cuda.row_statistics(x, 5), torch.ones(4, 3, device="cuda"))
-        resident._kernel.cache_clear()
+        forget_kernels()
 
         def differentiate():
             assert resident.serves((x, grad), 5, "boxcar", "circular", "row")
@@ -300,11 +305,11 @@ class TestOnTheDevice:
             raise nvrtc.CompilerError("libnvrtc.so cannot be loaded")
 
         monkeypatch.setattr(nvrtc, "compiled", missing)
-        resident._kernel.cache_clear()
+        forget_kernels()
         x, grad = (signals((70, 4, 16386), 0.3, torch.float32).cuda() for _ in range(2))
         with pytest.warns(UserWarning, match="slower kernels on this device: libnvrtc"):
             found = outcome(x, grad, 5)
-        resident._kernel.cache_clear()
+        forget_kernels()
         for a, b in zip(found, outcome(x, grad, 5, by=reference), strict=True):
             assert error(a, b) < ON_THE_DEVICE[torch.float32]
 

@@ -9,6 +9,7 @@ import os
 import tempfile
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -52,6 +53,14 @@ def compiled(source: str, options: tuple[str, ...]) -> bytes:
     return cubin
 
 
+class Sizes(NamedTuple):
+    """What a launch is cut into."""
+
+    cluster_size: int  # programs
+    n_threads: int  # of a program
+    shared_bytes: int  # of a program
+
+
 class Kernel:
     """A kernel of a cubin on the current device, launched in clusters of programs.
 
@@ -59,21 +68,12 @@ class Kernel:
     ----------
     cubin : bytes
     name : str
-    cluster_size : int
-        Programs of a cluster.
-    n_threads : int
-        Threads of a program.
     shared_bytes : int
-        Dynamic shared memory of a program.
+        The most shared memory that a program will ask for.
     """
 
-    def __init__(
-        self, cubin: bytes, name: str, cluster_size: int, n_threads: int, shared_bytes: int
-    ):
+    def __init__(self, cubin: bytes, name: str, shared_bytes: int):
         self._driver = _library("libcuda.so.1", "nvcuda.dll")
-        self._cluster_size = cluster_size
-        self._n_threads = n_threads
-        self._shared_bytes = shared_bytes
         self._bind_thread()
         module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
         self._check(self._driver.cuModuleLoadData(ctypes.byref(module), cubin))
@@ -81,36 +81,23 @@ class Kernel:
         self._check(self._driver.cuModuleGetFunction(function, module, name.encode()))
         for attribute, value in ((_MAX_DYNAMIC_SHARED, shared_bytes), (_SHARED_CARVEOUT, 100)):
             self._check(self._driver.cuFuncSetAttribute(self._function, attribute, value))
-        self._attribute = _LaunchAttribute(_CLUSTER_DIMENSION)
-        self._attribute.value[:3] = (cluster_size, 1, 1)
 
-    def resident_clusters(self) -> int:
-        """Count the clusters that the device holds at a time."""
-        found, config = ctypes.c_int(), self._config(1, None)
-        self._check(
-            self._driver.cuOccupancyMaxActiveClusters(
-                ctypes.byref(found), self._function, ctypes.byref(config)
-            )
+    def resident_clusters(self, sizes: Sizes) -> int:
+        """Count the clusters that the device holds at a time; 0 if it cannot hold one."""
+        found, config = ctypes.c_int(), _config(1, sizes, None)
+        self._bind_thread()
+        code = self._driver.cuOccupancyMaxActiveClusters(
+            ctypes.byref(found), self._function, ctypes.byref(config)
         )
-        return found.value
+        return 0 if code else found.value
 
-    def __call__(self, n_clusters: int, argument: ctypes.Structure) -> None:
+    def __call__(self, n_clusters: int, sizes: Sizes, argument: ctypes.Structure) -> None:
         """Launch on torch's current stream with one argument."""
         self._bind_thread()
-        config = self._config(n_clusters, torch.cuda.current_stream().cuda_stream)
+        config = _config(n_clusters, sizes, torch.cuda.current_stream().cuda_stream)
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
         self._check(
             self._driver.cuLaunchKernelEx(ctypes.byref(config), self._function, pointers, None)
-        )
-
-    def _config(self, n_clusters: int, stream: int | None) -> _LaunchConfig:
-        return _LaunchConfig(
-            (n_clusters * self._cluster_size, 1, 1),
-            (self._n_threads, 1, 1),
-            self._shared_bytes,
-            stream,
-            ctypes.pointer(self._attribute),
-            1,
         )
 
     def _bind_thread(self) -> None:
@@ -132,6 +119,13 @@ class Kernel:
             reason = ctypes.c_char_p()
             self._driver.cuGetErrorString(code, ctypes.byref(reason))
             raise CompilerError(f"the CUDA driver says {(reason.value or b'').decode() or code}")
+
+
+def _config(n_clusters: int, sizes: Sizes, stream: int | None) -> _LaunchConfig:
+    attribute = _LaunchAttribute(_CLUSTER_DIMENSION)
+    attribute.value[:3] = (sizes.cluster_size, 1, 1)
+    grid, block = (n_clusters * sizes.cluster_size, 1, 1), (sizes.n_threads, 1, 1)
+    return _LaunchConfig(grid, block, sizes.shared_bytes, stream, ctypes.pointer(attribute), 1)
 
 
 def _compile(source: str, options: tuple[str, ...]) -> bytes:

@@ -10,7 +10,7 @@ import math
 import os
 import warnings
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,6 +90,7 @@ def cut_to(
 
 class _Kernel(NamedTuple):
     launch: nvrtc.Kernel
+    sizes: nvrtc.Sizes
     cut: Cut
     clusters: int  # that the device holds at a time
 
@@ -144,31 +145,39 @@ def sources(task: str) -> list[Path]:
     return [_SOURCES / name for name in ("rows.h", "filters.h", f"{task}.h")]
 
 
-def definitions(filter_size: int, dtype: torch.dtype, length: int) -> tuple[str, ...]:
+def definitions(filter_size: int, dtype: torch.dtype, align: int) -> tuple[str, ...]:
     """Return the compiler's options that make a kernel of the sources."""
-    align = math.gcd(16 // dtype.itemsize, length)
     return f"-DFILTER={filter_size}", f"-DELEMENT={_ELEMENTS[dtype]}", f"-DALIGN={align}"
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _kernel(
     device: int, task: str, dtype: torch.dtype, filter_size: int, length: int
 ) -> _Kernel | None:
-    """Compile and load for a device; None where that cannot be."""
-    if torch.version.cuda is None or torch.cuda.get_device_capability(device) != (9, 0):
+    """Find the kernel for rows of a length and cut them; None where that cannot be."""
+    cut = _cut(length, filter_size, dtype.itemsize, 2 if task == "backward" else 1)
+    align = math.gcd(16 // dtype.itemsize, length)
+    kernel = None if cut is None else _compiled(device, task, dtype, filter_size, align)
+    if cut is None or kernel is None:
         return None
-    n_signals = 2 if task == "backward" else 1
-    cut = _cut(length, filter_size, dtype.itemsize, n_signals)
-    if cut is None:
+    sizes = nvrtc.Sizes(cut.cluster_size, cut.warps * _LANES, cut.shared_bytes)
+    with torch.cuda.device(device):
+        clusters = kernel.resident_clusters(sizes)
+    return _Kernel(kernel, sizes, cut, clusters) if clusters > 0 else None
+
+
+@cache
+def _compiled(
+    device: int, task: str, dtype: torch.dtype, filter_size: int, align: int
+) -> nvrtc.Kernel | None:
+    if torch.version.cuda is None or torch.cuda.get_device_capability(device) != (9, 0):
         return None
     source = "".join(file.read_text() for file in (_SOURCES / "device.h", *sources(task)))
     options = ("--gpu-architecture=sm_90a", "--std=c++17", "-default-device")
     try:
-        cubin = nvrtc.compiled(source, (*options, *definitions(filter_size, dtype, length)))
-        sizes = cut.cluster_size, cut.warps * _LANES, cut.shared_bytes
+        cubin = nvrtc.compiled(source, (*options, *definitions(filter_size, dtype, align)))
         with torch.cuda.device(device):
-            launch = nvrtc.Kernel(cubin, "resident_kernel", *sizes)
-            return _Kernel(launch, cut, launch.resident_clusters())
+            return nvrtc.Kernel(cubin, "resident_kernel", _ALONE)
     except nvrtc.CompilerError as error:
         warnings.warn(f"PSDNorm takes its slower kernels on this device: {error}", stacklevel=2)
         return None
@@ -202,11 +211,11 @@ def _launch(
         eps=eps,
         **pointers,
     )
-    if x.device.index != torch.cuda.current_device():
-        with torch.cuda.device(x.device):
-            kernel.launch(clusters, arguments)
-    else:
-        kernel.launch(clusters, arguments)
+    if x.device.index == torch.cuda.current_device():
+        kernel.launch(clusters, kernel.sizes, arguments)
+        return
+    with torch.cuda.device(x.device):
+        kernel.launch(clusters, kernel.sizes, arguments)
 
 
 def _parameter(value: Tensor | None) -> Tensor | None:
