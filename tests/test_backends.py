@@ -172,11 +172,13 @@ def test_second_derivatives_of_the_fast_path_are_the_references():
     torch.testing.assert_close(*results)
 
 
+@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("padding_mode", reference.PADDING_MODES)
-def test_both_backends_give_the_same_outputs_and_gradients(padding_mode):
+def test_both_backends_give_the_same_outputs_and_gradients(padding_mode, training):
     results = []
     for backend in ("reference", "fused"):
         layer = PSDNorm(3, 5, affine=True, padding_mode=padding_mode, backend=backend)
+        layer.train(training)
         torch.nn.init.constant_(layer.weight, 1.7)
         x = signals(4, 3, 333).requires_grad_()
         y = layer(x)
@@ -195,12 +197,20 @@ def test_the_operators_keep_their_promises_to_torch():
         (x, offset, psd, torch.ones(3, 3), 5, weight, bias, "boxcar", "circular"),
     )
     torch.library.opcheck(
+        torch.ops.psdnorm.measure_and_normalize,
+        (x, torch.ones(3, 3), 5, 1e-5, weight, bias, "boxcar", "circular", "row"),
+    )
+    torch.library.opcheck(
         torch.ops.psdnorm.normalize_backward,
         (x.detach(), x.detach(), offset, psd, torch.ones(3, 3), 5, None, "hann", "zeros"),
     )
 
 
-def test_a_compiled_layer_holds_the_operators_in_one_graph():
+@pytest.mark.parametrize(
+    ("training", "operators"),
+    [(True, ["row_statistics", "normalize"]), (False, ["measure_and_normalize"])],
+)
+def test_a_compiled_layer_holds_the_operators_in_one_graph(training, operators):
     graphs = []
 
     def backend(graph, _inputs):
@@ -208,8 +218,7 @@ def test_a_compiled_layer_holds_the_operators_in_one_graph():
         return graph.forward
 
     torch.compiler.reset()
-    layer = torch.compile(PSDNorm(3, 5, backend="fused"), fullgraph=True, backend=backend)
-    layer(signals(2, 3, 100))
+    layer = PSDNorm(3, 5, backend="fused").train(training)
+    torch.compile(layer, fullgraph=True, backend=backend)(signals(2, 3, 100))
     assert len(graphs) == 1
-    assert "psdnorm.row_statistics" in graphs[0]
-    assert "psdnorm.normalize" in graphs[0]
+    assert all(f"psdnorm.{operator}" in graphs[0] for operator in operators)
