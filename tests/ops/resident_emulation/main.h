@@ -1,5 +1,8 @@
-// Runs the kernel cluster by cluster. Input: 12 integers and eps (see test_resident.py), then the
-// arrays that the task reads, all float32; output: the arrays that it writes.
+// Runs the kernel cluster by cluster. Input: the kernel's arguments as the host lays them out, with
+// pointers that only say what is there; warps and shared memory of a program; the arrays that the
+// task reads, all float32. Output: the arrays that it writes.
+
+constexpr int GUARD = 64;  // elements on both sides of the result that nobody may write
 
 float* array(FILE* in, size_t count, bool read) {
   float* p = static_cast<float*>(std::aligned_alloc(16, (4 * count + 31) / 16 * 16));
@@ -10,10 +13,17 @@ float* array(FILE* in, size_t count, bool read) {
 
 Element* elements(FILE* in, size_t count, bool read) {
   float* const p = array(in, count, read);
-  Element* const q = static_cast<Element*>(std::aligned_alloc(16, (ITEM * count + 31) / 16 * 16));
-  for (size_t i = 0; i < count; ++i) from_float(p[i], q[i]);
+  const size_t bytes = ITEM * (count + 2 * GUARD);
+  Element* const q = static_cast<Element*>(std::aligned_alloc(16, (bytes + 15) / 16 * 16));
+  std::memset(static_cast<void*>(q), 0xff, bytes);
+  for (size_t i = 0; i < count; ++i) from_float(p[i], q[GUARD + i]);
   std::free(p);
-  return q;
+  return q + GUARD;
+}
+
+bool is_untouched(const Element* first) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(first);
+  return std::all_of(bytes, bytes + GUARD * ITEM, [](unsigned char b) { return b == 0xff; });
 }
 
 void run_cluster(const Arguments& a, int index, int warps, size_t bytes) {
@@ -33,6 +43,8 @@ void run_cluster(const Arguments& a, int index, int warps, size_t bytes) {
   for (int rank = 0; rank < a.cluster_size; ++rank)
     for (int t = 0; t < n_threads; ++t)
       threads.emplace_back([&, rank, t] {
+        // one that comes late must find that the others have waited
+        if (rank == a.cluster_size - 1) std::this_thread::sleep_for(std::chrono::milliseconds(3));
         threadIdx.x = t, blockIdx.x = index * a.cluster_size + rank, blockDim.x = n_threads;
         the_cluster = &cluster, the_program = cluster.programs[rank].get(), the_lanes = the_program->warps[t / WARP].get();
         the_rank = rank, the_groups = std::make_shared<Groups>();
@@ -44,21 +56,24 @@ void run_cluster(const Arguments& a, int index, int warps, size_t bytes) {
 
 int main(int, char** argv) {
   FILE *const in = std::fopen(argv[1], "rb"), *const out = std::fopen(argv[2], "wb");
-  int h[12];
-  CHECK(in && out && std::fread(h, 4, 12, in) == 12);
-  const size_t rows = size_t(h[0]) * h[1], count = rows * h[2];
-  const bool backward = h[3];
   Arguments a = {};
-  CHECK(std::fread(&a.eps, 4, 1, in) == 1);
-  a.rows = rows, a.channels = h[1], a.length = h[2], a.segments = (h[2] - FILTER) / HOP + 1;
-  a.cluster_size = h[4], a.clusters = std::min(h[6], a.rows), a.slice = h[7], a.chunks = h[8], a.room = h[9];
+  int warps, bytes;
+  CHECK(in && out && std::fread(&a, sizeof a, 1, in) == 1);
+  CHECK(std::fread(&warps, 4, 1, in) == 1 && std::fread(&bytes, 4, 1, in) == 1);
+  const int parts = a.cluster_size * warps;
+  CHECK(a.slice % OWN == 0 && a.slice * parts >= a.length && a.chunks == (a.slice + CHUNK - 1) / CHUNK);
+  CHECK(a.room >= a.slice + 2 * HALO + V && a.room * ITEM % 128 == 0);
+  CHECK(bytes == shared_head(parts, warps, a.chunks, TASK::COUNT) + ITEM * TASK::SIGNALS * warps * a.room);
+  const size_t rows = a.rows, count = rows * a.length;
+  const bool backward = a.grad;
   a.x = elements(in, count, true), a.grad = elements(in, count, backward);
   a.offset = array(in, rows, backward), a.psd = array(in, rows * BINS, backward);
-  a.target = array(in, h[1] * BINS, true);
-  a.weight = h[11] ? array(in, h[1], true) : nullptr;
-  a.bias = h[11] && !backward ? array(in, h[1], true) : nullptr;
+  a.target = array(in, a.channels * BINS, true);
+  if (a.weight) a.weight = array(in, a.channels, true);
+  if (a.bias) a.bias = array(in, a.channels, true);
   a.result = elements(in, count, false), a.row_sums = array(in, 2 * rows, false);
-  for (int index = 0; index < a.clusters; ++index) run_cluster(a, index, h[5], h[10]);
+  for (int index = 0; index < a.clusters; ++index) run_cluster(a, index, warps, bytes);
+  CHECK(is_untouched(a.result - GUARD) && is_untouched(a.result + count));
   std::vector<float> result(count);
   for (size_t i = 0; i < count; ++i) result[i] = to_float(a.result[i]);
   std::fwrite(result.data(), 4, count, out);
