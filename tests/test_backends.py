@@ -67,6 +67,16 @@ def test_fused_refuses_a_device_without_kernels():
         psd_norm(torch.empty(2, 3, 100, device="meta"), backend="fused")
 
 
+@pytest.mark.parametrize("backend", ["auto", "reference", "fused"])
+def test_a_layer_on_another_device_than_its_signal_says_so(backend):
+    layer = PSDNorm(3, 5, backend=backend)
+    with pytest.raises(BackendError, match="signal is on meta, PSDNorm's target on cpu: move one"):
+        layer(torch.empty(2, 3, 100, device="meta"))
+    weight = torch.ones(3)
+    with pytest.raises(BackendError, match="signal is on meta, PSDNorm's weight on cpu"):
+        psd_norm(torch.empty(2, 3, 100, device="meta"), weight=weight, backend=backend)
+
+
 def test_fused_refuses_to_be_exported():
     layer = PSDNorm(3, 5, backend="fused").eval()
     with pytest.raises(BackendError, match="exported program"):

@@ -155,8 +155,15 @@ def choose_backend(
     """Say which backend serves a call, "reference" or "fused".
 
     "auto" takes the fused one where it can serve and pays; "fused" raises
-    :class:`~psdnorm.errors.BackendError` where it cannot.
+    :class:`~psdnorm.errors.BackendError` where it cannot. So does a parameter that is on another
+    device than the rows.
     """
+    for name, parameter in (("target", sqrt_target), ("weight", weight), ("bias", bias)):
+        if parameter is not None and parameter.device != rows.device:
+            raise BackendError(
+                f"the signal is on {rows.device}, PSDNorm's {name} on {parameter.device}: "
+                "move one of them"
+            )
     if backend == "reference":
         return backend
     reason = fused.supports(rows, filter_size, sqrt_target, weight, bias)

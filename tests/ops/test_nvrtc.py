@@ -42,6 +42,57 @@ def driver(monkeypatch):
     return made
 
 
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """Keep kernels in a new folder; the compiler returns its source and counts what it compiles."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(nvrtc, "_nvrtc_version", lambda: (13, 0))
+    calls = []
+    compile_one = lambda source, options: calls.append(source) or source.encode()  # noqa: E731
+    monkeypatch.setattr(nvrtc, "_compile", compile_one)
+    return calls
+
+
+def test_a_compiled_kernel_is_kept_on_disk(compiler, tmp_path):
+    for _ in range(2):
+        assert nvrtc.compiled("one", ("-a",)) == b"one"
+    assert nvrtc.compiled("one", ("-b",)) == b"one"
+    assert len(compiler) == len(list((tmp_path / "psdnorm").iterdir())) == 2
+
+
+def test_a_kernel_that_was_not_kept_whole_is_compiled_again(compiler, tmp_path):
+    nvrtc.compiled("one", ())
+    (kept,) = (tmp_path / "psdnorm").iterdir()
+    for content in (kept.read_bytes()[:-1], b""):
+        kept.write_bytes(content)
+        assert nvrtc.compiled("one", ()) == b"one"
+    assert nvrtc.compiled("one", ()) == b"one"
+    assert len(compiler) == 3
+
+
+@pytest.mark.parametrize("place", ["a file", "a folder in the place of the kernel", "nowhere"])
+def test_where_nothing_can_be_kept_it_only_costs_time(compiler, tmp_path, monkeypatch, place):
+    if place == "a file":
+        (tmp_path / "psdnorm").touch()
+    elif place == "nowhere":
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setattr(nvrtc.os.path, "expanduser", lambda path: path)
+    else:
+        nvrtc.compiled("one", ())
+        (kept,) = (tmp_path / "psdnorm").iterdir()
+        kept.unlink()
+        kept.mkdir()
+    for _ in range(2):
+        assert nvrtc.compiled("one", ()) == b"one"
+    assert len(compiler) >= 2
+    assert not [path for path in tmp_path.rglob("tmp*") if path.is_file()]
+
+
+def test_a_library_that_is_not_there_is_named():
+    with pytest.raises(nvrtc.CompilerError, match=r"libnothing\.so cannot be loaded"):
+        nvrtc._library("libnothing.so")
+
+
 def test_a_launch_says_how_it_is_cut(driver):
     argument = Number(5)
     nvrtc.Kernel(b"cubin", "name", 1000)(10, SIZES, argument)

@@ -286,7 +286,7 @@ class TestOnTheDevice:
     def test_a_row_that_is_not_finite_spoils_only_itself(self):
         x, grad = (signals((70, 4, 16386), 0.3, torch.float32).cuda() for _ in range(2))
         healthy = outcome(x, grad, 5, affine=False)
-        for value in (float("nan"), float("inf"), 1e25):
+        for value in (float("nan"), float("inf"), 1e25, 2e19):
             x[1, 1, 777] = value
             for found, expected in zip(outcome(x, grad, 5, affine=False), healthy, strict=True):
                 assert not found[1, 1].isfinite().any()
@@ -371,27 +371,3 @@ def test_a_cut_row_fits_into_shared_memory_and_leaves_nothing_out(n_signals, ite
             hop = filter_size - filter_size // 2
             assert cut.slice % hop == 0
             assert cut.warps * resident._LANES <= 384  # __launch_bounds__
-
-
-def test_a_compiled_kernel_is_kept_on_disk(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(nvrtc, "_nvrtc_version", lambda: (13, 0))
-    monkeypatch.setattr(nvrtc, "_compile", lambda source, options: source.encode())
-    assert nvrtc.compiled("one", ("-a",)) == b"one"
-    monkeypatch.setattr(nvrtc, "_compile", lambda source, options: b"anew")
-    assert nvrtc.compiled("one", ("-a",)) == b"one"
-    assert nvrtc.compiled("one", ("-b",)) == b"anew"
-    assert len(list((tmp_path / "psdnorm").iterdir())) == 2
-
-
-def test_a_home_that_cannot_be_written_only_costs_time(tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(nvrtc, "_nvrtc_version", lambda: (13, 0))
-    monkeypatch.setattr(nvrtc, "_compile", lambda source, options: source.encode())
-    assert nvrtc.compiled("one", ()) == b"one"
-
-
-def test_a_library_that_is_not_there_is_named():
-    with pytest.raises(nvrtc.CompilerError, match=r"libnothing\.so cannot be loaded"):
-        nvrtc._library("libnothing.so")

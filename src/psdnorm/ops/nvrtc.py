@@ -3,6 +3,7 @@
 Both are called through ctypes. What was compiled is kept on disk, in ``$XDG_CACHE_HOME/psdnorm``.
 """
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import torch
 
+_DIGEST_BYTES = 32  # of SHA-256
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _SHARED_CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
@@ -43,13 +45,15 @@ class _LaunchConfig(ctypes.Structure):
 
 def compiled(source: str, options: tuple[str, ...]) -> bytes:
     """Compile CUDA C++ to a cubin, or find it on disk."""
-    version = _nvrtc_version()
-    key = hashlib.sha256(repr((version, options, source)).encode()).hexdigest()[:32]
-    kept = _cache_folder() / f"{key}.cubin"
-    if kept.is_file():
-        return kept.read_bytes()
-    cubin = _compile(source, options)
-    _keep(kept, cubin)
+    asked = repr((_nvrtc_version(), options, source)).encode()
+    folder = _cache_folder()
+    if folder is None:
+        return _compile(source, options)
+    path = folder / f"{hashlib.sha256(asked).hexdigest()[:32]}.cubin"
+    cubin = _kept(path)
+    if cubin is None:
+        cubin = _compile(source, options)
+        _keep(path, cubin)
     return cubin
 
 
@@ -131,37 +135,57 @@ def _config(n_clusters: int, sizes: Sizes, stream: int | None) -> _LaunchConfig:
 def _compile(source: str, options: tuple[str, ...]) -> bytes:
     library = _nvrtc()
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     code = library.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), b"psdnorm.cu", 0, None, None
     )
-    given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    code = code or library.nvrtcCompileProgram(program, len(options), given)
     if code:
-        library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-        log = ctypes.create_string_buffer(size.value + 1)
-        library.nvrtcGetProgramLog(program, log)
-        raise CompilerError(f"NVRTC cannot compile (code {code}): {log.value.decode()[:2000]}")
-    library.nvrtcGetCUBINSize(program, ctypes.byref(size))
-    cubin = ctypes.create_string_buffer(size.value)
-    library.nvrtcGetCUBIN(program, cubin)
-    library.nvrtcDestroyProgram(ctypes.byref(program))
-    return cubin.raw
-
-
-def _keep(path: Path, content: bytes) -> None:
-    # whole or not at all: another process may look for it at this moment
+        raise CompilerError(f"NVRTC cannot begin (code {code})")
     try:
+        code = library.nvrtcCompileProgram(program, len(options), given)
+        if code:
+            library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+            log = ctypes.create_string_buffer(size.value + 1)
+            library.nvrtcGetProgramLog(program, log)
+            raise CompilerError(f"NVRTC cannot compile (code {code}): {log.value.decode()[:2000]}")
+        code = library.nvrtcGetCUBINSize(program, ctypes.byref(size))
+        cubin = ctypes.create_string_buffer(size.value)
+        code = code or library.nvrtcGetCUBIN(program, cubin)
+        if code:
+            raise CompilerError(f"NVRTC has nothing to give (code {code})")
+        return cubin.raw
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _kept(path: Path) -> bytes | None:
+    """Read what was kept, unless it is not there, not ours to read or not whole."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, cubin = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    return cubin if hashlib.sha256(cubin).digest() == digest else None
+
+
+def _keep(path: Path, cubin: bytes) -> None:
+    # a home that cannot be written costs seconds, nothing else
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
+        # whole or not at all: another process may look for it at this moment
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(content)
-        os.replace(file.name, path)
-    except OSError:  # a home that cannot be written costs seconds, nothing else
-        return
+            try:
+                file.write(hashlib.sha256(cubin).digest() + cubin)
+                file.flush()
+                os.replace(file.name, path)
+            except OSError:
+                os.unlink(file.name)
 
 
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "psdnorm"
+def _cache_folder() -> Path | None:
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    # nobody's home: as little as a relative path a place to keep things
+    return Path(root) / "psdnorm" if os.path.isabs(root) else None
 
 
 @lru_cache(maxsize=1)

@@ -135,9 +135,19 @@ def serves(
         return False
     if any(s.data_ptr() % 16 for s in signals):
         return False
+    cut = _cut(length, filter_size, size, len(signals))
+    # a row keeps one cluster busy: few rows would leave most of the device idle. Before anything is
+    # compiled, those that could not fill half of it if every multiprocessor were in a cluster
+    programs = 0 if cut is None else n * channels * cut.cluster_size
+    if 2 * programs < 0.8 * _n_multiprocessors(x.device.index):
+        return False
     kernel = _kernel(x.device.index, _TASKS[len(signals)], x.dtype, filter_size, length)
-    # a row keeps one cluster busy: few rows would leave most of the device idle
     return kernel is not None and 2 * n * channels >= kernel.clusters
+
+
+@cache
+def _n_multiprocessors(device: int) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def sources(task: str) -> list[Path]:
@@ -237,8 +247,8 @@ def normalize_backward(
     tensors = {
         "grad": grad,
         "result": dx,
-        "offset": offset.contiguous(),
-        "psd": psd.contiguous(),
+        "offset": _parameter(offset),
+        "psd": _parameter(psd),
         "target": _parameter(sqrt_target),
         "weight": _parameter(weight),
         "row_sums": row_sums,

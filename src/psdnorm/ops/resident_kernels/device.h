@@ -31,6 +31,7 @@ __forceinline__ int cluster_rank() {
   return static_cast<int>(r);
 }
 __forceinline__ void cluster_sync() {
+  __syncwarp();  // the barrier is aligned: a warp comes to it as one
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
       "barrier.cluster.wait.acquire.aligned;" ::: "memory");
