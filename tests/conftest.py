@@ -5,6 +5,7 @@ among some 650,000 objects of modules and tests, which took a tenth of the whole
 """
 
 import gc
+import signal
 
 import pytest
 import torch
@@ -27,6 +28,13 @@ def pytest_runtest_setup(item):
 
 def pytest_unconfigure():
     gc.unfreeze()  # libraries complain of what is left when the interpreter ends
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c_is_heard():
+    """A shell lets what it starts in the background, and all its children, ignore Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")
