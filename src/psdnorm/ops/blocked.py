@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from psdnorm.ops import reference
+from psdnorm.ops.segments import SegmentPower, psd_as_quadratic_form, real_dft
 
 # samples worked on at once: a megabyte of float32, about what a core's own cache holds
 CHUNK_SAMPLES = 2**18
@@ -32,12 +33,12 @@ def row_statistics(
     rows = _as_matrix(x)
     offset = rows.new_empty(rows.shape[0], dtype=reference.statistics_dtype(x.dtype))
     power = offset.new_empty(rows.shape[0], filter_size)
-    basis = _real_dft(filter_size, window, detrend, offset)
+    segment_power = SegmentPower(real_dft(filter_size, window, detrend, offset))
     chunks = _Chunks(rows, 0, 1)
     for chunk in chunks:
         centered = chunks.load(chunk)
         offset[chunk] = centered.mean(dim=-1)
-        power[chunk] = _segment_power(centered.sub_(offset[chunk].unsqueeze(-1)), basis)
+        power[chunk] = segment_power(centered.sub_(offset[chunk].unsqueeze(-1)))
     n_bins = reference.n_bins(filter_size)
     psd = power[:, :n_bins]
     psd[:, 1 : (filter_size + 1) // 2] += power[:, n_bins:]  # cosine and sine of the same bin
@@ -108,7 +109,7 @@ def normalize_backward(
     rows, grads, length = _as_matrix(x), _as_matrix(grad), x.shape[-1]
     half, margin = reference.half_width(filter_size), filter_size - 1
     filters = _Filters(psd, sqrt_target, filter_size, weight)
-    quadratic = _psd_as_quadratic_form(filter_size, window, detrend, length, psd)  # (F, f * f)
+    quadratic = psd_as_quadratic_form(filter_size, window, detrend, length, psd)  # (F, f * f)
     block = _block_size(length, 2 * margin, filter_size - half)
     signal, upstream = (_Chunks(r, margin, block, offset) for r in (rows, grads))
     tap_index, segment_index = _lags(block, margin, half), _segment_index(block, filter_size)
@@ -302,45 +303,6 @@ def _block_size(length: int, width: int, hop: int) -> int:
     if width == 0:
         return 1
     return -(-max(width, min(BLOCK, length // 8), 1) // hop) * hop
-
-
-def _real_dft(filter_size: int, window: str, detrend: str, like: Tensor) -> Tensor:
-    """Windowed cosines of the F bins, then the sines that are not zero: (f, f)."""
-    cosines, sines = reference.windowed_dft(filter_size, window, detrend, like)
-    return torch.cat([cosines, sines[:, 1 : (filter_size + 1) // 2]], dim=1)
-
-
-def _segment_power(rows: Tensor, basis: Tensor) -> Tensor:
-    """Mean square of each basis function's coefficient over the segments: (r, T) → (r, f)."""
-    filter_size = basis.shape[0]
-    if filter_size == 1:
-        return torch.linalg.vecdot(rows, rows).unsqueeze(-1) / rows.shape[1]
-    hop = filter_size - filter_size // 2
-    n_segments = (rows.shape[1] - filter_size) // hop + 1
-    power = rows.new_zeros(rows.shape[0], filter_size)
-    basis = basis.expand(rows.shape[0], -1, -1)
-    # neighbouring segments overlap, and a matrix product cannot read overlapping lines in place;
-    # every other one begins after its predecessor has ended
-    for first in range(min(2, n_segments)):
-        segments = rows[:, first * hop :].unfold(-1, filter_size, 2 * hop)
-        spectrum = torch.bmm(segments, basis)
-        # squares are added up by a product too, of which the diagonal is what is needed
-        power += torch.bmm(spectrum.transpose(1, 2), spectrum).diagonal(dim1=1, dim2=2)
-    return power / n_segments
-
-
-def _psd_as_quadratic_form(
-    filter_size: int, window: str, detrend: str, length: int, like: Tensor
-) -> Tensor:
-    """Twice the matrix of P_k as a quadratic form of a segment, over their number: (F, f * f)."""
-    hop = filter_size - filter_size // 2
-    n_segments = (length - filter_size) // hop + 1
-    n_bins = reference.n_bins(filter_size)
-    basis = _real_dft(filter_size, window, detrend, like)
-    outer = basis.T.unsqueeze(2) * basis.T.unsqueeze(1)  # (f, f, f), one matrix a coefficient
-    forms = outer[:n_bins].clone()
-    forms[1 : (filter_size + 1) // 2] += outer[n_bins:]
-    return forms.flatten(1) * (2 / n_segments)
 
 
 def _lags(block: int, margin: int, half: int) -> Tensor:
