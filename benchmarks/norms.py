@@ -23,16 +23,19 @@ from torch import Tensor, nn
 
 from benchmarks import shapes
 from psdnorm import PSDNorm
+from psdnorm.functional import BACKENDS
+from psdnorm.ops import resident
 
 ITERATIONS = 50
 REPEATS = 5
 PHASES = ("training", "forward + backward", "eval")
-# passes over a tensor of the size of x, reads and writes, without a row kept on the chip (where one
-# is, the share of the copy bandwidth comes out above 1)
+# passes over a tensor of the size of x, reads and writes; torch's norms without a row kept on the
+# chip (where a compiler keeps one, the share of the copy bandwidth comes out above 1)
 PASSES = {
     "BatchNorm1d": {"training": 3, "forward + backward": 8, "eval": 2},
     "InstanceNorm1d": {"training": 3, "forward + backward": 8, "eval": 3},
     "PSDNorm": {"training": 3, "forward + backward": 8, "eval": 3},
+    "PSDNorm, resident": {"training": 3, "forward + backward": 6, "eval": 2},
 }
 COLUMNS = (
     "case", "shape", "dtype", "filter_size", "norm", "mode", "phase", "ms", "wall_ms",
@@ -107,6 +110,14 @@ def cpu_ms(run: Callable[[], None]) -> tuple[float, float]:
     return (statistics.median(times),) * 2
 
 
+def passes(name: str, phase: str, filter_size: int, x: Tensor, grad: Tensor) -> int:
+    """Count passes over a tensor of the size of x; fewer where rows stay on the chip."""
+    signals = (x, grad) if phase == "forward + backward" else (x,)
+    options = filter_size, "boxcar", "circular", "row"
+    kept = name == "PSDNorm" and resident.serves(signals, *options)
+    return PASSES[f"{name}, resident" if kept else name][phase]
+
+
 def copy_bytes_per_ms(device: str, measure: Callable) -> float:
     """Bytes read and written per millisecond by a large copy."""
     source = torch.randn(64 if device == "cuda" else 16, 6, 105_000, device=device)
@@ -115,7 +126,7 @@ def copy_bytes_per_ms(device: str, measure: Callable) -> float:
     return 2 * source.numel() * source.element_size() / ms
 
 
-def is_right(case: shapes.Case, device: str, backend: str) -> bool:
+def is_right(case: shapes.Case, device: str, backend: str, mode: str = "eager") -> bool:
     """Compare PSDNorm's outputs and gradient with the reference in float64, on the whole batch.
 
     The kernels that serve it depend on the size of the batch.
@@ -126,16 +137,19 @@ def is_right(case: shapes.Case, device: str, backend: str) -> bool:
     truth = PSDNorm(case.shape[1], case.filter_size, backend="reference").to(device).double()
     fast = layers(case, device, backend)["PSDNorm"]
     for layer, dtype in ((fast, case.dtype), (truth, torch.float64)):
+        run = torch.compile(layer, dynamic=False) if mode == "compiled" and layer is fast else layer
         leaf = x.to(dtype, copy=True).requires_grad_()
-        y = layer(leaf)
+        y = run(leaf)
         y.backward(grad.to(dtype))
+        layer.eval()
         with torch.no_grad():
-            evaluated = layer.eval()(leaf)
+            evaluated = run(leaf)
         results.append([t.detach().double() for t in (y, leaf.grad, evaluated)])
     tolerance = 1e-4 if case.dtype == torch.float32 else 2e-2
     errors = [float((a - b).norm() / b.norm()) for a, b in zip(*results, strict=True)]
     if not all(error < tolerance for error in errors):
-        print(f"{case.name}: outputs and gradient are off by {errors}: not timed", file=sys.stderr)
+        about = f"{case.name}, {mode}"
+        print(f"{about}: outputs and gradient are off by {errors}: not timed", file=sys.stderr)
         return False
     return True
 
@@ -157,7 +171,7 @@ def measure_case(
                 with torch.set_grad_enabled(phase != "eval"):
                     ms, wall = measure(run)
                     memory = _peak_memory(run, x) / size if device == "cuda" else float("nan")
-                moved = PASSES[name][phase] * size
+                moved = passes(name, phase, case.filter_size, x, grad) * size
                 yield {
                     "norm": name,
                     "mode": mode,
@@ -204,8 +218,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     devices = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]
     parser.add_argument("--device", choices=devices, default=devices[0])
-    parser.add_argument("--backend", default="auto")
-    parser.add_argument("--modes", nargs="+", default=["eager", "compiled"])
+    parser.add_argument("--backend", choices=BACKENDS, default="auto")
+    modes = ["eager", "compiled"]
+    parser.add_argument("--modes", nargs="+", choices=modes, default=modes)
     parser.add_argument("--only", default="", help="cases whose name matches this expression")
     parser.add_argument("--csv", default="norms.csv")
     chosen = parser.parse_args(arguments)
@@ -219,6 +234,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--only {chosen.only!r} is not a regular expression: {error}")
     if not cases:
         parser.error(f"--only {chosen.only!r} matches no case")
+    if Path(chosen.csv).is_dir():
+        parser.error(f"--csv {chosen.csv} is a folder, not a file")
     if not Path(chosen.csv).absolute().parent.is_dir():
         parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
     where = environment(chosen.device)
@@ -230,9 +247,10 @@ def main(arguments: list[str] | None = None) -> int:
         table = csv.DictWriter(file, COLUMNS)
         table.writeheader()
         for case in cases:
-            if not is_right(case, chosen.device, chosen.backend):
+            if not all(is_right(case, chosen.device, chosen.backend, m) for m in chosen.modes):
                 wrong = 1
                 continue
+            torch._dynamo.reset()
             print(f"\n{case.name}: {case.shape}, f = {case.filter_size}")
             about = {"case": case.name, "shape": case.shape, "filter_size": case.filter_size}
             about["dtype"] = str(case.dtype).removeprefix("torch.")

@@ -30,7 +30,9 @@ def test_every_norm_and_phase_has_a_row(norms, tmp_path):
     with table.open() as file:
         rows = list(csv.DictReader(file))
     assert {(row["norm"], row["phase"]) for row in rows} == {
-        (norm, phase) for norm in norms.PASSES for phase in norms.PHASES
+        (norm, phase)
+        for norm in ("BatchNorm1d", "InstanceNorm1d", "PSDNorm")
+        for phase in norms.PHASES
     }
     assert all(float(row["ms"]) > 0 for row in rows)
 
@@ -48,3 +50,19 @@ def test_a_layer_that_computes_something_else_is_not_timed(norms, tmp_path, monk
     assert norms.main(["--device", "cpu", "--csv", str(table)]) == 1
     assert "not timed" in capsys.readouterr().err
     assert len(table.read_text().splitlines()) == 1  # the header
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--csv", "."], "--csv . is a folder, not a file"),
+        (["--csv", "nowhere/norms.csv"], "lies in a folder that does not exist"),
+        (["--backend", "foo"], "invalid choice: 'foo'"),
+        (["--modes", "banana"], "invalid choice: 'banana'"),
+        (["--only", "nothing"], "--only 'nothing' matches no case"),
+    ],
+)
+def test_wrong_arguments_are_named(norms, capsys, arguments, said):
+    with pytest.raises(SystemExit):
+        norms.main(["--device", "cpu", *arguments])
+    assert said in capsys.readouterr().err

@@ -14,10 +14,10 @@ from torch.nn.functional import pad
 from psdnorm.ops import reference
 from psdnorm.ops.segments import SegmentPower, psd_as_quadratic_form, real_dft
 
-# samples worked on at once: a megabyte of float32, about what a core's own cache holds
-CHUNK_SAMPLES = 2**18
-# outputs that one line of a matrix product makes, at most
-BLOCK = 48
+# samples worked on at once: two megabytes of float32; with fewer, more time goes into the calls
+CHUNK_SAMPLES = 2**19
+# outputs that one line of a matrix product makes, about
+BLOCK = 24
 # named wherever a tensor is made, because torch.set_default_device may say otherwise
 _CPU = torch.device("cpu")
 
