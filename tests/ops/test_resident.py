@@ -1,11 +1,13 @@
 """Kernels that keep rows on the chip compute what the plain path computes, gradients included.
 
-Elsewhere than on a device that has them, the very same source is compiled for the processor, where
+Elsewhere than on a device that has them, the same source is compiled for the processor, where
 every CUDA thread is a thread and the copy engines are late at random (``resident_emulation``).
 """
 
+import os
 import shutil
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -355,6 +357,14 @@ class TestOnTheDevice:
         forget_kernels()
         for a, b in zip(found, outcome(x, grad, 5, by=reference), strict=True):
             assert error(a, b) < ON_THE_DEVICE[torch.float32]
+
+
+def test_a_variable_leaves_all_to_the_other_kernels():
+    command = [sys.executable, "-c", "from psdnorm.ops import resident; print(resident.ENABLED)"]
+    for value, enabled in (("0", "False"), ("1", "True")):
+        environment = {**os.environ, "PSDNORM_RESIDENT": value}
+        run = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert run.stdout.strip() == enabled
 
 
 def test_elsewhere_it_serves_nothing():
