@@ -110,11 +110,13 @@ def cpu_ms(run: Callable[[], None]) -> tuple[float, float]:
     return (statistics.median(times),) * 2
 
 
-def passes(name: str, phase: str, filter_size: int, x: Tensor, grad: Tensor) -> int:
+def passes(name: str, layer: nn.Module, phase: str, x: Tensor, grad: Tensor) -> int:
     """Count passes over a tensor of the size of x; fewer where rows stay on the chip."""
-    signals = (x, grad) if phase == "forward + backward" else (x,)
-    options = filter_size, "boxcar", "circular", "row"
-    kept = name == "PSDNorm" and resident.serves(signals, *options)
+    kept = False
+    if isinstance(layer, PSDNorm) and layer.backend != "reference":
+        signals = (x, grad) if phase == "forward + backward" else (x,)
+        options = layer.filter_size, layer.window, layer.padding_mode, layer.detrend
+        kept = resident.serves(signals, *options)
     return PASSES[f"{name}, resident" if kept else name][phase]
 
 
@@ -171,7 +173,7 @@ def measure_case(
                 with torch.set_grad_enabled(phase != "eval"):
                     ms, wall = measure(run)
                     memory = _peak_memory(run, x) / size if device == "cuda" else float("nan")
-                moved = passes(name, phase, case.filter_size, x, grad) * size
+                moved = passes(name, layer, phase, x, grad) * size
                 yield {
                     "norm": name,
                     "mode": mode,

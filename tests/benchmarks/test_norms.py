@@ -66,3 +66,12 @@ def test_wrong_arguments_are_named(norms, capsys, arguments, said):
     with pytest.raises(SystemExit):
         norms.main(["--device", "cpu", *arguments])
     assert said in capsys.readouterr().err
+
+
+def test_rows_on_the_chip_are_fewer_passes_unless_the_reference_serves(norms, monkeypatch):
+    monkeypatch.setattr(norms.resident, "serves", lambda *_: True)
+    x = torch.zeros(1, 3, 400)
+    for backend, expected in (("auto", 6), ("reference", 8)):
+        layer = norms.PSDNorm(3, 5, backend=backend)
+        assert norms.passes("PSDNorm", layer, "forward + backward", x, x) == expected
+    assert norms.passes("BatchNorm1d", torch.nn.BatchNorm1d(3), "eval", x, x) == 2

@@ -72,7 +72,7 @@ def run(binary, task, x, filter_size, cluster_size, warps, clusters, arrays, aff
         rows=n * channels,
         channels=channels,
         length=length,
-        segments=(length - filter_size) // (filter_size - filter_size // 2) + 1,
+        segments=reference.n_segments(length, filter_size),
         cluster_size=cluster_size,
         clusters=min(clusters, n * channels),
         slice=cut.slice,

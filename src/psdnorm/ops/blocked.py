@@ -334,7 +334,7 @@ def _remove_hanging_segments(
 ) -> None:
     """Undo the segments that hang over the ends, which the operator sees and Welch does not."""
     hop, length = filter_size - filter_size // 2, signal.length
-    n_segments = (length - filter_size) // hop + 1
+    n_segments = reference.n_segments(length, filter_size)
     padded = signal.blocks.flatten(1)
     kernels = kernels.view(-1, filter_size, filter_size)
     left = (-hop,) if filter_size > 1 else ()

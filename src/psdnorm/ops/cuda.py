@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from psdnorm.ops import resident
-from psdnorm.ops.reference import WINDOWS, detrends_segments, n_bins
+from psdnorm.ops.reference import WINDOWS, detrends_segments, n_bins, n_segments
 
 # asked without importing it: that takes a second, and most users of a processor never need it
 HAS_TRITON = find_spec("triton") is not None
@@ -89,10 +89,6 @@ def _power_of_two(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 
-def _n_segments(length: int, filter_size: int) -> int:
-    return (length - filter_size) // (filter_size - filter_size // 2) + 1
-
-
 def _n_leaky(filter_size: int, window: str, detrends: bool) -> int:
     if detrends:
         return 0
@@ -117,7 +113,7 @@ def _measure_plan(shape, stride, itemsize, filter_size, eps, window, detrend):
     hop = filter_size - filter_size // 2
     sums = filter_size // 2 + 3 + _n_leaky(filter_size, window, detrends)
     tiling = _Tiling(shape, stride[:2], itemsize, hop, filter_size, sums)
-    sizes = (c, length, _n_segments(length, filter_size))
+    sizes = (c, length, n_segments(length, filter_size))
     steps = (tiling.chunks, tiling.tiles)
     in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
     options = (filter_size, WINDOWS[window], detrends)
@@ -214,7 +210,7 @@ def _backward_plan(
     steps = (*stride[:2], *grad_stride[:2], length)
     tiling = _Tiling(shape, steps, itemsize, hop, filter_size, sums)
     in_units = tuple(step // tiling.unit for step in steps[:4])
-    sizes = (c, length, _n_segments(length, filter_size))
+    sizes = (c, length, n_segments(length, filter_size))
     options = (filter_size, WINDOWS[window], padding_mode, detrends)
     passes = (*sizes, *in_units, tiling.chunks, tiling.tiles, *options, *tiling.lanes)
     chunks = min(1024, _power_of_two(tiling.chunks))

@@ -45,6 +45,11 @@ def n_bins(filter_size: int) -> int:
     return filter_size // 2 + 1
 
 
+def n_segments(length: int, filter_size: int) -> int:
+    """Return the number of Welch segments of a row: neighbours overlap by half, rounded down."""
+    return (length - filter_size) // (filter_size - filter_size // 2) + 1
+
+
 def center(x: Tensor, offset: Tensor | None = None) -> Tensor:
     """Subtract each row's mean over time.
 

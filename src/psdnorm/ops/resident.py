@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from psdnorm.ops import nvrtc
-from psdnorm.ops.reference import detrends_segments, n_bins
+from psdnorm.ops.reference import detrends_segments, n_bins, n_segments
 
 # the way back to the Triton kernels, for those who want to compare
 ENABLED = os.environ.get("PSDNORM_RESIDENT", "1") != "0"
@@ -211,7 +211,7 @@ def _launch(
         rows=rows,
         channels=channels,
         length=length,
-        segments=(length - filter_size) // (filter_size - filter_size // 2) + 1,
+        segments=n_segments(length, filter_size),
         cluster_size=cut.cluster_size,
         clusters=clusters,
         slice=cut.slice,

@@ -40,7 +40,7 @@ class SegmentPower:
         if self.size == 1:
             return torch.linalg.vecdot(rows, rows).unsqueeze(-1) / rows.shape[1]
         n_rows, length = rows.shape
-        n_segments = (length - self.size) // self.hop + 1
+        n_segments = reference.n_segments(length, self.size)
         n_lines = n_segments // self.together
         lines = rows[:, : n_lines * self.line].unflatten(-1, (n_lines, self.line))
         spectrum = torch.bmm(lines, self.matrix.expand(n_rows, -1, -1))
@@ -59,8 +59,7 @@ def psd_as_quadratic_form(
     filter_size: int, window: str, detrend: str, length: int, like: Tensor
 ) -> Tensor:
     """Twice the matrix of P_k as a quadratic form of a segment, over their number: (F, f * f)."""
-    hop = filter_size - filter_size // 2
-    n_segments = (length - filter_size) // hop + 1
+    n_segments = reference.n_segments(length, filter_size)
     n_bins = reference.n_bins(filter_size)
     basis = real_dft(filter_size, window, detrend, like)
     outer = basis.T.unsqueeze(2) * basis.T.unsqueeze(1)  # (f, f, f), one matrix a coefficient
