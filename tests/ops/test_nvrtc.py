@@ -100,9 +100,11 @@ def test_a_launch_says_how_it_is_cut(driver):
     config = config._obj
     assert [*config.grid] == [40, 1, 1]
     assert [*config.block] == [384, 1, 1]
-    assert (config.shared_bytes, config.stream, config.n_attributes) == (200_000, 77, 1)
+    assert (config.shared_bytes, config.stream, config.n_attributes) == (200_000, 77, 2)
     assert config.attributes[0].id == 4  # the size of a cluster
     assert [*config.attributes[0].value[:3]] == [4, 1, 1]
+    # it may be sent for before the kernel before it has ended
+    assert (config.attributes[1].id, config.attributes[1].value[0]) == (6, 1)
     assert pointers[0] == ctypes.addressof(argument)
     assert extra is None
 

@@ -8,16 +8,14 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from triton_kernels import TOLERANCE as ON_THE_DEVICE
-from triton_kernels import empty_memory_is_nan, gpu, waiting_for_the_host_is_an_error
+from rows_on_the_chip import draw, error, signals
 
-from psdnorm.ops import cuda, fused, nvrtc, reference, resident
+from psdnorm.ops import reference, resident
 
 LANES = 8
 SHIM = Path(__file__).parent / "resident_emulation"
@@ -48,15 +46,6 @@ def binary(tmp_path_factory):
         return built[key]
 
     return build
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def signals(shape, mean, dtype):
-    x = draw(*shape)
-    return (x + 0.6 * x.roll(1, -1) + mean).to(dtype)
 
 
 def run(binary, task, x, filter_size, cluster_size, warps, clusters, arrays, affine, eps):
@@ -94,10 +83,6 @@ def run(binary, task, x, filter_size, cluster_size, warps, clusters, arrays, aff
 def split(found, *shapes):
     parts = found.split([int(np.prod(shape)) for shape in shapes])
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
-def error(found, expected):
-    return float((found.double() - expected).norm() / expected.norm())
 
 
 # shape, filter size, programs of a cluster, warps of a program, clusters, affine, mean
@@ -211,154 +196,6 @@ class TestEmulated:
         assert y.isfinite().all()
 
 
-def outcome(x, grad, filter_size, eps=1e-3, affine=True, by=fused):
-    """Everything there is to compare: output and gradients of x, weight and bias."""
-    channels, bins = x.shape[1], filter_size // 2 + 1
-    target = 0.5 + draw(channels, bins, seed=1).abs()
-    parameters = [1 + 0.2 * draw(channels, seed=2), draw(channels, seed=3)]
-    wide = torch.float64 if by is reference else torch.float32
-    signal, upstream = (s.double() if by is reference else s for s in (x, grad))
-    leaves = [signal.detach().clone(), *(p.to(x.device, wide) for p in parameters)]
-    leaves = [leaf.requires_grad_() for leaf in leaves[: 3 if affine else 1]]
-    target = target.to(x.device, wide)
-    if by is reference:
-        measured = reference.row_statistics(leaves[0], filter_size, eps)
-        y = reference.normalize(leaves[0], *measured, target, filter_size, *leaves[1:])
-    else:
-        with empty_memory_is_nan():
-            y = fused.measure_and_normalize(leaves[0], target, filter_size, eps, *leaves[1:])
-    with empty_memory_is_nan():
-        return [y.detach(), *torch.autograd.grad(y, leaves, upstream)]
-
-
-def forget_kernels():
-    resident._kernel.cache_clear()
-    resident._compiled.cache_clear()
-
-
-def served(x, filter_size, window="boxcar", padding_mode="circular", detrend="row"):
-    return resident.serves((x,), filter_size, window, padding_mode, detrend)
-
-
-@pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
-    reason="needs a device of compute capability 9",
-)
-class TestOnTheDevice:
-    pytestmark = gpu
-
-    def compare(self, shape, filter_size, dtype=torch.float32, mean=0.3, **options):
-        x = signals(shape, mean, dtype).cuda()
-        grad = draw(*shape, seed=4).to(x)
-        assert resident.serves((x, grad), filter_size, "boxcar", "circular", "row")
-        assert served(x, filter_size)
-        found = outcome(x, grad, filter_size, **options)
-        expected = outcome(x, grad, filter_size, by=reference, **options)
-        for a, b in zip(found, expected, strict=True):
-            assert error(a, b) < ON_THE_DEVICE[dtype]
-
-    @pytest.mark.parametrize("length", [6000, 16386])
-    @pytest.mark.parametrize("filter_size", range(1, 18))
-    def test_every_filter_size(self, filter_size, length):
-        self.compare((70, 4, length), filter_size)
-
-    @pytest.mark.parametrize("length", [16384, 16386, 16388])
-    @pytest.mark.parametrize("filter_size", [1, 2, 5, 8])
-    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-    def test_half_precision(self, dtype, filter_size, length):
-        self.compare((70, 4, length), filter_size, dtype)
-
-    @pytest.mark.parametrize("affine", [True, False])
-    @pytest.mark.parametrize(
-        ("shape", "filter_size"),
-        [((16, 6, 105000), 5), ((16, 9, 52500), 2), ((16, 11, 26250), 1), ((6, 6, 200000), 5)],
-    )
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-    def test_the_shapes_of_the_models(self, shape, filter_size, dtype, affine):
-        self.compare(shape, filter_size, dtype, affine=affine)
-
-    def test_a_large_mean_costs_no_digits(self):
-        self.compare((70, 4, 16386), 5, mean=1e3)
-
-    def test_a_constant_row_becomes_exact_zeros(self):
-        x = torch.full((70, 4, 16386), 0.1, device="cuda")
-        assert served(x, 5)
-        assert not fused.measure_and_normalize(x, torch.ones(4, 3, device="cuda"), 5).any()
-
-    def test_a_row_that_is_not_finite_spoils_only_itself(self):
-        x, grad = (signals((70, 4, 16386), 0.3, torch.float32).cuda() for _ in range(2))
-        healthy = outcome(x, grad, 5, affine=False)
-        for value in (float("nan"), float("inf"), 1e25, 2e19):
-            x[1, 1, 777] = value
-            for found, expected in zip(outcome(x, grad, 5, affine=False), healthy, strict=True):
-                assert not found[1, 1].isfinite().any()
-                found[1, 1] = expected[1, 1]
-                assert torch.equal(found, expected)
-
-    def test_two_runs_give_the_same_bits(self):
-        x, grad = (signals((64, 6, 105000), 0.3, torch.float32).cuda() for _ in range(2))
-        first, second = outcome(x, grad, 5), outcome(x, grad, 5)
-        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-
-    def test_a_thread_that_never_used_the_device_can_launch(self):
-        x, grad = (signals((70, 4, 16386), 0.3, torch.float32).cuda() for _ in range(2))
-        statistics = (*cuda.row_statistics(x, 5), torch.ones(4, 3, device="cuda"))
-        forget_kernels()
-
-        def differentiate():
-            assert resident.serves((x, grad), 5, "boxcar", "circular", "row")
-            return cuda.normalize_backward(grad, x, *statistics, 5)
-
-        with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
-            results = [pool.submit(differentiate).result() for pool in (one, other)]
-        assert torch.equal(results[0][0], results[1][0])
-
-    def test_a_cuda_graph_can_hold_it_and_nothing_waits_for_the_host(self):
-        x = signals((70, 4, 16386), 0.3, torch.float32).cuda().requires_grad_()
-        target, grad = torch.ones(4, 3, device="cuda"), torch.randn_like(x)
-
-        def run():
-            y = fused.measure_and_normalize(x, target, 5)
-            return y, *torch.autograd.grad(y, x, grad)
-
-        run()  # compiles
-        with waiting_for_the_host_is_an_error():
-            run()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            captured = run()
-        with torch.no_grad():
-            x.copy_(torch.randn_like(x))
-        graph.replay()
-        assert all(torch.equal(a, b) for a, b in zip(captured, run(), strict=True))
-
-    def test_what_it_cannot_serve_it_leaves_to_the_other_kernels(self):
-        x = torch.randn(70, 4, 16386, device="cuda")
-        assert served(x, 5)
-        assert not served(x[..., 1:], 5)
-        assert not served(x[..., 1:].contiguous(), 5)  # an odd length
-        assert not served(x.double(), 5)
-        assert not served(x, 18)
-        assert not served(x, 5, window="hann")
-        assert not served(x, 5, padding_mode="reflect")
-        assert not served(x, 5, detrend="segment")
-        assert not served(x[:2], 5)  # too few rows to fill the device
-        assert not served(torch.randn(2, 2, 10**6, device="cuda"), 5)
-
-    def test_without_a_compiler_the_other_kernels_serve(self, monkeypatch):
-        def missing(*_):
-            raise nvrtc.CompilerError("libnvrtc.so cannot be loaded")
-
-        monkeypatch.setattr(nvrtc, "compiled", missing)
-        forget_kernels()
-        x, grad = (signals((70, 4, 16386), 0.3, torch.float32).cuda() for _ in range(2))
-        with pytest.warns(UserWarning, match="slower kernels on this device: libnvrtc"):
-            found = outcome(x, grad, 5)
-        forget_kernels()
-        for a, b in zip(found, outcome(x, grad, 5, by=reference), strict=True):
-            assert error(a, b) < ON_THE_DEVICE[torch.float32]
-
-
 def test_a_variable_leaves_all_to_the_other_kernels():
     command = [sys.executable, "-c", "from psdnorm.ops import resident; print(resident.ENABLED)"]
     for value, enabled in (("0", "False"), ("1", "True")):
@@ -367,14 +204,21 @@ def test_a_variable_leaves_all_to_the_other_kernels():
         assert run.stdout.strip() == enabled
 
 
+@pytest.mark.parametrize("way", resident._SHORTEST_ROWS)
+def test_longer_filters_need_longer_rows_and_some_are_never_served(way):
+    shortest = [resident._shortest_row(*way, filter_size) for filter_size in range(1, 33)]
+    assert shortest == sorted(shortest)
+    assert shortest[-1] == float("inf")
+
+
 def test_elsewhere_it_serves_nothing():
-    assert not served(torch.randn(70, 4, 16386), 5)
+    assert not resident.serves((torch.randn(70, 4, 16386),), 5, "boxcar", "circular", "row")
 
 
 @pytest.mark.parametrize(("n_signals", "itemsize"), [(1, 4), (2, 4), (1, 2), (2, 2)])
 def test_a_cut_row_fits_into_shared_memory_and_leaves_nothing_out(n_signals, itemsize):
     for length in (*range(6000, 210_000, 5002), 105_000, 52_500, 26_250):
-        for filter_size in (1, 2, 5, 8):
+        for filter_size in (1, 2, 5, 8, 17):
             cut = resident._cut(length, filter_size, itemsize, n_signals)
             assert cut.shared_bytes <= resident._ALONE
             assert cut.slice * cut.cluster_size * cut.warps >= length

@@ -6,7 +6,7 @@ Triton is imported by the functions that need it, not by those who import psdnor
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 
 import torch
@@ -24,17 +24,31 @@ _ENOUGH_PROGRAMS = 2048
 # measured: neither much smaller nor much larger is as fast (docs/performance.md)
 _TILE_SAMPLES = 1536
 _CHUNK_BYTES = 24 * 1024
+_FILTER_CHUNK_BYTES = 12 * 1024
+_LEAST_MEASURED_SAMPLES = 8
 
 
 class Launch:
-    """A kernel with everything but its tensors."""
+    """A kernel with everything but its tensors.
 
-    def __init__(self, kernel, n_programs: tuple[int, int, int], arguments: tuple, num_warps: int):
+    A kernel that ``may_be_early`` takes as its last argument whether it is launched before the one
+    before it has ended.
+    """
+
+    def __init__(
+        self,
+        kernel,
+        n_programs: tuple[int, int, int],
+        arguments: tuple,
+        num_warps: int,
+        may_be_early: bool = False,
+    ):
         self.kernel = kernel
         self.grid = n_programs
         self.arguments = arguments
         self.num_warps = num_warps
-        self._compiled: dict[tuple, Callable] = {}
+        self.may_be_early = may_be_early
+        self._compiled: dict[tuple, tuple[Callable, tuple]] = {}
 
     def __call__(self, *tensors: Tensor | None) -> None:
         """Run the kernel on tensors; the first is one, and where it is the kernel runs."""
@@ -45,21 +59,45 @@ class Launch:
             return
         # what triton compiles for; looking it up here is several times faster than triton's own way
         key = (device.index, *[t if t is None else (t.dtype, t.data_ptr() % 16) for t in tensors])
-        launch = self._compiled.get(key)
-        if launch is not None:
-            launch(*tensors, *self.arguments)
+        kept = self._compiled.get(key)
+        if kept is not None:
+            launch, arguments = kept
+            launch(*tensors, *arguments)
             return
-        compiled = self.kernel[self.grid](*tensors, *self.arguments, num_warps=self.num_warps)
+        arguments, options = self.arguments, {"num_warps": self.num_warps}
+        if self.may_be_early:
+            is_early = device.type == "cuda" and _launches_early(device.index)
+            arguments = (*arguments, is_early)
+            options |= {"launch_pdl": True} if is_early else {}
+        compiled = self.kernel[self.grid](*tensors, *arguments, **options)
         if compiled is not None:  # the interpreter compiles nothing
-            self._compiled[key] = compiled[self.grid]
+            self._compiled[key] = compiled[self.grid], arguments
+
+
+@cache
+def _launches_early(device: int) -> bool:
+    """Tell whether a device can begin a kernel before the one before it has ended."""
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 class _Tiling:
     """How the rows of a batch are cut into lanes, tiles and chunks; see the kernels."""
 
-    def __init__(self, shape, steps, itemsize: int, hop: int, reach: int, sums: int):
+    def __init__(
+        self,
+        shape,
+        steps,
+        itemsize: int,
+        hop: int,
+        reach: int,
+        sums: int,
+        chunk_bytes: int = _CHUNK_BYTES,
+        least_samples: int = 1,
+    ):
         n_rows, length = shape[0] * shape[1], shape[2]
         self.vec, self.own = _lane(16 // itemsize, steps, hop, reach)
+        if hop == 1:
+            self.own = max(self.own, least_samples)
         self.unit = self.vec
         largest = min(256, max(32, _power_of_two(_TILE_SAMPLES // self.own + 1) // 2))
         self.block = min(largest, max(32, _power_of_two(-(-length // self.own))))
@@ -69,7 +107,7 @@ class _Tiling:
         # kept per chunk must stay under 1 % of the signal
         fill = n_rows * n_tiles // _ENOUGH_PROGRAMS
         least = -(-400 * sums // (tile * itemsize))
-        self.tiles = max(1, least, min(fill, _CHUNK_BYTES // (tile * itemsize)))
+        self.tiles = max(1, least, min(fill, chunk_bytes // (tile * itemsize)))
         self.chunks = -(-n_tiles // self.tiles)
         self.lanes = (self.own, self.vec, self.unit, self.block)
         self.warps = self.block // 32
@@ -112,7 +150,9 @@ def _measure_plan(shape, stride, itemsize, filter_size, eps, window, detrend):
     detrends = detrends_segments(filter_size, detrend)
     hop = filter_size - filter_size // 2
     sums = filter_size // 2 + 3 + _n_leaky(filter_size, window, detrends)
-    tiling = _Tiling(shape, stride[:2], itemsize, hop, filter_size, sums)
+    tiling = _Tiling(
+        shape, stride[:2], itemsize, hop, filter_size, sums, least_samples=_LEAST_MEASURED_SAMPLES
+    )
     sizes = (c, length, n_segments(length, filter_size))
     steps = (tiling.chunks, tiling.tiles)
     in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
@@ -122,6 +162,7 @@ def _measure_plan(shape, stride, itemsize, filter_size, eps, window, detrend):
         (n * c * tiling.chunks, 1, 1),
         (*sizes, *in_units, *steps, *options, *tiling.lanes),
         tiling.warps,
+        may_be_early=True,
     )
     chunks = min(1024, _power_of_two(tiling.chunks))
     finish = Launch(
@@ -129,6 +170,7 @@ def _measure_plan(shape, stride, itemsize, filter_size, eps, window, detrend):
         (n * c, 1, 1),
         (*sizes, *stride[:2], *steps, eps, *options, tiling.block * tiling.own, chunks),
         1,
+        may_be_early=True,
     )
     return measure, finish, n * c * tiling.chunks * sums
 
@@ -160,7 +202,7 @@ def _filter_plan(shape, stride, itemsize, filter_size, padding_mode, has_weight,
 
     n, c, length = shape
     steps = (*stride[:2], length)
-    tiling = _Tiling(shape, steps, itemsize, 1, 1, 0)
+    tiling = _Tiling(shape, steps, itemsize, 1, 1, 0, _FILTER_CHUNK_BYTES)
     in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
     sizes = (c, length, *in_units, tiling.chunks, tiling.tiles)
     options = (filter_size, padding_mode, has_weight, has_bias)
@@ -169,6 +211,7 @@ def _filter_plan(shape, stride, itemsize, filter_size, padding_mode, has_weight,
         (n * c * tiling.chunks, 1, 1),
         (*sizes, *options, *tiling.lanes),
         tiling.warps,
+        may_be_early=True,
     )
 
 
@@ -217,9 +260,9 @@ def _backward_plan(
     between = (*sizes, *grad_stride[:2], tiling.chunks, *options, has_weight, chunks)
     chunked = (n * c * tiling.chunks, 1, 1)
     launches = (
-        Launch(kernels_backward.correlate_kernel, chunked, passes, tiling.warps),
-        Launch(kernels_backward.coefficients_kernel, (n * c, 1, 1), between, 1),
-        Launch(kernels_backward.gradient_kernel, chunked, passes, tiling.warps),
+        Launch(kernels_backward.correlate_kernel, chunked, passes, tiling.warps, may_be_early=True),
+        Launch(kernels_backward.coefficients_kernel, (n * c, 1, 1), between, 1, may_be_early=True),
+        Launch(kernels_backward.gradient_kernel, chunked, passes, tiling.warps, may_be_early=True),
     )
     tilts = 2 if detrends and window != "boxcar" else 0
     return launches, n * c * tiling.chunks * sums, n * c * (2 * bins + 1 + tilts)
@@ -238,9 +281,25 @@ def normalize_backward(
     detrend: str = "row",
 ) -> tuple[Tensor, Tensor]:
     """Differentiate both; see :func:`psdnorm.ops.blocked.normalize_backward`."""
+    arguments = grad, x, offset, psd, sqrt_target, filter_size, weight
     if resident.serves((x, grad), filter_size, window, padding_mode, detrend):
-        statistics = offset, psd, sqrt_target
-        return resident.normalize_backward(grad, x, *statistics, filter_size, weight)
+        return resident.normalize_backward(*arguments)
+    return normalize_backward_in_passes(*arguments, window, padding_mode, detrend)
+
+
+def normalize_backward_in_passes(
+    grad: Tensor,
+    x: Tensor,
+    offset: Tensor,
+    psd: Tensor,
+    sqrt_target: Tensor,
+    filter_size: int,
+    weight: Tensor | None = None,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+    detrend: str = "row",
+) -> tuple[Tensor, Tensor]:
+    """Differentiate both by Triton kernels, which read x and the gradient twice."""
     x, grad = with_unit_time_stride(x), with_unit_time_stride(grad)
     dx = x.new_empty(x.shape)
     row_sums = x.new_empty((*x.shape[:2], 2), dtype=torch.float32)
@@ -267,7 +326,7 @@ def _barycenter_plan(n, c, bins, momentum):
     width = _power_of_two(bins)
     block = min(_power_of_two(n), max(1, 2048 // width))
     sizes = (n, c, momentum, bins, width, block)
-    return Launch(kernels_barycenter.barycenter_kernel, (c, 1, 1), sizes, 4)
+    return Launch(kernels_barycenter.barycenter_kernel, (c, 1, 1), sizes, 4, may_be_early=True)
 
 
 def update_barycenter(

@@ -25,10 +25,7 @@ from psdnorm.ops.kernels_constants import (
     _taper,
     _taper_spectrum,
 )
-
-# up to here a tile inside the row has code of its own, without masks; beyond it only loads have,
-# because compiling takes too long otherwise
-LARGE_FILTER = tl.constexpr(8)
+from psdnorm.ops.kernels_launch import begin_launch
 
 
 @triton.jit
@@ -147,7 +144,7 @@ def _imaginary_bin(
 
 @triton.jit
 def _measure_tile(
-    sums, row, first, length, n_segments, pivot, interior,
+    sums, row, first, length, n_segments, pivot,
     FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr, EDGE: tl.constexpr,
     OWN: tl.constexpr, VEC: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -155,10 +152,7 @@ def _measure_tile(
     HOP: tl.constexpr = FILTER - FILTER // 2
     LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
     stop: tl.constexpr = _round_up(OWN + FILTER // 2, VEC)
-    if interior:
-        x = _load(row, first, length, pivot, 0.0, 0, stop, "none", False, VEC, BLOCK)
-    else:
-        x = _load(row, first, length, pivot, 0.0, 0, stop, "none", True, VEC, BLOCK)
+    x = _load(row, first, length, pivot, 0.0, 0, stop, "none", EDGE, VEC, BLOCK)
     total = sums[0]
     for j in tl.static_range(OWN):
         total += x[j]
@@ -208,10 +202,12 @@ def measure_kernel(
     x, partials, n_channels, length, n_segments, stride_n, stride_c, n_chunks, n_tiles,
     FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
     OWN: tl.constexpr, VEC: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Measure one chunk of one row: its pivot, then the sums of _measure_tile about it."""
     TILE: tl.constexpr = BLOCK * OWN
     COUNT: tl.constexpr = 1 + _leaky_bins(FILTER, TAPER, DETREND) + FILTER // 2 + 1
+    begin_launch(EARLY)
     pid = tl.program_id(0)
     row = _row(x, pid // n_chunks, n_channels, stride_n, stride_c, UNIT)
     start = (pid % n_chunks) * (n_tiles * TILE)
@@ -220,20 +216,14 @@ def measure_kernel(
     sums = _zeros(COUNT, BLOCK)
     for tile in range(start // TILE, tl.cdiv(stop, TILE)):
         first = tile * TILE + tl.arange(0, BLOCK) * OWN
-        interior = (tile + 1) * TILE + _round_up(FILTER // 2, VEC) <= length
-        if FILTER > LARGE_FILTER:
+        if (tile + 1) * TILE + _round_up(FILTER // 2, VEC) <= length:
             sums = _measure_tile(
-                sums, row, first, length, n_segments, pivot, interior,
-                FILTER, TAPER, DETREND, True, OWN, VEC, BLOCK,
-            )  # fmt: skip
-        elif interior:
-            sums = _measure_tile(
-                sums, row, first, length, n_segments, pivot, True,
+                sums, row, first, length, n_segments, pivot,
                 FILTER, TAPER, DETREND, False, OWN, VEC, BLOCK,
             )  # fmt: skip
         else:
             sums = _measure_tile(
-                sums, row, first, length, n_segments, pivot, False,
+                sums, row, first, length, n_segments, pivot,
                 FILTER, TAPER, DETREND, True, OWN, VEC, BLOCK,
             )  # fmt: skip
     partial = partials + pid.to(tl.int64) * (COUNT + 1)
@@ -247,13 +237,14 @@ def finish_measure_kernel(
     x, partials, offsets, psd, n_channels, length, n_segments, stride_n, stride_c,
     n_chunks, n_tiles, eps,
     FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
-    TILE: tl.constexpr, CHUNKS: tl.constexpr,
+    TILE: tl.constexpr, CHUNKS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Add up the chunks of one row, each about its own pivot: the row's offset and PSD."""
     BINS: tl.constexpr = FILTER // 2 + 1
     HOP: tl.constexpr = FILTER - FILTER // 2
     LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
     COUNT: tl.constexpr = 2 + LEAKY + BINS
+    begin_launch(EARLY)
     pid = tl.program_id(0).to(tl.int64)
     chunk_length = n_tiles * TILE
     origin = tl.load(_row(x, pid, n_channels, stride_n, stride_c, 1)).to(tl.float32)
@@ -339,11 +330,14 @@ def filter_kernel(
     n_channels, length, stride_n, stride_c, n_chunks, n_tiles,
     FILTER: tl.constexpr, PADDING: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr,
     OWN: tl.constexpr, VEC: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Centre and filter one chunk of one row."""
     TILE: tl.constexpr = BLOCK * OWN
     HALO: tl.constexpr = _round_up(FILTER // 2, VEC)
-    pid = tl.program_id(0)
+    begin_launch(EARLY)
+    # from the end of the batch: that is what the L2 cache still has of the statistics' pass
+    pid = tl.num_programs(0) - 1 - tl.program_id(0)
     index = pid // n_chunks
     channel = index % n_channels
     row = _row(x, index, n_channels, stride_n, stride_c, UNIT)

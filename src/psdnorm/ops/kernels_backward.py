@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 
 from psdnorm.ops.kernels import (
-    LARGE_FILTER,
     _convolve,
     _load,
     _real_bin,
@@ -31,6 +30,11 @@ from psdnorm.ops.kernels_constants import (
     _taper,
     _taper_spectrum,
 )
+from psdnorm.ops.kernels_launch import begin_launch
+
+# up to here a tile inside the row has code of its own, without masks; beyond it only loads have,
+# because compiling takes too long otherwise
+LARGE_FILTER = tl.constexpr(8)
 
 
 @triton.jit
@@ -78,11 +82,13 @@ def correlate_kernel(
     stride_n, stride_c, grad_stride_n, grad_stride_c, n_chunks, n_tiles,
     FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, DETREND: tl.constexpr,
     OWN: tl.constexpr, VEC: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """First pass over one chunk of one row: the sums of _correlate_tile."""
     TILE: tl.constexpr = BLOCK * OWN
     HALO: tl.constexpr = _round_up(FILTER // 2, VEC)
     COUNT: tl.constexpr = 1 + FILTER // 2 + 1 + _leaky_bins(FILTER, TAPER, DETREND)
+    begin_launch(EARLY)
     pid = tl.program_id(0)
     index = pid // n_chunks
     row = _row(x, index, n_channels, stride_n, stride_c, UNIT)
@@ -189,6 +195,7 @@ def coefficients_kernel(
     n_channels, length, n_segments, grad_stride_n, grad_stride_c, n_chunks,
     FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, DETREND: tl.constexpr,
     HAS_WEIGHT: tl.constexpr, CHUNKS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Between the passes: what the second one needs to know about one row.
 
@@ -198,6 +205,7 @@ def coefficients_kernel(
     LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
     TILTS: tl.constexpr = 2 if _has_tilted_gradient(TAPER, DETREND) else 0
     COUNT: tl.constexpr = 1 + BINS + LEAKY
+    begin_launch(EARLY)
     index = tl.program_id(0).to(tl.int64)
     channel = index % n_channels
     partials += index * n_chunks * COUNT
@@ -336,12 +344,14 @@ def gradient_kernel(
     stride_n, stride_c, grad_stride_n, grad_stride_c, n_chunks, n_tiles,
     FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, DETREND: tl.constexpr,
     OWN: tl.constexpr, VEC: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Second pass over one chunk of one row: gradients through filter, PSD and mean."""
     TILE: tl.constexpr = BLOCK * OWN
     BINS: tl.constexpr = FILTER // 2 + 1
     HALO: tl.constexpr = _round_up(FILTER // 2, VEC)
     BEFORE: tl.constexpr = max(HALO, _round_up(FILTER - FILTER // 2, VEC))
+    begin_launch(EARLY)
     pid = tl.program_id(0)
     index = pid // n_chunks
     row = _row(x, index, n_channels, stride_n, stride_c, UNIT)

@@ -6,17 +6,21 @@ Imported on first use only, because it imports triton.
 import triton
 import triton.language as tl
 
+from psdnorm.ops.kernels_launch import begin_launch
+
 
 @triton.jit
 def barycenter_kernel(
     psd, running, n_tracked, n_skipped, total, target,
     n_rows, n_channels, momentum, BINS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Sum √P over the valid rows of one channel and walk the geodesic to their mean.
 
     ``momentum`` below zero stands for a cumulative average. One program a channel; the count of
     skipped rows is an integer, so the order in which programs add to it leaves no trace.
     """
+    begin_launch(EARLY)
     channel = tl.program_id(0)
     bins = tl.arange(0, WIDTH)
     sums = tl.zeros((WIDTH,), tl.float32)

@@ -16,6 +16,7 @@ import torch
 
 _DIGEST_BYTES = 32  # of SHA-256
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_EARLY_START = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _SHARED_CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
 
@@ -67,6 +68,9 @@ class Sizes(NamedTuple):
 
 class Kernel:
     """A kernel of a cubin on the current device, launched in clusters of programs.
+
+    It may start before the kernel before it has ended, and must wait for that
+    (``griddepcontrol.wait``) before it touches memory.
 
     Parameters
     ----------
@@ -126,10 +130,12 @@ class Kernel:
 
 
 def _config(n_clusters: int, sizes: Sizes, stream: int | None) -> _LaunchConfig:
-    attribute = _LaunchAttribute(_CLUSTER_DIMENSION)
-    attribute.value[:3] = (sizes.cluster_size, 1, 1)
+    cluster, early = attributes = (_LaunchAttribute * 2)()
+    cluster.id, early.id = _CLUSTER_DIMENSION, _EARLY_START
+    cluster.value[:3] = (sizes.cluster_size, 1, 1)
+    early.value[0] = 1
     grid, block = (n_clusters * sizes.cluster_size, 1, 1), (sizes.n_threads, 1, 1)
-    return _LaunchConfig(grid, block, sizes.shared_bytes, stream, ctypes.pointer(attribute), 1)
+    return _LaunchConfig(grid, block, sizes.shared_bytes, stream, attributes, len(attributes))
 
 
 def _compile(source: str, options: tuple[str, ...]) -> bytes:

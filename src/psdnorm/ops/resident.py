@@ -9,6 +9,7 @@ import ctypes
 import math
 import os
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from psdnorm.ops import nvrtc
+from psdnorm.ops import claims, nvrtc
 from psdnorm.ops.reference import detrends_segments, n_bins, n_segments
 
 # the way back to the Triton kernels, for those who want to compare
@@ -29,10 +30,15 @@ _ELEMENTS = {torch.float32: "float", torch.bfloat16: "Bfloat16", torch.float16: 
 _ALONE, _PAIRED = 232_448, 115_712
 _LANES = 32
 _TILES_OF_A_CHUNK = 2
-# measured: shorter rows are as fast or faster in the Triton kernels (docs/performance.md)
-_SHORTEST_ROW_BYTES = 12_000
-# what a thread holds in registers grows with it
-_LARGEST_FILTER_SIZE = {4: 17, 2: 8}
+# Largest filter size, and the shortest rows in samples that are faster here than in the Triton
+# kernels with filters up to it; by the number of signals and the bytes of a sample. As measured by
+# python -m benchmarks.resident
+_SHORTEST_ROWS = {
+    (1, 4): ((2, 6_000), (5, 12_000), (8, 20_000), (12, 26_000), (17, 50_000)),
+    (2, 4): ((8, 1_500), (12, 3_000), (17, 50_000)),
+    (1, 2): ((1, 12_000), (5, 26_000)),
+    (2, 2): ((5, 12_000), (8, 26_000)),
+}
 # cycles of a multiprocessor that a row takes, per byte of the rows that the device holds
 _CYCLES_PER_BYTE = {"forward": 1 / 1500, "backward": 1 / 720}
 
@@ -43,6 +49,7 @@ class _Arguments(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("x", "grad", "result", "offset", "psd")),
         *((name, ctypes.c_void_p) for name in ("target", "weight", "bias", "row_sums")),
+        ("claims", ctypes.c_void_p),
         *((name, ctypes.c_int) for name in ("rows", "channels", "length", "segments")),
         *((name, ctypes.c_int) for name in ("cluster_size", "clusters", "slice", "chunks")),
         *((name, ctypes.c_int) for name in ("room", "stagger")),
@@ -83,7 +90,7 @@ def cut_to(
     chunks = -(-of_a_warp // (_TILES_OF_A_CHUNK * lanes * own))
     room = _round_up(of_a_warp + 2 * halo + vector, line)
     count = n_bins(filter_size) + (2 if n_signals == 2 else 3)
-    head = _round_up(8 * (2 + warps * chunks) + 8 * count * parts, 128)
+    head = _round_up(8 * (2 + warps * chunks) + 8 * (count * parts + 1), 128)
     shared_bytes = head + itemsize * n_signals * warps * room
     return Cut(cluster_size, warps, of_a_warp, chunks, room, shared_bytes)
 
@@ -100,7 +107,12 @@ def _cut(length: int, filter_size: int, itemsize: int, n_signals: int) -> Cut | 
     """Cut a row as was measured to be fast; None if no cluster can hold it."""
     alone = 12 if filter_size <= 8 else 8
     paired = 6 if n_signals == 2 else 8 if itemsize == 2 else 10
-    for limit, sizes, warps in ((_PAIRED, (1, 2), paired), (_ALONE, (1, 2, 4, 8), alone)):
+    ways = [(_PAIRED, (1, 2), paired), (_ALONE, (1, 2, 4, 8), alone)]
+    if n_signals == 1:  # the more rows there are for a cluster, the less is idle in the end
+        ways.insert(0, (_PAIRED // 2, (1, 2), 6 if itemsize == 2 else 10))
+    elif filter_size > 8:
+        ways.insert(0, (_PAIRED, (1, 2, 4, 8), 4))
+    for limit, sizes, warps in ways:
         for size in sizes:
             cut = cut_to(length, filter_size, itemsize, n_signals, size, warps)
             if cut.shared_bytes <= limit:
@@ -127,9 +139,9 @@ def serves(
         return False
     n, channels, length = x.shape
     size = x.element_size()
-    if length % 2 or length * size < _SHORTEST_ROW_BYTES or x.numel() == 0:
+    if length % 2 or x.numel() == 0 or detrends_segments(filter_size, detrend):
         return False
-    if filter_size > _LARGEST_FILTER_SIZE[size] or detrends_segments(filter_size, detrend):
+    if length < _shortest_row(len(signals), size, filter_size):
         return False
     if not all(s.is_contiguous() and s.dtype == x.dtype for s in signals):
         return False
@@ -143,6 +155,13 @@ def serves(
         return False
     kernel = _kernel(x.device.index, _TASKS[len(signals)], x.dtype, filter_size, length)
     return kernel is not None and 2 * n * channels >= kernel.clusters
+
+
+def _shortest_row(n_signals: int, itemsize: int, filter_size: int) -> float:
+    for largest, shortest in _SHORTEST_ROWS[n_signals, itemsize]:
+        if filter_size <= largest:
+            return shortest
+    return math.inf
 
 
 @cache
@@ -221,10 +240,10 @@ def _launch(
         eps=eps,
         **pointers,
     )
-    if x.device.index == torch.cuda.current_device():
-        kernel.launch(clusters, kernel.sizes, arguments)
-        return
-    with torch.cuda.device(x.device):
+    is_current = x.device.index == torch.cuda.current_device()
+    with nullcontext() if is_current else torch.cuda.device(x.device):
+        counter = claims.counter()
+        arguments.claims = counter.data_ptr()
         kernel.launch(clusters, kernel.sizes, arguments)
 
 

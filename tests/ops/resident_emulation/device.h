@@ -135,6 +135,7 @@ inline thread_local int the_rank;
 
 #define SHARED_MEMORY(name) unsigned char* const name = the_program->shared
 
+inline void wait_for_former_kernel() {}
 inline int cluster_rank() { return the_rank; }
 inline void cluster_sync() { the_cluster->meeting->wait(); }
 inline void warp_sync() { the_lanes->meeting.wait(); }
@@ -146,6 +147,30 @@ inline float shuffle_xor(float v, int m) {
   const float other = the_lanes->exchange[lane ^ m];
   warp_sync();
   return other;
+}
+
+inline float from_bits(int bits) {
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+inline int to_bits(float value) {
+  int bits;
+  std::memcpy(&bits, &value, 4);
+  return bits;
+}
+inline int broadcast(int value) {
+  the_lanes->exchange[threadIdx.x % WARP] = from_bits(value);
+  warp_sync();
+  const int first = to_bits(the_lanes->exchange[0]);
+  warp_sync();
+  return first;
+}
+inline int claim(int* claims, int last) {
+  const int claimed = __atomic_fetch_add(claims, 1, __ATOMIC_RELAXED);
+  CHECK(claimed <= last);
+  if (claimed == last) __atomic_store_n(claims, 0, __ATOMIC_RELAXED);
+  return claimed;
 }
 
 inline Transactions* transactions(Barrier* bar) { return reinterpret_cast<Transactions*>(*bar); }

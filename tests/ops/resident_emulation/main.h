@@ -1,4 +1,4 @@
-// Runs the kernel cluster by cluster. Input: the kernel's arguments as the host lays them out, with
+// Runs the clusters of a kernel, all at once. Input: the kernel's arguments as the host lays them out, with
 // pointers that only say what is there; warps and shared memory of a program; the arrays that the
 // task reads, all float32. Output: the arrays that it writes.
 
@@ -36,7 +36,8 @@ void run_cluster(const Arguments& a, int index, int warps, size_t bytes) {
     program->bytes = bytes;
     std::memset(program->shared, 0xff, bytes);
     for (int w = 0; w < warps; ++w) program->warps.push_back(std::make_unique<Lanes>());
-    program->loads = std::make_unique<Engine>(2 * rank + 1), program->stores = std::make_unique<Engine>(2 * rank + 2);
+    const unsigned seed = 2 * (index * a.cluster_size + rank);
+    program->loads = std::make_unique<Engine>(seed + 1), program->stores = std::make_unique<Engine>(seed + 2);
     cluster.programs.push_back(std::move(program));
   }
   std::vector<std::thread> threads;
@@ -72,7 +73,12 @@ int main(int, char** argv) {
   if (a.weight) a.weight = array(in, a.channels, true);
   if (a.bias) a.bias = array(in, a.channels, true);
   a.result = elements(in, count, false), a.row_sums = array(in, 2 * rows, false);
-  for (int index = 0; index < a.clusters; ++index) run_cluster(a, index, warps, bytes);
+  int claims = 0;
+  a.claims = &claims;
+  std::vector<std::thread> clusters;
+  for (int index = 0; index < a.clusters; ++index) clusters.emplace_back([&, index] { run_cluster(a, index, warps, bytes); });
+  for (auto& cluster : clusters) cluster.join();
+  CHECK(claims == 0);
   CHECK(is_untouched(a.result - GUARD) && is_untouched(a.result + count));
   std::vector<float> result(count);
   for (size_t i = 0; i < count; ++i) result[i] = to_float(a.result[i]);

@@ -25,6 +25,8 @@ __forceinline__ void from_float(float v, Float16& to) { asm("cvt.rn.f16.f32 %0, 
 __forceinline__ unsigned shared_address(const void* p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
+// until the kernel before this one has written all that it writes
+__forceinline__ void wait_for_former_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __forceinline__ int cluster_rank() {
   unsigned r;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
@@ -38,6 +40,11 @@ __forceinline__ void cluster_sync() {
 }
 __forceinline__ void warp_sync() { __syncwarp(); }
 __forceinline__ float shuffle_xor(float v, int m) { return __shfl_xor_sync(0xffffffffu, v, m); }
+__forceinline__ float from_bits(int bits) { return __int_as_float(bits); }
+__forceinline__ int to_bits(float value) { return __float_as_int(value); }
+__forceinline__ int broadcast(int value) { return __shfl_sync(0xffffffffu, value, 0); }
+// a number from 0 to `last` that nobody else gets; who gets the last lets the count begin anew
+__forceinline__ int claim(int* claims, int last) { return static_cast<int>(atomicInc(reinterpret_cast<unsigned*>(claims), last)); }
 __forceinline__ void spin(long long cycles) {
   const long long begin = clock64();
   while (clock64() - begin < cycles) __nanosleep(64);

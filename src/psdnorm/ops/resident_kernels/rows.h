@@ -36,6 +36,7 @@ struct Arguments {
   float *offset, *psd;  // of rows: the forward pass writes them, the backward pass reads them
   const float *target, *weight, *bias;
   float* row_sums;
+  int* claims;  // of rows: zero at first, and in the end
   int rows, channels, length, segments;
   int cluster_size, clusters;
   int slice;    // samples of a warp's part
@@ -208,73 +209,86 @@ struct Place {
   int at, first, left, segments;
 };
 
+__forceinline__ int slot_floats(int parts, int count) { return count * parts + 1; }
 __forceinline__ int shared_head(int parts, int warps, int chunks, int count) {
-  return round_up(8 * (2 + warps * chunks) + 8 * count * parts, 128);
+  return round_up(8 * (2 + warps * chunks) + 8 * slot_floats(parts, count), 128);
 }
 
 // A task has SIGNALS and COUNT (sums of a warp) and says what the two passes do; see backward.h.
+//
+// Multiprocessors get unequal shares of the memory's speed, so rows are not dealt out beforehand, but
+// for the first: the first warp of a cluster claims the next one while it works on this one, and
+// sends its number along with its sums.
 template <class Task>
-__forceinline__ void walk_over_rows(const Arguments& p) {
-  constexpr int COUNT = Task::COUNT;
-  SHARED_MEMORY(shared);
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
-  const int index = cluster_rank() * warps + warp, parts = p.cluster_size * warps;
-  const int cluster = blockIdx.x / p.cluster_size;
-  Barrier* const sums_ready = reinterpret_cast<Barrier*>(shared);  // of even rows, of odd rows
-  float* const slots = reinterpret_cast<float*>(sums_ready + 2 + warps * p.chunks);
-  const int slot_bytes = parts * COUNT * static_cast<int>(sizeof(float));
-  Element* const data = reinterpret_cast<Element*>(shared + shared_head(parts, warps, p.chunks, COUNT));
-  Part<Task::SIGNALS> part(p, index, data + static_cast<size_t>(warp) * Task::SIGNALS * p.room, sums_ready + 2 + warp * p.chunks);
+struct Walk {
+  static constexpr int COUNT = Task::COUNT, SIGNALS = Task::SIGNALS;
+  const Arguments& p;
+  const int lane, warp, warps, index, parts;  // index among the warps of the cluster
+  Barrier* const sums_ready;                  // of even rows, of odd rows
+  float* const slots;                         // likewise: sums of all parts, and the next row
+  Part<SIGNALS> part;
+  int first_inner, last_inner;
+  Task task;
 
-  // tiles that neither touch an end of the row nor have a thread that is not full
-  const int first_inner = part.begin == 0 ? 1 : 0;
-  int last_inner = part.tiles;
-  while (last_inner > 0) {
-    const int from = (last_inner - 1) * TILE, last = min(from + TILE, part.own);
-    if ((last - from) % OWN == 0 && (part.begin + last - 1) / HOP < p.segments) break;
-    --last_inner;
+  __forceinline__ Walk(const Arguments& p, unsigned char* shared)
+      : p(p), lane(threadIdx.x % WARP), warp(threadIdx.x / WARP), warps(blockDim.x / WARP),
+        index(cluster_rank() * warps + warp), parts(p.cluster_size * warps),
+        sums_ready(reinterpret_cast<Barrier*>(shared)), slots(reinterpret_cast<float*>(sums_ready + 2 + warps * p.chunks)),
+        part(p, index,
+             reinterpret_cast<Element*>(shared + shared_head(parts, warps, p.chunks, COUNT)) + static_cast<size_t>(warp) * SIGNALS * p.room,
+             sums_ready + 2 + warp * p.chunks),
+        task(p) {
+    // tiles that neither touch an end of the row nor have a thread that is not full
+    first_inner = part.begin == 0 ? 1 : 0;
+    for (last_inner = part.tiles; last_inner > 0; --last_inner) {
+      const int from = (last_inner - 1) * TILE, last = min(from + TILE, part.own);
+      if ((last - from) % OWN == 0 && (part.begin + last - 1) / HOP < p.segments) break;
+    }
   }
-  const auto place_in = [&](int tile) {
+  __forceinline__ Place place_in(int tile) const {
     const int at = tile * TILE + lane * OWN;
     return Place{at, part.begin + at, part.own - at, p.segments};
-  };
-  const auto is_inner = [&](int tile) { return tile >= first_inner && tile < last_inner; };
-
-  if (lane == 0)
-    for (int b = 0; b < p.chunks; ++b) barrier_init(part.landed + b);
-  if (threadIdx.x == 0) {
-    for (int b = 0; b < 2; ++b) barrier_init(sums_ready + b);
-    fence_barrier_init();
-    for (int b = 0; b < 2; ++b) barrier_expect(sums_ready + b, slot_bytes);
   }
-  fence_barrier_init();
-  fence_async();
-  warp_sync();
-  // clusters that start together would all read, sum and write at the same time
-  if (p.stagger > 0) spin(static_cast<long long>(p.stagger) * cluster / p.clusters);
-  if (lane == 0)
-    for (int chunk = 0; chunk < part.chunks; ++chunk)
-      for (int s = 0; s < Task::SIGNALS; ++s) part.load(s, cluster, chunk);
-  Task task(p);
-  task.fetch(part, cluster);
-  if (part.own > 0) part.fetch_ends(cluster);
-  cluster_sync();
+  __forceinline__ bool is_inner(int tile) const { return tile >= first_inner && tile < last_inner; }
+  __forceinline__ int slot_bytes() const { return slot_floats(parts, COUNT) * static_cast<int>(sizeof(float)); }
 
-  int step = 0;
-  for (int row = cluster; row < p.rows; row += p.clusters, ++step) {
-    const int next = row + p.clusters < p.rows ? row + p.clusters : -1, skew = part.skew_of(row);
+  __forceinline__ void prepare_barriers() const {
+    if (lane == 0)
+      for (int b = 0; b < p.chunks; ++b) barrier_init(part.landed + b);
+    if (threadIdx.x == 0) {
+      for (int b = 0; b < 2; ++b) barrier_init(sums_ready + b);
+      fence_barrier_init();
+      for (int b = 0; b < 2; ++b) barrier_expect(sums_ready + b, slot_bytes());
+    }
+    fence_barrier_init();
+    fence_async();
+    warp_sync();
+  }
+
+  __forceinline__ void fetch(int row) {
+    task.fetch(part, row);
+    if (part.own > 0) part.fetch_ends(row);
+  }
+  __forceinline__ void start(int row) {
+    if (lane == 0)
+      for (int chunk = 0; chunk < part.chunks; ++chunk)
+        for (int s = 0; s < SIGNALS; ++s) part.load(s, row, chunk);
+    fetch(row);
+    cluster_sync();
+  }
+
+  __forceinline__ void sum_up(float (&sums)[COUNT], int row, int turn) {
     task.open(row);
     if (part.own > 0) {
       part.place_ends(row);
       warp_sync();
     }
-    float sums[COUNT] = {};
-    with_shift(skew, [&](auto shift) {
+    with_shift(part.skew_of(row), [&](auto shift) {
       constexpr int SHIFT = decltype(shift)::value;
       int waited = 0;
       for (int tile = 0; tile < part.tiles; ++tile) {
         const int reach = (tile + 1) * TILE + HALO + AFTER + V - 1;
-        for (; waited < part.chunks && waited * CHUNK <= reach; ++waited) barrier_wait(part.landed + waited, step & 1);
+        for (; waited < part.chunks && waited * CHUNK <= reach; ++waited) barrier_wait(part.landed + waited, turn);
         if (tile == 0) task.template begin<SHIFT>(part);
         const Place place = place_in(tile);
         if (place.left <= 0) continue;
@@ -284,30 +298,35 @@ __forceinline__ void walk_over_rows(const Arguments& p) {
           task.template sum<SHIFT, true>(sums, part, place);
       }
     });
+  }
 
-    // to every program of the cluster; nobody can send the sums of the row after the next before
-    // all have read these
+  // sums to every program of the cluster, and everybody's back; returns the next row. Nobody can
+  // send the sums of the row after the next before all have read these
+  __forceinline__ int exchange(float (&sums)[COUNT], int claimed, int step) {
     const int turn = step & 1;
-    float* const slot = slots + turn * COUNT * parts;
+    float* const slot = slots + turn * slot_floats(parts, COUNT);
     add_up_warp(sums);
     task.before_sending(sums);
-    if (lane < p.cluster_size)
+    const int next = p.clusters + broadcast(claimed);
+    if (lane < p.cluster_size) {
 #pragma unroll
       for (int c = 0; c < COUNT; ++c) store_remote(slot + c * parts + index, sums[c], sums_ready + turn, lane);
+      if (index == 0) store_remote(slot + COUNT * parts, from_bits(next), sums_ready + turn, lane);
+    }
     task.meanwhile();
     barrier_wait_cluster(sums_ready + turn, (step >> 1) & 1);
-    if (threadIdx.x == 0) barrier_expect(sums_ready + turn, slot_bytes);
+    if (threadIdx.x == 0) barrier_expect(sums_ready + turn, slot_bytes());
     task.settle(slot, parts, lane);
-    if (index == 0 && lane == 0) task.tell(row);
+    const int row = to_bits(slot[COUNT * parts]);
+    return row < p.rows ? row : -1;
+  }
 
-    if (next >= 0) {
-      task.fetch(part, next);
-      if (part.own > 0) part.fetch_ends(next);
-    }
+  __forceinline__ void write_out(int row, int next) const {
+    const int skew = part.skew_of(row);
     Element* const out = p.result + static_cast<size_t>(row) * p.length + part.begin - skew;
     with_shift(skew, [&](auto shift) {
       constexpr int SHIFT = decltype(shift)::value;
-      Element* const buffer = part.buffer(Task::SIGNALS - 1);
+      Element* const buffer = part.buffer(SIGNALS - 1);
       for (int tile = 0; tile < part.tiles; ++tile) {
         const Place place = place_in(tile);
         float result[OWN];
@@ -327,6 +346,34 @@ __forceinline__ void walk_over_rows(const Arguments& p) {
     });
     part.pass_on_the_rest(next);
   }
-  if (lane == 0) bulk_wait_all();
-  cluster_sync();
+
+  __forceinline__ void over_rows(int cluster) {
+    prepare_barriers();
+    // The next kernel is not sent for as early: its programs would take room beside these for their
+    // whole life (measured: docs/performance.md)
+    wait_for_former_kernel();
+    // clusters that start together would all read, sum and write at the same time
+    if (p.stagger > 0) spin(static_cast<long long>(p.stagger) * cluster / p.clusters);
+    start(cluster);
+    int step = 0;
+    for (int row = cluster; row >= 0; ++step) {
+      // one claim a row
+      const int claimed = index == 0 && lane == 0 ? claim(p.claims, p.rows - 1) : 0;
+      float sums[COUNT] = {};
+      sum_up(sums, row, step & 1);
+      const int next = exchange(sums, claimed, step);
+      if (index == 0 && lane == 0) task.tell(row);
+      if (next >= 0) fetch(next);
+      write_out(row, next);
+      row = next;
+    }
+    if (lane == 0) bulk_wait_all();
+    cluster_sync();
+  }
+};
+
+template <class Task>
+__forceinline__ void walk_over_rows(const Arguments& p) {
+  SHARED_MEMORY(shared);
+  Walk<Task>(p, shared).over_rows(blockIdx.x / p.cluster_size);
 }
