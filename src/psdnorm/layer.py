@@ -193,8 +193,8 @@ class PSDNorm(nn.Module):
         """Return the root of the target PSD, (C, F), where it does not depend on the batch."""
         if self.target == "white":
             return self._white_root()
-        # a copy: the buffer may move on before a backward pass that needs this value
-        return self.running_sqrt_psd.clone()
+        # a copy, where the buffer may move on before a backward pass that needs this value
+        return self.running_sqrt_psd.clone() if torch.is_grad_enabled() else self.running_sqrt_psd
 
     def _moved_barycenter(self, psd: Tensor) -> Tensor:
         """Return the root of the target PSD, (C, F), after the update that training asks for."""

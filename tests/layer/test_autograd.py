@@ -165,3 +165,19 @@ def test_an_ensemble_with_stacked_buffers_trains_under_vmap():
         member.reset_running_stats()
         torch.testing.assert_close(member(x), y)
         torch.testing.assert_close(member.running_sqrt_psd, root)
+
+
+@pytest.mark.parametrize("backend", ["reference", "fused"])
+def test_a_gradient_in_evaluation_knows_the_barycenter_of_its_own_pass(backend):
+    layer = PSDNorm(2, 5, backend=backend)
+    layer(torch.randn(3, 2, 200))
+    x, other = torch.randn(3, 2, 200), 5 * torch.randn(3, 2, 200)
+    upstream, gradients = torch.randn(3, 2, 200), []
+    for moves in (False, True):
+        leaf = x.clone().requires_grad_()
+        y = layer.eval()(leaf)
+        if moves:
+            layer.train()(other)
+        y.backward(upstream)
+        gradients.append(leaf.grad)
+    assert torch.equal(*gradients)
