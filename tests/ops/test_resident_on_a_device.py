@@ -42,9 +42,9 @@ def served(x, filter_size, window="boxcar", padding_mode="circular", detrend="ro
 @pytest.fixture
 def all_that_they_can(monkeypatch):
     """Rows that the other kernels would do faster are served as well."""
-    monkeypatch.setattr(
-        resident, "_SHORTEST_ROWS", dict.fromkeys(resident._SHORTEST_ROWS, ((17, 2),))
-    )
+    always = {"_SHORTEST_ROWS": ((17, 2),), "_LEAST_ROWS_OF_A_CLUSTER": 0.5}
+    for rule, value in always.items():
+        monkeypatch.setattr(resident, rule, dict.fromkeys(getattr(resident, rule), value))
 
 
 @pytest.mark.skipif(

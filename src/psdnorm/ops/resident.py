@@ -39,6 +39,8 @@ _SHORTEST_ROWS = {
     (1, 2): ((1, 12_000), (5, 26_000)),
     (2, 2): ((5, 12_000), (8, 26_000)),
 }
+# by the number of signals: with fewer rows, too much of the device is idle in the end
+_LEAST_ROWS_OF_A_CLUSTER = {1: 2.0, 2: 0.5}
 # cycles of a multiprocessor that a row takes, per byte of the rows that the device holds
 _CYCLES_PER_BYTE = {"forward": 1 / 1500, "backward": 1 / 720}
 
@@ -110,8 +112,6 @@ def _cut(length: int, filter_size: int, itemsize: int, n_signals: int) -> Cut | 
     ways = [(_PAIRED, (1, 2), paired), (_ALONE, (1, 2, 4, 8), alone)]
     if n_signals == 1:  # the more rows there are for a cluster, the less is idle in the end
         ways.insert(0, (_PAIRED // 2, (1, 2), 6 if itemsize == 2 else 10))
-    elif filter_size > 8:
-        ways.insert(0, (_PAIRED, (1, 2, 4, 8), 4))
     for limit, sizes, warps in ways:
         for size in sizes:
             cut = cut_to(length, filter_size, itemsize, n_signals, size, warps)
@@ -154,7 +154,8 @@ def serves(
     if 2 * programs < 0.8 * _n_multiprocessors(x.device.index):
         return False
     kernel = _kernel(x.device.index, _TASKS[len(signals)], x.dtype, filter_size, length)
-    return kernel is not None and 2 * n * channels >= kernel.clusters
+    least = _LEAST_ROWS_OF_A_CLUSTER[len(signals)]
+    return kernel is not None and n * channels >= least * kernel.clusters
 
 
 def _shortest_row(n_signals: int, itemsize: int, filter_size: int) -> float:
