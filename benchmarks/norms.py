@@ -215,6 +215,14 @@ def environment(device: str) -> dict[str, str]:
     }
 
 
+def check_table(parser: argparse.ArgumentParser, path: str) -> None:
+    """Refuse a table that could not be written."""
+    if Path(path).is_dir():
+        parser.error(f"--csv {path} is a folder, not a file")
+    if not Path(path).absolute().parent.is_dir():
+        parser.error(f"--csv {path} lies in a folder that does not exist")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print and write the table; 1 if a layer was found wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -236,10 +244,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--only {chosen.only!r} is not a regular expression: {error}")
     if not cases:
         parser.error(f"--only {chosen.only!r} matches no case")
-    if Path(chosen.csv).is_dir():
-        parser.error(f"--csv {chosen.csv} is a folder, not a file")
-    if not Path(chosen.csv).absolute().parent.is_dir():
-        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    check_table(parser, chosen.csv)
     where = environment(chosen.device)
     print(", ".join(f"{key} {value}" for key, value in where.items()))
     bandwidth = copy_bytes_per_ms(chosen.device, gpu_ms if chosen.device == "cuda" else cpu_ms)

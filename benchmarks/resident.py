@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from benchmarks.norms import environment, gpu_ms
+from benchmarks.norms import check_table, environment, gpu_ms
 from psdnorm.ops import cuda, resident
 
 LENGTHS = (1500, 3000, 6000, 12_000, 26_240, 52_480, 104_960)
@@ -81,6 +81,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--filter-sizes", nargs="+", type=int, help="only these")
     parser.add_argument("--csv", default="resident.csv")
     chosen = parser.parse_args(arguments)
+    check_table(parser, chosen.csv)
+    known = sorted({size for sizes in FILTER_SIZES.values() for size in sizes})
+    unknown = set(chosen.filter_sizes or ()) - set(known)
+    if unknown:
+        parser.error(f"--filter-sizes {min(unknown)} is not one of {', '.join(map(str, known))}")
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
         parser.error("rows stay on the chip on CUDA devices of compute capability 9, here is none")
     where = environment("cuda")

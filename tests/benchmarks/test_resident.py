@@ -1,0 +1,34 @@
+"""The benchmark of rows on the chip says what it cannot do."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def resident(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import resident
+
+    yield resident
+    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "on CUDA devices of compute capability 9, here is none"),
+        (["--filter-sizes", "5", "4"], "--filter-sizes 4 is not one of 1, 2, 5, 8, 12, 17"),
+        (["--csv", "nowhere/resident.csv"], "lies in a folder that does not exist"),
+    ],
+)
+def test_what_it_cannot_do_is_one_sentence(resident, arguments, said, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="2"):
+        resident.main(arguments)
+    assert said in capsys.readouterr().err
