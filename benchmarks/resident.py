@@ -57,11 +57,9 @@ def measure(dtype: torch.dtype, filter_size: int, length: int) -> Iterator[dict]
     n_rows = max(LEAST_ROWS, LEAST_BYTES // (length * dtype.itemsize))
     x = torch.randn(n_rows // 8, 8, length, device="cuda").to(dtype)
     for task, served, on_chip, in_passes in tasks(x, filter_size):
-        try:
-            ms = gpu_ms(on_chip)[0]
-        except AssertionError:  # there is no kernel that holds such rows
-            continue
-        ms_triton = gpu_ms(in_passes)[0]
+        if resident._kernel(x.device.index, task, dtype, filter_size, length) is None:
+            continue  # no cluster holds such rows
+        ms, ms_triton = gpu_ms(on_chip)[0], gpu_ms(in_passes)[0]
         yield {
             "dtype": str(dtype).removeprefix("torch."),
             "filter_size": filter_size,

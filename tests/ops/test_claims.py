@@ -10,7 +10,7 @@ from psdnorm.ops import claims
 
 @pytest.fixture
 def device(monkeypatch):
-    """A device whose current stream a test chooses, with three counters."""
+    """A device whose current stream a test chooses, with four counters, one of them for streams."""
     now = SimpleNamespace(index=0, stream=7, captures=False, waits=0)
 
     def current_stream():
@@ -23,7 +23,8 @@ def device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", current_stream)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now.captures)
     monkeypatch.setattr(claims, "_zeros", lambda count: torch.zeros(count, dtype=torch.int32))
-    monkeypatch.setattr(claims, "_COUNTERS_OF_A_DEVICE", 3)
+    monkeypatch.setattr(claims, "_COUNTERS_OF_A_DEVICE", 4)
+    monkeypatch.setattr(claims, "_KEPT_FOR_STREAMS", 1)
     monkeypatch.setattr(claims, "_free", {})
     monkeypatch.setattr(claims, "_of_streams", {})
     return now
@@ -51,7 +52,19 @@ def test_the_first_call_alone_waits_for_the_host(device):
 
 def test_each_launch_that_a_graph_holds_has_its_own(device):
     (eager,) = counters(device, 7)
-    assert len({eager, *counters(device, 7, 7, captures=True)}) == 3
+    captured = counters(device, 7, 8, captures=True)
+    assert len({eager, *captured}) == 3
+    assert counters(device, 7, 8)[0] == eager
+    assert not {*counters(device, 7, 8)} & {*captured}
+
+
+def test_graphs_leave_counters_to_streams(device):
+    counters(device, 7)
+    device.captures = True
+    kept = [claims.counter() for _ in range(4)]
+    assert len(claims._free[0]) == 1
+    counters(device, 8)
+    assert len({c.data_ptr() for c in kept}) == 4
 
 
 def test_other_devices_have_other_counters(device):
@@ -62,8 +75,8 @@ def test_other_devices_have_other_counters(device):
 
 @pytest.mark.parametrize("captures", [False, True])
 def test_where_none_is_left_a_new_one_is_made_for_every_launch(device, captures):
-    counters(device, 1, 2, 3)
-    device.stream, device.captures = 4, captures
+    counters(device, 1, 2, 3, 4)
+    device.stream, device.captures = 5, captures
     assert claims.counter() is not claims.counter()
 
 

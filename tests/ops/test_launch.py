@@ -38,6 +38,25 @@ def test_a_kernel_is_told_whether_it_is_early(monkeypatch, is_early):
     assert compiled_for == {"num_warps": 2} | ({"launch_pdl": True} if is_early else {})
 
 
+@pytest.mark.parametrize(
+    ("capability", "hip", "interpreted", "is_early"),
+    [
+        ((8, 6), None, "0", False),
+        ((9, 0), None, "0", True),
+        ((10, 0), None, "0", False),
+        ((9, 0), "6.4", "0", False),
+        ((9, 0), None, "1", False),
+    ],
+)
+def test_kernels_are_early_where_that_was_tried(
+    monkeypatch, capability, hip, interpreted, is_early
+):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setenv("TRITON_INTERPRET", interpreted)
+    assert cuda._launches_early.__wrapped__(0) == is_early
+
+
 def test_other_kernels_have_nothing_added(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     kernel, place = Kernel(), SimpleNamespace(type="cuda", index=0)
@@ -81,7 +100,8 @@ def ptx_of(launch):
 
 @pytest.mark.filterwarnings("ignore")  # of triton, about its own future
 @pytest.mark.parametrize("index", range(7))
-def test_nothing_is_read_or_written_before_the_kernel_before_has_ended(index, monkeypatch):
+def test_nothing_is_read_or_written_before_the_kernel_before_has_ended(index):
+    assert len(launches()) == 7
     ptx = ptx_of(launches()[index])
     waits = ptx.index("griddepcontrol.wait")
     accesses = [ptx.find(kind) for kind in ("ld.global", "st.global", "atom.global", "red.global")]

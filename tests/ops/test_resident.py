@@ -94,6 +94,7 @@ CASES = [
     ((2, 3, 2002), 5, 2, 3, 1, True, 3e3),
     ((4, 1, 4000), 5, 4, 3, 1, False, 3.0),
     ((2, 1, 98), 5, 2, 2, 1, True, 0.0),
+    ((2, 1, 1010), 5, 2, 1, 4, True, 0.0),  # a cluster for each row
     ((7, 1, 866), 8, 2, 2, 2, True, 5e3),
     ((2, 2, 3462), 17, 2, 2, 1, True, 1.0),
 ]
@@ -225,3 +226,23 @@ def test_a_cut_row_fits_into_shared_memory_and_leaves_nothing_out(n_signals, ite
             hop = filter_size - filter_size // 2
             assert cut.slice % hop == 0
             assert cut.warps * resident._LANES <= 384  # __launch_bounds__
+
+
+@pytest.mark.parametrize(
+    ("n", "clusters", "is_staggered"), [(3, 6, False), (12, 24, False), (64, 24, True)]
+)
+def test_a_launch_has_no_more_clusters_than_rows_and_a_counter(
+    monkeypatch, n, clusters, is_staggered
+):
+    launched = []
+    cut = resident.cut_to(6000, 5, 4, 1, 2, 4)
+    kernel = resident._Kernel(lambda *given: launched.append(given), None, cut, 24)
+    monkeypatch.setattr(resident, "_kernel", lambda *_: kernel)
+    monkeypatch.setattr(resident.claims, "counter", lambda: torch.zeros(1, dtype=torch.int32))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    resident.measure_and_normalize(torch.randn(n, 2, 6000), torch.ones(2, 3), 5, 1e-5)
+    ((n_clusters, _, arguments),) = launched
+    assert n_clusters == arguments.clusters == clusters
+    assert arguments.rows == 2 * n
+    assert arguments.claims
+    assert bool(arguments.stagger) == is_staggered

@@ -11,13 +11,17 @@ import torch
 from torch import Tensor
 
 _COUNTERS_OF_A_DEVICE = 4096
+_KEPT_FOR_STREAMS = 256
 _lock = threading.Lock()
 _free: dict[int, list[Tensor]] = {}
 _of_streams: dict[tuple[int, int], Tensor] = {}
 
 
 def counter() -> Tensor:
-    """Return a counter, (1,), for the next launch on the current stream."""
+    """Return a counter, (1,), for the next launch on the current stream.
+
+    The first call on a device waits for the host, unless a graph is being captured.
+    """
     device, captures = torch.cuda.current_device(), torch.cuda.is_current_stream_capturing()
     key = device, torch.cuda.current_stream().cuda_stream
     if key in _of_streams and not captures:
@@ -27,10 +31,11 @@ def counter() -> Tensor:
             zeros = _zeros(_COUNTERS_OF_A_DEVICE)
             torch.cuda.current_stream().synchronize()  # another stream may come first
             _free[device] = list(zeros.split(1))
-        if not _free.get(device):
+        free = _free.get(device, [])
+        if len(free) <= (_KEPT_FOR_STREAMS if captures else 0):
             # cleared before the launch, in a graph before each replay
             return _zeros(1)
-        taken = _free[device].pop()
+        taken = free.pop()
         if not captures:
             _of_streams[key] = taken
     return taken

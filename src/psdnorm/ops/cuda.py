@@ -1,10 +1,11 @@
 """PSDNorm on CUDA devices: how the Triton kernels are cut to size and launched.
 
-Where rows can stay on the chip, :mod:`psdnorm.ops.resident` does the backward pass instead.
+Where rows can stay on the chip, :mod:`psdnorm.ops.resident` does backward pass and evaluation.
 Triton is imported by the functions that need it, not by those who import psdnorm.
 """
 
 import math
+import os
 from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -76,8 +77,10 @@ class Launch:
 
 @cache
 def _launches_early(device: int) -> bool:
-    """Tell whether a device can begin a kernel before the one before it has ended."""
-    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
+    """Tell whether kernels begin before the one before them has ended; tried on Hopper alone."""
+    if torch.version.hip is not None or os.environ.get("TRITON_INTERPRET") == "1":
+        return False
+    return torch.cuda.get_device_capability(device)[0] == 9
 
 
 class _Tiling:

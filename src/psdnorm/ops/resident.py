@@ -31,8 +31,8 @@ _ALONE, _PAIRED = 232_448, 115_712
 _LANES = 32
 _TILES_OF_A_CHUNK = 2
 # Largest filter size, and the shortest rows in samples that are faster here than in the Triton
-# kernels with filters up to it; by the number of signals and the bytes of a sample. As measured by
-# python -m benchmarks.resident
+# kernels with filters up to it; by the number of signals and the bytes of a sample. Between lengths
+# that python -m benchmarks.resident measures
 _SHORTEST_ROWS = {
     (1, 4): ((2, 6_000), (5, 12_000), (8, 20_000), (12, 26_000), (17, 50_000)),
     (2, 4): ((8, 1_500), (12, 3_000), (17, 50_000)),
@@ -148,13 +148,13 @@ def serves(
     if any(s.data_ptr() % 16 for s in signals):
         return False
     cut = _cut(length, filter_size, size, len(signals))
+    least = _LEAST_ROWS_OF_A_CLUSTER[len(signals)]
     # a row keeps one cluster busy: few rows would leave most of the device idle. Before anything is
-    # compiled, those that could not fill half of it if every multiprocessor were in a cluster
+    # compiled, those that would be too few if every multiprocessor were in one cluster
     programs = 0 if cut is None else n * channels * cut.cluster_size
-    if 2 * programs < 0.8 * _n_multiprocessors(x.device.index):
+    if programs < 0.8 * least * _n_multiprocessors(x.device.index):
         return False
     kernel = _kernel(x.device.index, _TASKS[len(signals)], x.dtype, filter_size, length)
-    least = _LEAST_ROWS_OF_A_CLUSTER[len(signals)]
     return kernel is not None and n * channels >= least * kernel.clusters
 
 

@@ -2,6 +2,7 @@
 // the copy engines of a program are two more, one for loads and one for stores, which are late at
 // random, so that nothing orders them but what the kernel asks for.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <cstdint>
@@ -117,6 +118,7 @@ struct Program {
   std::vector<std::unique_ptr<Lanes>> warps;
   std::vector<std::unique_ptr<Transactions>> barriers;
   std::unique_ptr<Engine> loads, stores;
+  std::atomic<int> threads_ended{0};
 };
 struct Cluster { std::vector<std::unique_ptr<Program>> programs; std::unique_ptr<Meeting> meeting; };
 struct Groups {  // bulk stores of one thread
@@ -135,7 +137,8 @@ inline thread_local int the_rank;
 
 #define SHARED_MEMORY(name) unsigned char* const name = the_program->shared
 
-inline void wait_for_former_kernel() {}
+inline thread_local bool the_former_has_ended = false;
+inline void wait_for_former_kernel() { the_former_has_ended = true; }
 inline int cluster_rank() { return the_rank; }
 inline void cluster_sync() { the_cluster->meeting->wait(); }
 inline void warp_sync() { the_lanes->meeting.wait(); }
@@ -167,6 +170,7 @@ inline int broadcast(int value) {
   return first;
 }
 inline int claim(int* claims, int last) {
+  CHECK(the_former_has_ended);
   const int claimed = __atomic_fetch_add(claims, 1, __ATOMIC_RELAXED);
   CHECK(claimed <= last);
   if (claimed == last) __atomic_store_n(claims, 0, __ATOMIC_RELAXED);
@@ -192,6 +196,7 @@ inline void check_bulk(const void* inside, const void* outside, int bytes) {
   CHECK(first >= the_program->shared && first + bytes <= the_program->shared + the_program->bytes);
 }
 inline void bulk_load(void* to, const void* from, int bytes, Barrier* bar) {
+  CHECK(the_former_has_ended);
   check_bulk(to, from, bytes);
   the_program->loads->push([=, b = transactions(bar)] { std::memcpy(to, from, bytes), b->update(0, -bytes); });
 }
@@ -226,6 +231,7 @@ inline void bulk_wait_all() {
 inline void fence_async() {}
 inline void store_remote(float* to, float value, Barrier* bar, int rank) {
   Program& other = *the_cluster->programs[rank];
+  CHECK(other.threads_ended == 0);
   const auto there = [&](void* p) { return other.shared + (static_cast<unsigned char*>(p) - the_program->shared); };
   *reinterpret_cast<float*>(there(to)) = value;
   transactions(reinterpret_cast<Barrier*>(there(bar)))->update(0, -4);

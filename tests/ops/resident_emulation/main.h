@@ -50,6 +50,9 @@ void run_cluster(const Arguments& a, int index, int warps, size_t bytes) {
         the_cluster = &cluster, the_program = cluster.programs[rank].get(), the_lanes = the_program->warps[t / WARP].get();
         the_rank = rank, the_groups = std::make_shared<Groups>();
         resident_kernel(a);
+        ++the_program->threads_ended;
+        std::lock_guard lock(the_groups->mutex);
+        CHECK(the_groups->written == the_groups->issued);
       });
   for (auto& thread : threads) thread.join();
   for (auto& program : cluster.programs) program->loads.reset(), program->stores.reset(), std::free(program->shared);
