@@ -26,7 +26,7 @@ _ENOUGH_PROGRAMS = 2048
 _TILE_SAMPLES = 1536
 _CHUNK_BYTES = 24 * 1024
 _FILTER_CHUNK_BYTES = 12 * 1024
-_LEAST_MEASURED_SAMPLES = 8
+_LEAST_SAMPLES_OF_A_LANE = 8  # of statistics with a hop of one sample
 
 
 class Launch:
@@ -154,7 +154,7 @@ def _measure_plan(shape, stride, itemsize, filter_size, eps, window, detrend):
     hop = filter_size - filter_size // 2
     sums = filter_size // 2 + 3 + _n_leaky(filter_size, window, detrends)
     tiling = _Tiling(
-        shape, stride[:2], itemsize, hop, filter_size, sums, least_samples=_LEAST_MEASURED_SAMPLES
+        shape, stride[:2], itemsize, hop, filter_size, sums, least_samples=_LEAST_SAMPLES_OF_A_LANE
     )
     sizes = (c, length, n_segments(length, filter_size))
     steps = (tiling.chunks, tiling.tiles)
@@ -284,25 +284,9 @@ def normalize_backward(
     detrend: str = "row",
 ) -> tuple[Tensor, Tensor]:
     """Differentiate both; see :func:`psdnorm.ops.blocked.normalize_backward`."""
-    arguments = grad, x, offset, psd, sqrt_target, filter_size, weight
     if resident.serves((x, grad), filter_size, window, padding_mode, detrend):
-        return resident.normalize_backward(*arguments)
-    return normalize_backward_in_passes(*arguments, window, padding_mode, detrend)
-
-
-def normalize_backward_in_passes(
-    grad: Tensor,
-    x: Tensor,
-    offset: Tensor,
-    psd: Tensor,
-    sqrt_target: Tensor,
-    filter_size: int,
-    weight: Tensor | None = None,
-    window: str = "boxcar",
-    padding_mode: str = "circular",
-    detrend: str = "row",
-) -> tuple[Tensor, Tensor]:
-    """Differentiate both by Triton kernels, which read x and the gradient twice."""
+        statistics = offset, psd, sqrt_target
+        return resident.normalize_backward(grad, x, *statistics, filter_size, weight)
     x, grad = with_unit_time_stride(x), with_unit_time_stride(grad)
     dx = x.new_empty(x.shape)
     row_sums = x.new_empty((*x.shape[:2], 2), dtype=torch.float32)
