@@ -225,7 +225,8 @@ def test_a_cut_row_fits_into_shared_memory_and_leaves_nothing_out(n_signals, ite
             assert cut.slice * cut.cluster_size * cut.warps >= length
             hop = filter_size - filter_size // 2
             assert cut.slice % hop == 0
-            assert cut.warps * resident._LANES <= 384  # __launch_bounds__
+            bound = 256 if n_signals == 2 and filter_size > 8 else 384
+            assert cut.warps * resident._LANES <= bound  # __launch_bounds__
 
 
 @pytest.mark.parametrize(

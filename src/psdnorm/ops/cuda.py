@@ -25,7 +25,9 @@ _ENOUGH_PROGRAMS = 2048
 # measured: neither much smaller nor much larger is as fast (docs/performance.md)
 _TILE_SAMPLES = 1536
 _CHUNK_BYTES = 24 * 1024
-_FILTER_CHUNK_BYTES = 12 * 1024
+# of filters up to 8 taps, and of longer ones, where there is more to do before a chunk begins
+_FILTER_TILE_SAMPLES = 1536, 768
+_FILTER_CHUNK_BYTES = 12 * 1024, 24 * 1024
 _LEAST_SAMPLES_OF_A_LANE = 8  # of statistics with a hop of one sample
 
 
@@ -95,6 +97,7 @@ class _Tiling:
         reach: int,
         sums: int,
         chunk_bytes: int = _CHUNK_BYTES,
+        tile_samples: int = _TILE_SAMPLES,
         least_samples: int = 1,
     ):
         n_rows, length = shape[0] * shape[1], shape[2]
@@ -102,7 +105,7 @@ class _Tiling:
         if hop == 1:
             self.own = max(self.own, least_samples)
         self.unit = self.vec
-        largest = min(256, max(32, _power_of_two(_TILE_SAMPLES // self.own + 1) // 2))
+        largest = min(256, max(32, _power_of_two(tile_samples // self.own + 1) // 2))
         self.block = min(largest, max(32, _power_of_two(-(-length // self.own))))
         tile = self.block * self.own
         n_tiles = -(-length // tile)
@@ -205,7 +208,9 @@ def _filter_plan(shape, stride, itemsize, filter_size, padding_mode, has_weight,
 
     n, c, length = shape
     steps = (*stride[:2], length)
-    tiling = _Tiling(shape, steps, itemsize, 1, 1, 0, _FILTER_CHUNK_BYTES)
+    is_long = filter_size > 8
+    sizes_of_work = _FILTER_CHUNK_BYTES[is_long], _FILTER_TILE_SAMPLES[is_long]
+    tiling = _Tiling(shape, steps, itemsize, 1, 1, 0, *sizes_of_work)
     in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
     sizes = (c, length, *in_units, tiling.chunks, tiling.tiles)
     options = (filter_size, padding_mode, has_weight, has_bias)

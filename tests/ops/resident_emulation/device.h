@@ -223,11 +223,6 @@ inline void bulk_wait_read() {
   std::unique_lock lock(g.mutex);
   g.changed.wait(lock, [&] { return g.read >= end; });
 }
-inline void bulk_wait_all() {
-  Groups& g = *the_groups;
-  std::unique_lock lock(g.mutex);
-  g.changed.wait(lock, [&] { return g.written >= g.issued; });
-}
 inline void fence_async() {}
 inline void store_remote(float* to, float value, Barrier* bar, int rank) {
   Program& other = *the_cluster->programs[rank];

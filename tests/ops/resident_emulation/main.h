@@ -52,7 +52,7 @@ void run_cluster(const Arguments& a, int index, int warps, size_t bytes) {
         resident_kernel(a);
         ++the_program->threads_ended;
         std::lock_guard lock(the_groups->mutex);
-        CHECK(the_groups->written == the_groups->issued);
+        CHECK(the_groups->read == the_groups->issued);
       });
   for (auto& thread : threads) thread.join();
   for (auto& program : cluster.programs) program->loads.reset(), program->stores.reset(), std::free(program->shared);

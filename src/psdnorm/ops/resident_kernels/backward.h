@@ -145,14 +145,14 @@ struct Backward {
     for (int j = 0; j < OWN; ++j) {
       const int t = j % HOP, start = BEFORE + j - t;
       const bool overlaps = t + HOP < FILTER;
-      if (!EDGE && FILTER <= 8) {
-        // weights of both segments together: more registers, fewer products
+      if (!EDGE) {
+        // both segments together: what lies in both counts twice
         float value = (overlaps ? 2.0f * shift : shift) - drift;
 #pragma unroll
         for (int i = overlaps ? -HOP : 0; i < FILTER; ++i) {
-          float weight = i >= 0 ? a[distance_of(t, i)] : 0.0f;
-          if (overlaps && i < FILTER - HOP) weight += a[distance_of(t + HOP, i + HOP)];
-          value = fmaf(x[start + i], weight, value);
+          const float weight = a[distance_of(t, i)];
+          const bool in_both = overlaps && i >= 0 && i + HOP < FILTER;
+          value = fmaf(x[start + i], in_both ? 2.0f * weight : weight, value);
         }
         dx[j] = value;
         continue;
@@ -165,10 +165,11 @@ struct Backward {
       }
       const int segment = place.first / HOP + j / HOP;
       dx[j] = -drift;
-      if (!EDGE || segment < place.segments) dx[j] += own;
-      if (overlaps && (!EDGE || (segment > 0 && segment <= place.segments))) dx[j] += before;
+      if (segment < place.segments) dx[j] += own;
+      if (overlaps && segment > 0 && segment <= place.segments) dx[j] += before;
     }
   }
 };
 
-extern "C" __global__ void __launch_bounds__(384) resident_kernel(const Arguments p) { walk_over_rows<Backward>(p); }
+// long filters are given fewer warps, and more registers
+extern "C" __global__ void __launch_bounds__(FILTER > 8 ? 256 : 384) resident_kernel(const Arguments p) { walk_over_rows<Backward>(p); }

@@ -274,7 +274,6 @@ struct Walk {
       for (int chunk = 0; chunk < part.chunks; ++chunk)
         for (int s = 0; s < SIGNALS; ++s) part.load(s, row, chunk);
     fetch(row);
-    cluster_sync();
   }
 
   __forceinline__ void sum_up(float (&sums)[COUNT], int row, int turn) {
@@ -349,6 +348,7 @@ struct Walk {
 
   __forceinline__ void over_rows(int cluster) {
     prepare_barriers();
+    cluster_sync();
     // The next kernel is not sent for as early: its programs would take room beside these for their
     // whole life (measured: docs/performance.md)
     wait_for_former_kernel();
@@ -367,7 +367,8 @@ struct Walk {
       write_out(row, next);
       row = next;
     }
-    if (lane == 0) bulk_wait_all();
+    // what is on its way to memory arrives before the next kernel goes on; it need not be waited for
+    if (lane == 0) bulk_wait_read<0>();
     cluster_sync();
   }
 };
