@@ -110,8 +110,8 @@ def _cut(length: int, filter_size: int, itemsize: int, n_signals: int) -> Cut | 
     alone = 12 if filter_size <= 8 else 8
     paired = 6 if n_signals == 2 else 8 if itemsize == 2 else 10
     ways = [(_PAIRED, (1, 2), paired), (_ALONE, (1, 2, 4, 8), alone)]
-    # smaller programs have more rows each, and less is idle in the end; those of long filters need so
-    # many registers that a multiprocessor would hold one alone
+    # smaller programs have more rows each, and less is idle in the end; those of long filters need
+    # so many registers that a multiprocessor would hold one alone
     if n_signals == 1 and filter_size <= 7:
         ways.insert(0, (_PAIRED // 2, (1, 2), 6 if itemsize == 2 else 10))
     for limit, sizes, warps in ways:

@@ -124,7 +124,7 @@ struct Cluster { std::vector<std::unique_ptr<Program>> programs; std::unique_ptr
 struct Groups {  // bulk stores of one thread
   std::mutex mutex;
   std::condition_variable changed;
-  long issued = 0, read = 0, written = 0;
+  long issued = 0, read = 0;
   std::vector<long> ends;
 };
 struct Index { int x; };
@@ -210,8 +210,6 @@ inline void bulk_store(void* to, const void* from, int bytes) {
     { std::lock_guard lock(groups->mutex); ++groups->read; }
     groups->changed.notify_all();
     std::memcpy(to, held.data(), bytes);
-    { std::lock_guard lock(groups->mutex); ++groups->written; }
-    groups->changed.notify_all();
   });
 }
 inline void bulk_commit() { the_groups->ends.push_back(the_groups->issued); }

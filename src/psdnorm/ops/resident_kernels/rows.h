@@ -367,8 +367,7 @@ struct Walk {
       write_out(row, next);
       row = next;
     }
-    // what is on its way to memory arrives before the next kernel goes on; it need not be waited for
-    if (lane == 0) bulk_wait_read<0>();
+    // what has left shared memory arrives before the next kernel goes on: that is not waited for here
     cluster_sync();
   }
 };
