@@ -56,7 +56,6 @@ every_norm = pytest.mark.parametrize("norm", EVERY_NORM, ids=label)
 TRACED = {
     (USleep, "psd"),
     (CNNTransformer, "layer"),
-    (CNNTransformer, "instance"),
     (CNNTransformer, RootMeanSquare),
 }
 traced_pairs = pytest.mark.parametrize(

@@ -107,3 +107,13 @@ def test_nothing_is_read_or_written_before_the_kernel_before_has_ended(index):
     accesses = [ptx.find(kind) for kind in ("ld.global", "st.global", "atom.global", "red.global")]
     assert any(at >= 0 for at in accesses)
     assert all(at == -1 or at > waits for at in accesses)
+
+
+def test_long_filters_have_larger_chunks_of_smaller_tiles():
+    shape = 64, 6, 105_000
+    stride = 6 * 105_000, 105_000, 1
+    short, long = (
+        cuda._filter_plan(shape, stride, 4, taps, "circular", False, False) for taps in (8, 9)
+    )
+    assert long.num_warps < short.num_warps
+    assert 0.45 < long.grid[0] / short.grid[0] < 0.55

@@ -25,7 +25,7 @@ _ENOUGH_PROGRAMS = 2048
 # measured: neither much smaller nor much larger is as fast (docs/performance.md)
 _TILE_SAMPLES = 1536
 _CHUNK_BYTES = 24 * 1024
-# of filters up to 8 taps, and of longer ones, where there is more to do before a chunk begins
+# with up to 8 taps, and with more, where there is more to do before a chunk begins
 _FILTER_TILE_SAMPLES = 1536, 768
 _FILTER_CHUNK_BYTES = 12 * 1024, 24 * 1024
 _LEAST_SAMPLES_OF_A_LANE = 8  # of statistics with a hop of one sample
@@ -208,9 +208,11 @@ def _filter_plan(shape, stride, itemsize, filter_size, padding_mode, has_weight,
 
     n, c, length = shape
     steps = (*stride[:2], length)
-    is_long = filter_size > 8
-    sizes_of_work = _FILTER_CHUNK_BYTES[is_long], _FILTER_TILE_SAMPLES[is_long]
-    tiling = _Tiling(shape, steps, itemsize, 1, 1, 0, *sizes_of_work)
+    tiling = _Tiling(
+        shape, steps, itemsize, 1, 1, 0,
+        chunk_bytes=_FILTER_CHUNK_BYTES[filter_size > 8],
+        tile_samples=_FILTER_TILE_SAMPLES[filter_size > 8],
+    )  # fmt: skip
     in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
     sizes = (c, length, *in_units, tiling.chunks, tiling.tiles)
     options = (filter_size, padding_mode, has_weight, has_bias)

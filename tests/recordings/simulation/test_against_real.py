@@ -173,6 +173,7 @@ def test_bout_lengths_are_those_of_the_real_nights(many_nights, realdata, fit_si
     assert distance < 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 # the real file has one byte more than its header says
 @pytest.mark.filterwarnings("ignore:Incomplete data record")

@@ -367,7 +367,8 @@ struct Walk {
       write_out(row, next);
       row = next;
     }
-    // what has left shared memory arrives before the next kernel goes on: that is not waited for here
+    // What has left shared memory arrives before the next kernel goes on: that is not waited for
+    // here. All have their sums by now; leaving together is a precaution.
     cluster_sync();
   }
 };
