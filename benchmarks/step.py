@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import product
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import torch
 from torch import nn
 
-from benchmarks.norms import environment
+from benchmarks.norms import check_table, environment
 from psdnorm.models import CNNTransformer, USleep, accelerate
 from psdnorm.models.fast import is_random
 from psdnorm.models.norms import NORMS
@@ -201,8 +200,7 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     chosen = parser.parse_args(arguments)
     if chosen.device == "cpu" and chosen.modes and "fast" in chosen.modes:
         parser.error("--modes fast needs a CUDA device, found none or --device cpu")
-    if not Path(chosen.csv).absolute().parent.is_dir():
-        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    check_table(parser, chosen.csv)
     return chosen
 
 

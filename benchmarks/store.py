@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.norms import environment
+from benchmarks.norms import check_table, environment
 from psdnorm.batches import Loader, class_weights, leave_one_dataset_out
 from psdnorm.batches.residence import RESIDENCES
 from psdnorm.store import Layout, Night, Store
@@ -181,8 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.set_up:
         set_up(chosen.set_up)
         return 0
-    if not Path(chosen.csv).absolute().parent.is_dir():
-        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    check_table(parser, chosen.csv)
     where = environment(chosen.device) | {"device": _device(chosen.device)}
     print(", ".join(f"{key} {value}" for key, value in where.items()))
     missed = 0

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.norms import environment
+from benchmarks.norms import check_table, environment
 from benchmarks.step import N_CHANS, seconds, training_step
 from psdnorm.batches.residence import RESIDENCES
 from psdnorm.store import Layout, Night, Store
@@ -137,8 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--csv", default="train.csv")
     parser.add_argument("--folder", help="where store and runs are made, and removed again")
     chosen = parser.parse_args(arguments)
-    if not Path(chosen.csv).absolute().parent.is_dir():
-        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    check_table(parser, chosen.csv)
     where = environment(chosen.device)
     print(", ".join(f"{key} {value}" for key, value in where.items()))
     missed = 0

@@ -4,24 +4,16 @@ import csv
 import dataclasses
 import json
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
 GOES_ON = "psdnorm: interrupted; the same command goes on where this one stopped\n"
 ENDINGS = (".json", ".tsv", "-hypnogram.edf", ".txt", ".html", ".png")
 
 
 @pytest.fixture
-def benchmark(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import many
-
-    yield many
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
+def benchmark(from_benchmarks):
+    return from_benchmarks("many")
 
 
 def run_of(benchmark, **fields):

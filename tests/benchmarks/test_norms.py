@@ -1,27 +1,20 @@
 """The benchmark times what is right, and refuses what is not."""
 
 import csv
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def norms(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import norms, shapes
-
+def norms(from_benchmarks, monkeypatch):
+    norms = from_benchmarks("norms")
+    shapes = from_benchmarks("shapes")
     monkeypatch.setattr(shapes, "CPU", [shapes.Case("small", (2, 3, 400), 5)])
     monkeypatch.setattr(norms, "REPEATS", 1)
     threads = torch.get_num_threads()
     yield norms
     torch.set_num_threads(threads)
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
 
 
 def test_every_norm_and_phase_has_a_row(norms, tmp_path):

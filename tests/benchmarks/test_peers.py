@@ -3,7 +3,6 @@
 import csv
 import lzma
 import os
-import sys
 from datetime import datetime
 from pathlib import Path
 
@@ -21,13 +20,8 @@ TRUE = np.array([0, 0, 1, 2, 2, 3, 4, 2, 0], np.int8)
 
 
 @pytest.fixture
-def peers(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import peers
-
-    yield peers
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
+def peers(from_benchmarks):
+    return from_benchmarks("peers")
 
 
 @pytest.fixture

@@ -1,22 +1,13 @@
 """The benchmark of preparing has a row for each step, and tells when the bar is missed."""
 
 import csv
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def prepare(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import prepare
-
-    yield prepare
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
+def prepare(from_benchmarks):
+    return from_benchmarks("prepare")
 
 
 def small(table, folder):

@@ -1,7 +1,6 @@
 """The benchmark of reports measures each part, and tells which bar is missed."""
 
 import csv
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +13,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def report(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
+def report(from_benchmarks, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the process that is measured
-    from benchmarks import report
-
-    yield report
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
+    return from_benchmarks("report")
 
 
 def rows_of(table):

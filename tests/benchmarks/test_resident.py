@@ -1,22 +1,12 @@
 """The benchmark of rows on the chip says what it cannot do."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def resident(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import resident
-
-    yield resident
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
+def resident(from_benchmarks):
+    return from_benchmarks("resident")
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,14 @@
 """What the shift report must be worth is shown on nights that nobody was trained on."""
 
 import csv
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def shift(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import shift
-
-    yield shift
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
+def shift(from_benchmarks):
+    return from_benchmarks("shift")
 
 
 @pytest.mark.slow

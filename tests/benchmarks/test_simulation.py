@@ -1,23 +1,14 @@
 """The benchmark times nights that are right, and refuses those that are not."""
 
 import csv
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def simulation(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import simulation
-
-    yield simulation
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
+def simulation(from_benchmarks):
+    return from_benchmarks("simulation")
 
 
 def test_every_cohort_has_a_row_for_each_way(simulation, tmp_path):

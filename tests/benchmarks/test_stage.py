@@ -1,22 +1,13 @@
 """The benchmark of staging runs the command itself, and tells which bar is missed."""
 
 import csv
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def benchmark(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import stage
-
-    yield stage
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
+def benchmark(from_benchmarks):
+    return from_benchmarks("stage")
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,13 @@
 """The benchmark of the model's share of staging times what staging does, and holds a GPU to 1 s."""
 
 import csv
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def benchmark(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import stage_model
-
-    yield stage_model
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
+def benchmark(from_benchmarks):
+    return from_benchmarks("stage_model")
 
 
 def test_a_night_is_measured_and_its_table_written(benchmark, tmp_path):

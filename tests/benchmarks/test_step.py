@@ -3,20 +3,14 @@
 import csv
 import os
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def step(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import step
-
+def step(from_benchmarks, monkeypatch):
+    step = from_benchmarks("step")
     monkeypatch.setattr(step, "NIGHT", 40)
     monkeypatch.setattr(step, "N_TIMES", 60)
     monkeypatch.setattr(step, "REPEATS", 1)
@@ -31,8 +25,6 @@ def step(monkeypatch):
     threads = torch.get_num_threads()
     yield step
     torch.set_num_threads(threads)
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
 
 
 def test_every_model_and_norm_stages_a_night(step, tmp_path):

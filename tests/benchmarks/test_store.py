@@ -1,25 +1,17 @@
 """The benchmark of the store has a row for each way of reading and each step of setting up."""
 
 import csv
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def store(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import store
-
+def store(from_benchmarks, monkeypatch):
+    store = from_benchmarks("store")
     small = {"N_NIGHTS": 2, "N_EPOCHS": 800, "N_TIMES": 20, "N_RECORDINGS": 40, "N_BATCHES": 1}
     for name, value in small.items():
         monkeypatch.setattr(store, name, value)
-    yield store
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
+    return store
 
 
 def test_every_residence_and_step_has_a_row(store, tmp_path, monkeypatch):

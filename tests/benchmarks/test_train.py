@@ -1,25 +1,17 @@
 """The benchmark of training has a row for each number of nights and each residence of them."""
 
 import csv
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def train(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import train
-
+def train(from_benchmarks, monkeypatch):
+    train = from_benchmarks("train")
     small = {"N_EPOCHS": 20, "N_TIMES": 600, "EPOCHS": 2, "ITERATIONS": 1}
     for name, value in small.items():
         monkeypatch.setattr(train, name, value)
-    yield train
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
-        del sys.modules[name]
+    return train
 
 
 @pytest.mark.slow
