@@ -3,5 +3,11 @@
 from importlib.util import find_spec
 
 collect_ignore_glob = (
-    [] if find_spec("triton") else ["src/psdnorm/ops/kernels*.py", "tests/ops/test_banded*.py"]
+    []
+    if find_spec("triton")
+    else [
+        "src/psdnorm/ops/triton/*.py",
+        "src/psdnorm/ops/conv/*_kernels.py",
+        "tests/ops/conv/test_banded*.py",
+    ]
 )

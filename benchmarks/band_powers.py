@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psdnorm.recordings.simulation import SimulatedNight, simulate_night
-from psdnorm.recordings.simulation.measure import band_powers_db
+from psdnorm.lab.simulate import SimulatedNight, simulate_night
+from psdnorm.lab.simulate.measure import band_powers_db
 
 
 def simulated_nights(count: int = 16) -> list[SimulatedNight]:

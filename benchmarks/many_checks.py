@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.many_nights import FAILURES, FLAT, Folder
 from benchmarks.many_process import Run
-from psdnorm.staging.many import FAILED, SUMMARY_TABLE
+from psdnorm.staging.batch import FAILED, SUMMARY_TABLE
 from psdnorm.staging.shift import NOT_TRUSTED
 from psdnorm.staging.writing import FILES, SUMMARY
 

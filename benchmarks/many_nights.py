@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from psdnorm.recordings import EPOCH_S
-from psdnorm.recordings.simulation import simulate_night
-from psdnorm.recordings.simulation.edf_writing import Trace, write_edf
+from psdnorm.io import EPOCH_S
+from psdnorm.lab.simulate import simulate_night
+from psdnorm.lab.simulate.edf_writing import Trace, write_edf
 
 COHORTS = ("ABC", "CFS", "HPAP", "PHYS", "SHHS")  # five rates from 100 to 256 Hz
 FLAT = "flat"

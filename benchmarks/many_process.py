@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from psdnorm.staging.many import SUMMARY_TABLE
+from psdnorm.staging.batch import SUMMARY_TABLE
 from psdnorm.staging.writing import FILES, SUMMARY
 
 LOOK_S = 0.25

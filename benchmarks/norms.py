@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from benchmarks import shapes
 from psdnorm import PSDNorm
 from psdnorm.functional import BACKENDS
-from psdnorm.ops import resident
+from psdnorm.ops.hopper import rows as resident
 
 ITERATIONS = 50
 REPEATS = 5

@@ -28,8 +28,8 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks import peer_process
-from psdnorm.recordings import STAGES, read_header, read_stages
-from psdnorm.recordings.simulation.hypnograms import sleep_period
+from psdnorm.io import STAGES, read_header, read_stages
+from psdnorm.lab.simulate.hypnograms import sleep_period
 from psdnorm.staging import Agreement, agreement
 
 ROOT = Path(__file__).parents[1]

@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 import scipy
 
-from psdnorm.recordings.cohorts import NightFiles, find_nights, read_night
-from psdnorm.recordings.fingerprint import checksum, fingerprint
-from psdnorm.recordings.hypnogram import write_stages
-from psdnorm.recordings.preparation import prepare_night
-from psdnorm.recordings.preprocessing import preprocess
-from psdnorm.recordings.recipe import RECIPES
-from psdnorm.recordings.simulation.edf_writing import Trace, write_edf
+from psdnorm.cohorts import NightFiles, find_nights, read_night
+from psdnorm.io.scoring import write_stages
+from psdnorm.lab.simulate.edf_writing import Trace, write_edf
+from psdnorm.prepare.fingerprint import checksum, fingerprint
+from psdnorm.prepare.prepare import prepare_night
+from psdnorm.prepare.preprocess import preprocess
+from psdnorm.prepare.recipe import RECIPES
 from psdnorm.store import Night, Store
 
 COLUMNS = ("what", "recipe", "seconds", "times_read", "device", "numpy", "scipy")

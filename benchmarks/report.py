@@ -30,12 +30,12 @@ from psdnorm.evaluation.scores import (
     SCHEMA,
     write_scores,
 )
-from psdnorm.report.building import build_report
-from psdnorm.report.folder import PAGE
+from psdnorm.experiments.grid import CELLS, FORMAT, GRID, Axes, grid_of
+from psdnorm.experiments.presets import PAPER_COHORTS
+from psdnorm.report.build import build_report
+from psdnorm.report.report_folder import PAGE
 from psdnorm.training import Cell, Protocol
-from psdnorm.training.grid import CELLS, FORMAT, GRID, Axes, grid_of
-from psdnorm.training.presets import PAPER_COHORTS
-from psdnorm.training.records import CONFIG, DONE, SCORES, write_json
+from psdnorm.training.run_folder import CONFIG, DONE, SCORES, write_json
 
 COLUMNS = ("what", "figure", "unit", "bar", "subjects", "cells", "device", "python", "pandas")
 MOST = {"all": 120.0, "peak memory": 4.0, "page": 5.0}

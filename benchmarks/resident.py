@@ -1,8 +1,8 @@
 """Where rows that stay on the chip pay: ``python -m benchmarks.resident``, on compute capability 9.
 
-Times the kernels of :mod:`psdnorm.ops.resident` beside those of :mod:`psdnorm.ops.cuda` for rows of
-many lengths and filters of many sizes, also where the package leaves rows to the latter. What it
-prints is what that choice rests on.
+Times the kernels of :mod:`psdnorm.ops.hopper.rows` beside those of
+:mod:`psdnorm.ops.triton.launch` for rows of many lengths and filters of many sizes, also where the
+package leaves rows to the latter. What it prints is what that choice rests on.
 """
 
 import argparse
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 import torch
 
 from benchmarks.norms import check_table, environment, gpu_ms
-from psdnorm.ops import cuda, resident
+from psdnorm.ops.hopper import rows as resident
+from psdnorm.ops.triton import launch as cuda
 
 LENGTHS = (1500, 3000, 6000, 12_000, 26_240, 52_480, 104_960)
 FILTER_SIZES = {torch.float32: (1, 2, 5, 8, 12, 17), torch.bfloat16: (1, 2, 5, 8, 12)}

@@ -26,19 +26,19 @@ from numpy.typing import NDArray
 from psdnorm.demo import PROTOCOL, RECIPE
 from psdnorm.errors import RecordingError
 from psdnorm.evaluation import balanced_accuracy, confusion_matrix
+from psdnorm.io.recording import Recording
+from psdnorm.lab.simulate.into_store import add_nights
+from psdnorm.lab.simulate.plan import PlannedNight, Settings, plan_nights
 from psdnorm.models import from_pretrained
 from psdnorm.models.checkpoint import Pretrained
-from psdnorm.recordings.preprocessing import preprocess
-from psdnorm.recordings.recipe import Recipe
-from psdnorm.recordings.recording import Recording
-from psdnorm.recordings.simulation.into_store import add_nights
-from psdnorm.recordings.simulation.plan import PlannedNight, Settings, plan_nights
+from psdnorm.prepare.preprocess import preprocess
+from psdnorm.prepare.recipe import Recipe
 from psdnorm.staging.conditions import channel_conditions
 from psdnorm.staging.shift import shift_report
-from psdnorm.staging.verdict import IN_RANGE, NOT_TRUSTED, VERDICTS, worst_of
+from psdnorm.staging.trust_verdict import IN_RANGE, NOT_TRUSTED, VERDICTS, worst_of
 from psdnorm.store import Store
 from psdnorm.training import Cell, predict_night, run_cell
-from psdnorm.training.records import WEIGHTS
+from psdnorm.training.run_folder import WEIGHTS
 
 COHORTS = ("ABC", "CCSHS", "CFS", "MROS", "SHHS", "PHYS")
 HELD_OUT = "SOF"

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 import scipy
 
-from psdnorm.recordings.recipe import RECIPES
-from psdnorm.recordings.simulation import PROFILES, simulate_night
-from psdnorm.recordings.simulation.files import bytes_missing, write_nights
-from psdnorm.recordings.simulation.into_store import add_nights, bytes_missing_in
-from psdnorm.recordings.simulation.plan import Settings, plan_nights
+from psdnorm.lab.simulate import PROFILES, simulate_night
+from psdnorm.lab.simulate.cohort_files import bytes_missing, write_nights
+from psdnorm.lab.simulate.into_store import add_nights, bytes_missing_in
+from psdnorm.lab.simulate.plan import Settings, plan_nights
+from psdnorm.prepare.recipe import RECIPES
 
 COLUMNS = ("cohort", "way", "sfreq", "hours", "seconds", "device", "numpy", "scipy")
 WAYS = ("night", "files", "store")

@@ -23,10 +23,10 @@ from pathlib import Path
 import torch
 
 from psdnorm.errors import CheckpointError
+from psdnorm.lab.simulate import simulate_night
+from psdnorm.lab.simulate.edf_writing import Trace, write_edf
 from psdnorm.models import USleep
-from psdnorm.recordings.recipe import RECIPES
-from psdnorm.recordings.simulation import simulate_night
-from psdnorm.recordings.simulation.edf_writing import Trace, write_edf
+from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import load_model
 
 COLUMNS = (
@@ -36,7 +36,7 @@ COLUMNS = (
 MOST = {"stage": 30.0, "peak memory": 2.0}
 COHORT, LABELS = "MASS", ("C3-M2", "C4-M1")
 _COMMAND = "from psdnorm.cli import stage_command, main; main()"
-_IMPORTS = "import psdnorm.staging.many, psdnorm.cli.stage_command, scipy.signal, matplotlib.figure"
+_IMPORTS = "import psdnorm.staging.batch, psdnorm.cli.cmd_stage, scipy.signal, matplotlib.figure"
 
 
 def write_night(path: Path, hours: float) -> float:

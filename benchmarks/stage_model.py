@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from psdnorm.recordings.preprocessing import preprocess
-from psdnorm.recordings.recording import Recording
-from psdnorm.recordings.simulation import simulate_night
+from psdnorm.io.recording import Recording
+from psdnorm.lab.simulate import simulate_night
+from psdnorm.prepare.preprocess import preprocess
 from psdnorm.staging import load_model
 from psdnorm.staging.models import StagingModel
 from psdnorm.staging.shift import shift_report
-from psdnorm.staging.votes import predict_groups
+from psdnorm.staging.vote import predict_groups
 
 COLUMNS = ("what", "seconds", "bar", "hours", "epochs", "model", "device", "python", "torch")
 BAR_S = 1.0

@@ -20,16 +20,16 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ks_2samp
 
-from psdnorm.recordings.simulation import simulate_night
-from psdnorm.recordings.simulation.fitted import ACTIVE, BANDS_HZ, STATES, fitted
-from psdnorm.recordings.simulation.hypnograms import (
+from psdnorm.lab.simulate import simulate_night
+from psdnorm.lab.simulate.fitted import ACTIVE, BANDS_HZ, STATES, fitted
+from psdnorm.lab.simulate.hypnograms import (
     NEW_PERIOD_MIN,
     REM,
     bouts,
     simulate_sleep,
     sleep_period,
 )
-from psdnorm.recordings.simulation.measure import band_powers_db
+from psdnorm.lab.simulate.measure import band_powers_db
 
 STAGES = ("W", "N1", "N2", "N3", "REM")
 CHANNELS = ("Fpz-Cz", "Pz-Oz")

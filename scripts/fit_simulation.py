@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from psdnorm.recordings.simulation.fitted import ACTIVE, BANDS_HZ, Fitted
-from psdnorm.recordings.simulation.hypnograms import (
+from psdnorm.lab.simulate.fitted import ACTIVE, BANDS_HZ, Fitted
+from psdnorm.lab.simulate.hypnograms import (
     EPOCH_S,
     N_CYCLES,
     N_PLACES,
@@ -26,12 +26,12 @@ from psdnorm.recordings.simulation.hypnograms import (
     simulate_sleep,
     sleep_period,
 )
-from psdnorm.recordings.simulation.measure import band_powers_db
-from psdnorm.recordings.simulation.montage import REFERENCE
-from psdnorm.recordings.simulation.night import simulate_night
-from psdnorm.recordings.simulation.wide import CONTRAST_DB, wide_profile, wide_table
+from psdnorm.lab.simulate.measure import band_powers_db
+from psdnorm.lab.simulate.scalp import REFERENCE
+from psdnorm.lab.simulate.simulated_night import simulate_night
+from psdnorm.lab.simulate.wide import CONTRAST_DB, wide_profile, wide_table
 
-TARGET = Path("src/psdnorm/recordings/simulation/fitted.json")
+TARGET = Path("src/psdnorm/lab/simulate/fitted.json")
 TEST_SUBJECT = "SC400"
 STAGE_OF = {"W": 0, "1": 1, "2": 2, "3": 3, "4": 3, "R": 4}
 ANNOTATION = re.compile(rb"\+(\d+(?:\.\d+)?)\x15(\d+(?:\.\d+)?)\x14([^\x14]+)\x14")

@@ -12,17 +12,17 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from psdnorm.io.recording import Recording
+from psdnorm.lab.simulate import PROFILES
+from psdnorm.lab.simulate.into_store import as_recording
+from psdnorm.lab.simulate.plan import Settings, plan_nights
+from psdnorm.lab.simulate.wide import wide_recording
 from psdnorm.models import from_pretrained
-from psdnorm.recordings.execution import in_processes
-from psdnorm.recordings.preprocessing import preprocess
-from psdnorm.recordings.recipe import RECIPES
-from psdnorm.recordings.recording import Recording
-from psdnorm.recordings.simulation import PROFILES
-from psdnorm.recordings.simulation.into_store import as_recording
-from psdnorm.recordings.simulation.plan import Settings, plan_nights
-from psdnorm.recordings.simulation.wide import wide_recording
+from psdnorm.prepare.preprocess import preprocess
+from psdnorm.prepare.recipe import RECIPES
+from psdnorm.runtime.parallel import in_processes
 from psdnorm.store import Night, Store
-from psdnorm.training.records import WEIGHTS
+from psdnorm.training.run_folder import WEIGHTS
 
 RECIPE = RECIPES["paper"]  # µV: what a long day before the night does must not change its scale
 SEED = 2026
@@ -31,7 +31,7 @@ HELD_OUT = "named"
 N_COHORTS = 5
 LEARNED_FROM = (
     "nights that were simulated, each in a clinic of its own "
-    "(psdnorm.recordings.simulation.wide); no patient's recording. The simulator's parameters are "
+    "(psdnorm.lab.simulate.wide); no patient's recording. The simulator's parameters are "
     "statistics of 9 (spectra) and 19 (hypnograms) Sleep-EDF subjects, SC4001's not among them"
 )
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from psdnorm.store import Layout, Night
 from psdnorm.training import Cell, Protocol
-from psdnorm.training.learning import learn
+from psdnorm.training.loop import learn
 
 LAYOUT = Layout(n_channels=2, n_times=60, sfreq=20.0)
 PROTOCOL = Protocol(

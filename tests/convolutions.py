@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 from triton_kernels import DEVICE, TOLERANCE, draw, empty_memory_is_nan
 
-from psdnorm.ops import banded
+from psdnorm.ops.conv import banded
 
 # the interpreter multiplies the bits of bfloat16 as integers
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16

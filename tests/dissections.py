@@ -7,10 +7,10 @@ import numpy as np
 import psdnorm
 from psdnorm.evaluation import score_night
 from psdnorm.evaluation.scores import merge_scores, write_scores
-from psdnorm.recordings.recipe import RECIPES
-from psdnorm.recordings.simulation.dissection import conditions_of
+from psdnorm.experiments.grid import FORMAT
+from psdnorm.lab.dissect.troubles import conditions_of
+from psdnorm.prepare.recipe import RECIPES
 from psdnorm.training import Cell
-from psdnorm.training.grid import FORMAT
 
 CELLS = [Cell("usleep", norm, hold_out="SHHS") for norm in ("batch", "instance", "psd")]
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from psdnorm.evaluation.scores import SCHEMA, score_predictions
+from psdnorm.experiments.grid import CELLS, FORMAT, GRID, Axes, grid_of
 from psdnorm.training import Cell, Protocol
-from psdnorm.training.grid import CELLS, FORMAT, GRID, Axes, grid_of
 
 COHORTS = {"ABC": 6, "CHAT": 9, "MASS": 7}
 NORMS = ("batch", "layer", "instance", "tma", "psd")

@@ -5,7 +5,8 @@ from contextlib import nullcontext
 import torch
 from triton_kernels import TOLERANCE, draw, empty_memory_is_nan
 
-from psdnorm.ops import fused, reference
+from psdnorm.ops import dispatch as fused
+from psdnorm.ops import reference
 
 
 def signals(*shape, dtype=torch.float32, mean=0.3):

@@ -5,7 +5,7 @@ import torch
 from clinic import samples, signal
 
 from psdnorm.models import USleep
-from psdnorm.recordings.recipe import RECIPES
+from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import writing
 
 

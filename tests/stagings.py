@@ -8,7 +8,7 @@ from datetime import datetime
 import numpy as np
 import scipy.signal
 
-from psdnorm.recordings.simulation import simulate_night
+from psdnorm.lab.simulate import simulate_night
 from psdnorm.staging import agreement, sleep_statistics
 from psdnorm.staging.result import Spectrogram, StagedNight
 from psdnorm.staging.shift import IN_RANGE, NOT_TRUSTED, UNUSUAL, Distance, ShiftReport

@@ -4,9 +4,9 @@ import json
 
 from experiments import write_runs
 
-from psdnorm.study import read_study
-from psdnorm.study.running import runs_of
-from psdnorm.training.grid import Axes
+from psdnorm.experiments.grid import Axes
+from psdnorm.lab.study import read_study
+from psdnorm.lab.study.running import runs_of
 
 COHORTS = {"ABC": 4, "MASS": 5}
 NORMS = ["batch", "psd"]

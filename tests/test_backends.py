@@ -6,7 +6,10 @@ import torch
 from psdnorm import PSDNorm
 from psdnorm.errors import BackendError
 from psdnorm.functional import psd_norm
-from psdnorm.ops import blocked, cuda, fused, reference
+from psdnorm.ops import cpu as blocked
+from psdnorm.ops import dispatch as fused
+from psdnorm.ops import reference
+from psdnorm.ops.triton import launch as cuda
 
 
 def signals(*shape, seed=0):

@@ -8,7 +8,7 @@ import pytest
 import psdnorm.demo
 from psdnorm.cli import main
 from psdnorm.demo import Demo
-from psdnorm.recordings.recipe import Recipe
+from psdnorm.prepare.recipe import Recipe
 from psdnorm.store import Store
 from psdnorm.training import Protocol
 

@@ -16,21 +16,35 @@ from psdnorm.errors import MissingExtraError
 
 # rooms below the wall may bring the libraries of their trade
 BELOW_THE_WALL = (
+    "psdnorm.runtime",
     "psdnorm.alignment",
     "psdnorm.store",
+    "psdnorm.io",
+    "psdnorm.cohorts",
+    "psdnorm.prepare",
     "psdnorm.batches",
     "psdnorm.evaluation",
-    "psdnorm.recordings",
+    "psdnorm.drift",
     "psdnorm.training",
+    "psdnorm.experiments",
+    "psdnorm.present",
     "psdnorm.report",
+    "psdnorm.compare",
     "psdnorm.staging",
-    "psdnorm.study",
+    "psdnorm.lab",
     "psdnorm.demo",
     "psdnorm.cli",
     "psdnorm.__main__",
 )
 # imported by the functions that need it, where triton is installed
-ON_DEMAND = ("psdnorm.ops.kernels",)
+ON_DEMAND = (
+    "psdnorm.ops.triton.forward",
+    "psdnorm.ops.triton.backward",
+    "psdnorm.ops.triton.barycenter",
+    "psdnorm.ops.triton.grid_order",
+    "psdnorm.ops.triton.sizes",
+    "psdnorm.ops.conv.banded_kernels",
+)
 
 SCRIPT = """
 import importlib, json, sys
@@ -49,7 +63,9 @@ def rooms_above_the_wall():
 
 def test_the_core_loads_nothing_beyond_torch_and_numpy():
     names = rooms_above_the_wall()
-    assert {"psdnorm.layer", "psdnorm.functional", "psdnorm.convert", "psdnorm.adapt"} <= set(names)
+    assert {"psdnorm.layer", "psdnorm.functional", "psdnorm.convert", "psdnorm.adaptation"} <= set(
+        names
+    )
     assert {"psdnorm.models.norms", "psdnorm.models.usleep"} <= set(names)
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(names)],
@@ -67,22 +83,29 @@ def test_the_core_loads_nothing_beyond_torch_and_numpy():
 ROOMS = (
     "errors",
     "ops",
-    "replay",
+    "recompute",
     "functional",
     "layer",
     "passes",
     "convert",
-    "adapt",
+    "adaptation",
     "models",
+    "runtime",
     "alignment",
     "store",
+    "io",
+    "cohorts",
+    "prepare",
     "batches",
     "evaluation",
-    "recordings",
+    "drift",
     "training",
+    "experiments",
+    "present",
     "report",
+    "compare",
     "staging",
-    "study",
+    "lab",
     "demo",
     "cli",
     "__main__",

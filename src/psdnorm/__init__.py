@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from psdnorm import functional
-    from psdnorm.adapt import adapt_batchnorm, calibrate
+    from psdnorm.adaptation import adapt_batchnorm, calibrate
     from psdnorm.alignment import TMA
     from psdnorm.convert import convert_norm
     from psdnorm.layer import PSDNorm
@@ -19,8 +19,8 @@ __all__ = ["TMA", "PSDNorm", "adapt_batchnorm", "calibrate", "convert_norm", "fu
 _ROOMS = {
     "TMA": "psdnorm.alignment",
     "PSDNorm": "psdnorm.layer",
-    "adapt_batchnorm": "psdnorm.adapt",
-    "calibrate": "psdnorm.adapt",
+    "adapt_batchnorm": "psdnorm.adaptation",
+    "calibrate": "psdnorm.adaptation",
     "convert_norm": "psdnorm.convert",
     "stage": "psdnorm.staging",
 }

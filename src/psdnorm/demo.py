@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 from psdnorm.errors import MissingExtraError
 from psdnorm.evaluation import read_scores, subject_metrics
-from psdnorm.recordings.preparation import Outcome as Prepared
-from psdnorm.recordings.preparation import Preparation
-from psdnorm.recordings.recipe import RECIPES, Recipe
-from psdnorm.recordings.simulation.files import write_nights
-from psdnorm.recordings.simulation.plan import PlannedNight, Settings, plan_nights
+from psdnorm.experiments.execute import run_grid
+from psdnorm.experiments.grid import Axes, Runs, grid_of
+from psdnorm.experiments.work import Outcome, Told
+from psdnorm.lab.simulate.cohort_files import write_nights
+from psdnorm.lab.simulate.plan import PlannedNight, Settings, plan_nights
+from psdnorm.prepare.prepare import Outcome as Prepared
+from psdnorm.prepare.prepare import Preparation
+from psdnorm.prepare.recipe import RECIPES, Recipe
 from psdnorm.report import Page
 from psdnorm.store import Store, mean_psd, summarize
-from psdnorm.store.drawing import draw
+from psdnorm.store.summary_figures import draw
 from psdnorm.training import Cell, Protocol
-from psdnorm.training.experiment import run_grid
-from psdnorm.training.grid import Axes, Runs, grid_of
-from psdnorm.training.records import SCORES
-from psdnorm.training.work import Outcome, Told
+from psdnorm.training.run_folder import SCORES
 
 if TYPE_CHECKING:
     import pandas as pd

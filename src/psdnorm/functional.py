@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from psdnorm.errors import ArgumentError, BackendError, DtypeError, ShapeError
-from psdnorm.ops import fused, reference
+from psdnorm.ops import dispatch as fused
+from psdnorm.ops import reference
 
 BACKENDS = ("auto", "reference", "fused")
 # on a processor the fast path pays for rows this many times longer than the filter

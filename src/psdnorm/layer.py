@@ -6,8 +6,10 @@ from torch import Tensor, nn
 
 from psdnorm import functional
 from psdnorm.errors import ArgumentError, BackendError
-from psdnorm.ops import cuda, fused, reference
-from psdnorm.replay import PassMemory, running_state
+from psdnorm.ops import dispatch as fused
+from psdnorm.ops import reference
+from psdnorm.ops.triton import launch as cuda
+from psdnorm.recompute import PassMemory, running_state
 
 TARGETS = ("barycenter", "white")
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from psdnorm.recordings.hypnogram import write_stages
-from psdnorm.recordings.simulation.edf_writing import Trace, write_edf
+from psdnorm.io.scoring import write_stages
+from psdnorm.lab.simulate.edf_writing import Trace, write_edf
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2001, 1, 1, 20)

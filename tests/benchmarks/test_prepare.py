@@ -42,7 +42,7 @@ def test_the_command_fails_if_the_bar_is_missed(prepare, tmp_path, monkeypatch):
 
 
 def test_a_night_that_fails_is_not_timed(prepare, tmp_path, monkeypatch):
-    from psdnorm.recordings.preparation import Outcome
+    from psdnorm.prepare.prepare import Outcome
 
     failed = Outcome("n", "n.edf", "failed", "n.edf is truncated")
     monkeypatch.setattr(prepare, "prepare_night", lambda *_: failed)

@@ -12,12 +12,9 @@ import pytest
 from cells import TINY
 from dissections import CELLS, written_dissection
 
-from psdnorm.cli import (
-    dissect_command,  # noqa: F401
-)
-from psdnorm.recordings.recipe import RECIPES
-from psdnorm.report.dissected_nights import TestNights
-from psdnorm.training.cost import read_cost
+from psdnorm.experiments.cost import read_cost
+from psdnorm.lab.dissect.dissected_nights import TestNights
+from psdnorm.prepare.recipe import RECIPES
 from psdnorm.training.network import build_model
 
 

@@ -4,8 +4,8 @@ import pytest
 from cells import nights, small_store
 from studies import drawn_study, trained_study, written_study
 
-import psdnorm.cli.train_command  # noqa: F401 (adds the command)
-from psdnorm.study.packing import pack
+import psdnorm.cli.cmd_train  # noqa: F401 (adds the command)
+from psdnorm.lab.study.packing import pack
 
 SMALL = (
     *("--batch-size", 4, "--model-arguments", '{"depth": 3, "n_time_filters": 4}'),

@@ -6,7 +6,9 @@ import torch
 
 from psdnorm.errors import BackendError
 from psdnorm.functional import psd_norm
-from psdnorm.ops import blocked, fused, reference
+from psdnorm.ops import cpu as blocked
+from psdnorm.ops import dispatch as fused
+from psdnorm.ops import reference
 
 WINDOWS = tuple(reference.WINDOWS)
 FILTER_SIZES = (2, 3, 4, 5, 8, 17, 32)

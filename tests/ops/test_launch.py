@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from psdnorm.ops import cuda
+from psdnorm.ops.triton import launch as cuda
 
 pytest.importorskip("triton", reason="the kernels need triton")
 

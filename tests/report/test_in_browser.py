@@ -7,8 +7,8 @@ import pytest
 from browsers import MARKS, chromium, watched
 from experiments import write_runs
 
-from psdnorm.report.building import build_report
-from psdnorm.training.grid import Axes
+from psdnorm.experiments.grid import Axes
+from psdnorm.report.build import build_report
 
 NAME = "<script>alert(1)</script>{:04}"
 COHORTS = {"ABC": 6, "CHAT": 260}

@@ -9,9 +9,9 @@ import pytest
 
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, METRICS, aggregate
+from psdnorm.experiments.grid import make_cell
 from psdnorm.report.paper import misprints, paper_table, paper_tables
 from psdnorm.training.cell import MODELS
-from psdnorm.training.grid import make_cell
 
 COHORTS = ("ABC", "CCSHS", "CFS", "CHAT", "HPAP", "MASS", "MROS", "PHYS", "SHHS", "SOF")
 MAIN = ("batch", "layer", "instance", "tma", "psd")

@@ -7,15 +7,15 @@ import shlex
 import pytest
 from experiments import write_runs
 
-from psdnorm.cli.lodo_command import _axes, _cells, lodo
+from psdnorm.cli.cmd_lodo import _axes, _cells, lodo
+from psdnorm.experiments.grid import Axes, grid_of
+from psdnorm.experiments.presets import PRESETS
 from psdnorm.report import provenance as provenance_module
 from psdnorm.report.provenance import lodo_commands, provenance
 from psdnorm.report.results import read_results
 from psdnorm.training import Protocol
 from psdnorm.training.cell import read_json
-from psdnorm.training.grid import Axes, grid_of
-from psdnorm.training.presets import PRESETS
-from psdnorm.training.records import write_json
+from psdnorm.training.run_folder import write_json
 
 PROTOCOL = Protocol().to_json()
 

@@ -14,9 +14,9 @@ from experiments import write_runs
 from scipy import stats
 from sklearn import metrics
 
-from psdnorm.report.building import build_report
+from psdnorm.experiments.grid import Axes
+from psdnorm.report.build import build_report
 from psdnorm.training import Cell
-from psdnorm.training.grid import Axes
 
 COHORTS = {"ABC": 6, "CHAT": 9, "MASS": 7}
 NORMS = {"batch": "BatchNorm", "instance": "InstanceNorm", "psd": "PSDNorm"}

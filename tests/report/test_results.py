@@ -82,7 +82,7 @@ def test_what_is_no_folder_of_runs_is_refused_as_what_it_is(runs, tmp_path):
 
 
 def test_a_folder_without_a_finished_cell_is_refused_in_a_sentence(tmp_path):
-    from psdnorm.training.grid import Axes
+    from psdnorm.experiments.grid import Axes
 
     axes = [Axes(norms=("batch",), hold_outs=("ABC",), seeds=(0,))]
     write_runs(tmp_path, axes, unfinished=["usleep_batch_ABC_all_seed0"])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from psdnorm.errors import RecordingError
-from psdnorm.recordings.simulation import simulate_night
+from psdnorm.lab.simulate import simulate_night
 from psdnorm.staging.conditions import channel_conditions
-from psdnorm.staging.verdict import NOT_TRUSTED, UNUSUAL
+from psdnorm.staging.trust_verdict import NOT_TRUSTED, UNUSUAL
 
 
 @functools.cache

@@ -9,9 +9,9 @@ from cells import small_store
 from stagers import small_model, small_network
 
 from psdnorm.errors import CheckpointError
-from psdnorm.recordings.recipe import RECIPES
+from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import load_model, models
-from psdnorm.training.aligned import AlignedStore, training_barycenter
+from psdnorm.training.aligned_nights import AlignedStore, training_barycenter
 
 ROBUST = RECIPES["robust"].to_dict()
 

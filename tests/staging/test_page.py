@@ -12,7 +12,7 @@ import pytest
 import stagings
 
 import psdnorm
-from psdnorm.staging import drawing
+from psdnorm.staging import hypnogram_figures as drawing
 from psdnorm.staging.page import night_page, write_page
 
 

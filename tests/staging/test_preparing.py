@@ -9,10 +9,10 @@ from clinic import SCORES, clinic, samples, signal
 from stagers import flat, recording
 
 from psdnorm.errors import RecordingError
-from psdnorm.recordings.preparation import Preparation
-from psdnorm.recordings.recipe import RECIPES
+from psdnorm.prepare.prepare import Preparation
+from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import preparing
-from psdnorm.staging.planning import plan_channels
+from psdnorm.staging.derivations import plan_channels
 from psdnorm.staging.preparing import prepare_channels
 from psdnorm.staging.sources import open_source
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.recordings.edf import read_annotations
-from psdnorm.recordings.edf_plus import write_annotations
+from psdnorm.io.edf import read_annotations
+from psdnorm.io.edf_plus import write_annotations
 from psdnorm.staging import (
     least_confident,
     read_corrected,

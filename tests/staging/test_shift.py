@@ -8,6 +8,7 @@ import pytest
 import scipy.signal
 import torch
 
+from psdnorm.drift.spread import measure_spread
 from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.models import USleep
 from psdnorm.staging.conditions import Condition
@@ -19,8 +20,7 @@ from psdnorm.staging.shift import (
     night_report,
     shift_report,
 )
-from psdnorm.staging.verdict import Reason, verdict_of
-from psdnorm.training.spread import measure_spread
+from psdnorm.staging.trust_verdict import Reason, verdict_of
 
 SFREQ, N_TIMES = 64.0, 640
 CHANNELS = ("C3-A2", "C4-A1")

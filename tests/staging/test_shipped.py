@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import psdnorm
+from psdnorm.drift.spread import spread_of
 from psdnorm.evaluation import balanced_accuracy, cohen_kappa, confusion_matrix
-from psdnorm.recordings import read_stages
-from psdnorm.recordings.simulation import simulate_night
+from psdnorm.io import read_stages
+from psdnorm.lab.simulate import simulate_night
 from psdnorm.staging import load_model, stage
-from psdnorm.training.spread import spread_of
 
 FOLDER = Path(psdnorm.__file__).parent / "staging" / "shipped"
 

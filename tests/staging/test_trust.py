@@ -6,15 +6,15 @@ import pytest
 from clinic import samples
 from stagers import flat, recording, small_model, small_network
 
-from psdnorm.recordings import UNSCORED, Recording
-from psdnorm.recordings.preprocessing import preprocess
-from psdnorm.recordings.recipe import RECIPES
+from psdnorm.drift.spread import measure_spread
+from psdnorm.io import UNSCORED, Recording
+from psdnorm.prepare.preprocess import preprocess
+from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import load_model, stage
 from psdnorm.staging.conditions import Condition
 from psdnorm.staging.preparing import PreparedNight
 from psdnorm.staging.shift import IN_RANGE, NOT_TRUSTED, UNUSUAL
 from psdnorm.staging.trust import doubt_of_unit
-from psdnorm.training.spread import measure_spread
 
 LABELS = ("F3-M2", "C3-M2", "C4-M1")
 DOUBT = "as they would if its numbers were in a unit 1000 times larger than what it says"
@@ -92,7 +92,7 @@ def test_epochs_in_which_a_channel_is_flat_are_no_spectrum_of_its_pair(tmp_path,
 def test_a_pair_that_mostly_disagrees_makes_a_night_unusual_whose_spectra_are_in_range(
     tmp_path, model, monkeypatch
 ):
-    import psdnorm.staging.night as night_of
+    import psdnorm.staging.stager as night_of
 
     votes = np.full((3, 4, 5), 0.1, np.float32)
     votes[:2, :, 2] = votes[2, :, 0] = 0.6

@@ -10,7 +10,7 @@ from clinic import samples
 from stagers import recording, small_model, undrawn
 
 from psdnorm.errors import MissingExtraError, StoreError
-from psdnorm.recordings import read_stages
+from psdnorm.io import read_stages
 from psdnorm.staging import agreement, load_model, read_tsv, stage, write_night, writing
 from psdnorm.staging.writing import FILES, is_finished, read_summary
 

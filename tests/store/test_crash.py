@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from stores import filled, night, tree
 
-from psdnorm.store.atomic import written
+from psdnorm.runtime.files import written
 
 SCRIPT = Path(__file__).with_name("killed.py")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the script forks")

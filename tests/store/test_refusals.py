@@ -114,7 +114,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(store, monkeypatch):
     def refuse(*_):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr("psdnorm.store.atomic.open", refuse, raising=False)
+    monkeypatch.setattr("psdnorm.runtime.files.open", refuse, raising=False)
     nights = store.path / "nights"
     with pytest.raises(StoreError, match=f"^{nights} cannot be written to: Permission denied$"):
         store.make_room()

@@ -18,10 +18,10 @@ import lightning.fabric.loggers  # noqa: F401 (before the forks, which would eac
 from cells import DROPPING, WITH_DROPOUT, outcome, small_store
 
 import psdnorm
+from psdnorm.runtime.files import PARTIAL
 from psdnorm.store import Store
-from psdnorm.store.atomic import PARTIAL
 from psdnorm.training import run_cell
-from psdnorm.training.state import FILE
+from psdnorm.training.run_state import FILE
 
 ROOMS = tuple(str(Path(psdnorm.__file__).parent / room) for room in ("training", "store/atomic"))
 OPTIONS = {"device": "cpu", "keep": "weights", "save_every_steps": 3}

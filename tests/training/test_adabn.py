@@ -10,7 +10,7 @@ import torch
 from cells import LAYOUT, PROTOCOL, learnable, nights, small_store
 from stores import tree
 
-from psdnorm.adapt import adapt_batchnorm
+from psdnorm.adaptation import adapt_batchnorm
 from psdnorm.batches import Loader
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import score_predictions

@@ -8,7 +8,8 @@ from cells import CELL, PROTOCOL, learn_with_one_batch_norm
 
 from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.models import from_pretrained
-from psdnorm.training import Silent, run_cell, runs
+from psdnorm.training import Silent, run_cell
+from psdnorm.training import run as runs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,8 +12,8 @@ from cells import CELL, PROTOCOL, balanced_accuracies, learnable, nights, outcom
 from psdnorm.models import from_pretrained
 from psdnorm.training import Cell, Silent, predict_nights, run_cell
 from psdnorm.training.adabn import AdaptedCell, run_adapted
-from psdnorm.training.aligned import AlignedStore, training_barycenter
-from psdnorm.training.runs import split_of
+from psdnorm.training.aligned_nights import AlignedStore, training_barycenter
+from psdnorm.training.run import split_of
 
 CPU = torch.device("cpu")
 TMA = Cell("usleep", "tma", filter_size=3, hold_out="abc")

@@ -14,7 +14,7 @@ from cells import CELL, PROTOCOL, learnable, small_store
 from psdnorm.errors import TrainingError
 from psdnorm.models import from_pretrained
 from psdnorm.training import objective, run_cell
-from psdnorm.training.runs import split_of
+from psdnorm.training.run import split_of
 
 BAD_STEP = 11  # in the second epoch of 8 steps each
 

@@ -8,14 +8,14 @@ import pytest
 from cells import LAYOUT, PROTOCOL, learnable, nights, outcome, small_store
 
 from psdnorm.errors import ArgumentError
+from psdnorm.experiments.execute import run_grid
+from psdnorm.experiments.grid import Axes, Entry, Runs, grid_of
 from psdnorm.models import from_pretrained
 from psdnorm.store import Night, Store
 from psdnorm.training import Cell, run_cell
 from psdnorm.training import filter_size as rule
-from psdnorm.training.experiment import run_grid
 from psdnorm.training.filter_size import Choice, choice_for, choose_filter_size, drawn_nights
-from psdnorm.training.grid import Axes, Entry, Runs, grid_of
-from psdnorm.training.runs import split_of
+from psdnorm.training.run import split_of
 from psdnorm.training.surrogate import left_out_accuracy, sample_nights
 
 AUTO = Cell("usleep", "psd", "auto", hold_out="abc")

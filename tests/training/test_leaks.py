@@ -7,7 +7,8 @@ import pytest
 from cells import CELL, PROTOCOL, learnable, outcome, small_store
 
 from psdnorm.errors import TrainingError
-from psdnorm.training import Cell, run_cell, runs
+from psdnorm.training import Cell, run_cell
+from psdnorm.training import run as runs
 
 ONE_EPOCH = replace(PROTOCOL, max_epochs=1)
 WEIGHTS = "weights/model.safetensors"

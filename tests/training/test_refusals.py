@@ -6,10 +6,10 @@ import pytest
 from cells import CELL, PROTOCOL, nights, small_store
 
 from psdnorm.errors import ArgumentError
+from psdnorm.experiments import grid as grids
+from psdnorm.experiments.execute import run_grid
+from psdnorm.experiments.grid import Axes, grid_of
 from psdnorm.training import Cell, run_cell
-from psdnorm.training import grid as grids
-from psdnorm.training.experiment import run_grid
-from psdnorm.training.grid import Axes, grid_of
 
 AXES = Axes(norms=("psd",), hold_outs=("abc", "mno"), seeds=(0,))
 CNN = {"channels": [4, 8, 8, 8], "strides": [3, 4, 1, 1], "n_layers": 1, "n_heads": 2}

@@ -12,7 +12,7 @@ import torch
 from cells import CELL, DROPPING, PROTOCOL, WITH_DROPOUT, outcome
 
 from psdnorm.errors import PsdnormError, StoreError, TrainingError
-from psdnorm.store import atomic
+from psdnorm.runtime import files as atomic
 from psdnorm.training import Silent, run_cell
 
 SCRIPT = Path(__file__).with_name("killed.py")

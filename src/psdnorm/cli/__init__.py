@@ -13,20 +13,20 @@ _INSTALLED = find_spec("rich") is not None and find_spec("typer") is not None
 if _INSTALLED:
     # each module adds its command; libraries that take long to load are imported by those that run
     from psdnorm.cli import (  # noqa: F401
-        compare_command,
-        demo_command,
-        dissect_command,
-        inspect_command,
-        lodo_command,
-        prepare_command,
-        presets_command,
-        report_command,
-        review_command,
-        simulate_command,
-        stage_command,
-        status_command,
-        study_command,
-        train_command,
+        cmd_compare,
+        cmd_demo,
+        cmd_dissect,
+        cmd_inspect,
+        cmd_lodo,
+        cmd_prepare,
+        cmd_presets,
+        cmd_report,
+        cmd_review,
+        cmd_simulate,
+        cmd_stage,
+        cmd_status,
+        cmd_study,
+        cmd_train,
     )
     from psdnorm.cli.app import app
 

@@ -16,10 +16,7 @@ from rich.text import Text
 from psdnorm.cli.console import errors, output, say
 from psdnorm.cli.opening import recipe_name
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
-from psdnorm.training import Cell, Protocol
-from psdnorm.training.adabn import base_of
-from psdnorm.training.cell import read_json
-from psdnorm.training.estimate import (
+from psdnorm.experiments.estimate import (
     EPOCHS,
     H200,
     Amounts,
@@ -28,15 +25,18 @@ from psdnorm.training.estimate import (
     measured_rates,
     relative_work,
 )
-from psdnorm.training.experiment import label, means
-from psdnorm.training.grid import Entry, Runs
-from psdnorm.training.patience import short_patience
+from psdnorm.experiments.execute import label, means
+from psdnorm.experiments.grid import Entry, Runs
+from psdnorm.experiments.patience import short_patience
+from psdnorm.training import Cell, Protocol
+from psdnorm.training.adabn import base_of
+from psdnorm.training.cell import read_json
 from psdnorm.training.process import resolve_device
-from psdnorm.training.records import DONE
+from psdnorm.training.run_folder import DONE
 
 if TYPE_CHECKING:
+    from psdnorm.experiments.work import Outcome
     from psdnorm.store import Store
-    from psdnorm.training.work import Outcome
 
 SIMULATED = "The nights are simulated: this says nothing about patients."
 

@@ -8,16 +8,16 @@ from rich.table import Table
 
 from psdnorm.cli.console import output, say
 from psdnorm.cli.lodo_tables import SIMULATED, counted, duration, warn_of_short_patience
-from psdnorm.study.borrowing import loans
-from psdnorm.study.nights import planned_amounts
-from psdnorm.study.packing import restorable
-from psdnorm.study.running import seconds_of
-from psdnorm.training.experiment import label
+from psdnorm.experiments.execute import label
+from psdnorm.lab.study.borrowing import loans
+from psdnorm.lab.study.packing import restorable
+from psdnorm.lab.study.running import seconds_of
+from psdnorm.lab.study.study_nights import planned_amounts
 
 if TYPE_CHECKING:
-    from psdnorm.study import Study
+    from psdnorm.experiments.grid import Runs
+    from psdnorm.lab.study import Study
     from psdnorm.training import Cell
-    from psdnorm.training.grid import Runs
 
 
 def print_estimate(study: "Study", runs: "Runs") -> None:

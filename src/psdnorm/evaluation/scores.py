@@ -23,7 +23,7 @@ from psdnorm.evaluation.calibration import (
     expected_calibration_error,
 )
 from psdnorm.models.card import STAGES
-from psdnorm.store.atomic import written
+from psdnorm.runtime.files import written
 
 try:
     import pandas as pd

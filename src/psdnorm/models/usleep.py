@@ -13,7 +13,7 @@ from psdnorm.functional import check_size
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.models.input_scale import for_scaled_input, input_scale_setting
 from psdnorm.models.norms import Norm, NormArguments, norm_at, norm_settings
-from psdnorm.ops import convolution
+from psdnorm.ops.conv import convolution
 
 
 class USleep(Pretrained):

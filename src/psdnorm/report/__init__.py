@@ -1,5 +1,5 @@
 """Results as pages that open from disk, without a network."""
 
-from psdnorm.report.page import Page
+from psdnorm.present.page import Page
 
 __all__ = ["Page"]

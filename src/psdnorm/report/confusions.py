@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from psdnorm.evaluation.scores import CONFUSION, confusions_of
 from psdnorm.models.card import STAGES
+from psdnorm.present.page import Part
 from psdnorm.report.naming import norm_name
-from psdnorm.report.page import Part
 
 
 def confusion_matrix(scores: pd.DataFrame) -> NDArray[np.int64]:

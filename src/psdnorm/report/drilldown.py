@@ -11,14 +11,14 @@ import pandas as pd
 
 from psdnorm.evaluation import METRICS, aggregate
 from psdnorm.models.card import STAGES
+from psdnorm.present.page import Part
 from psdnorm.report.confusions import add_confusions
-from psdnorm.report.contest import METRIC, Contest
-from psdnorm.report.duels import DUEL_HEAD, duel_cells, duels, percent
 from psdnorm.report.naming import listed, norm_name
-from psdnorm.report.page import Part
 from psdnorm.report.results import Results
-from psdnorm.report.verdict import BATCH, Verdict
-from psdnorm.store.atomic import written
+from psdnorm.report.verdict.contest import METRIC, Contest
+from psdnorm.report.verdict.duels import DUEL_HEAD, duel_cells, duels, percent
+from psdnorm.report.verdict.verdict import BATCH, Verdict
+from psdnorm.runtime.files import written
 
 SUBJECTS_CSV = "subjects.csv"
 MOST_SUBJECTS = 20_000  # that a page holds, to stay small

@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from psdnorm.experiments.grid import Axes, Runs, grid_of
+from psdnorm.experiments.presets import PRESETS
 from psdnorm.report.naming import listed
 from psdnorm.report.results import Results
 from psdnorm.training import Cell, Protocol
 from psdnorm.training.cell import AUTO, TMA, read_json
-from psdnorm.training.grid import Axes, Runs, grid_of
-from psdnorm.training.presets import PRESETS
-from psdnorm.training.records import CONFIG, DONE, LENDER
-from psdnorm.training.runs import KEEP
+from psdnorm.training.run import KEEP
+from psdnorm.training.run_folder import CONFIG, DONE, LENDER
 
 Arm = tuple[str, str, int | str | None, int | None, int | None]
 _PROTOCOL_OPTIONS = {

@@ -12,14 +12,14 @@ import pandas as pd
 from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.evaluation import read_scores, subject_metrics
 from psdnorm.evaluation.scores import COUNTS
+from psdnorm.experiments.execute import label
+from psdnorm.experiments.grid import CELLS, GRID, Runs
+from psdnorm.experiments.status import DONE_STATE, CellStanding, standing
 from psdnorm.report.naming import arm_name, size_number
-from psdnorm.store.recipe import FILE as RECIPE
+from psdnorm.store.stored_recipe import FILE as RECIPE
 from psdnorm.training import Cell
 from psdnorm.training.cell import read_json
-from psdnorm.training.experiment import label
-from psdnorm.training.grid import CELLS, GRID, Runs
-from psdnorm.training.records import CONFIG, DONE, SCORES, WEIGHTS, chosen_filter_size
-from psdnorm.training.standing import DONE_STATE, CellStanding, standing
+from psdnorm.training.run_folder import CONFIG, DONE, SCORES, WEIGHTS, chosen_filter_size
 
 ARM = ["model", "norm", "filter_size", "norm_depth", "balanced"]
 

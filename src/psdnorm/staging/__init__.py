@@ -3,10 +3,9 @@
 from psdnorm.staging.agreement import Agreement, Disagreement, agreement
 from psdnorm.staging.conditions import Condition, channel_conditions
 from psdnorm.staging.models import StagingModel, load_model
-from psdnorm.staging.night import stage
-from psdnorm.staging.outputs import write_edf_annotations, write_json, write_text, write_tsv
 from psdnorm.staging.reading import read_tsv
 from psdnorm.staging.result import Spectrogram, StagedNight
+from psdnorm.staging.result_files import write_edf_annotations, write_json, write_text, write_tsv
 from psdnorm.staging.review import (
     Change,
     Correction,
@@ -15,7 +14,8 @@ from psdnorm.staging.review import (
     write_review,
 )
 from psdnorm.staging.shift import Distance, ShiftReport, shift_report
-from psdnorm.staging.statistics import SleepStatistics, sleep_statistics
+from psdnorm.staging.sleep_statistics import SleepStatistics, sleep_statistics
+from psdnorm.staging.stager import stage
 from psdnorm.staging.writing import write_night
 
 __all__ = [

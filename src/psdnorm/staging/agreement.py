@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from psdnorm.errors import ShapeError
 from psdnorm.evaluation import metrics
-from psdnorm.recordings import EPOCH_S, STAGES, UNSCORED
+from psdnorm.io import EPOCH_S, STAGES, UNSCORED
 from psdnorm.staging.checks import as_probabilities, as_stages, confidence_of
 from psdnorm.staging.plain import plain
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from psdnorm.errors import ArgumentError, ShapeError
-from psdnorm.recordings import STAGES, UNSCORED
+from psdnorm.io import STAGES, UNSCORED
 
 # half precision sums to 1 no better than this
 _SUM_TOLERANCE = 1e-2

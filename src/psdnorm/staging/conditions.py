@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from psdnorm.drift.feature_spectra import EEG_HZ, SEGMENT_S, bin_weights, frequencies_hz
+from psdnorm.io.recording import EPOCH_S, UNSCORED, Recording, whole_epochs
 from psdnorm.ops import reference
-from psdnorm.recordings.quality import MOST_BAD, Quality, examine, percent
-from psdnorm.recordings.recording import EPOCH_S, UNSCORED, Recording, whole_epochs
-from psdnorm.staging.verdict import NOT_TRUSTED, UNUSUAL
+from psdnorm.prepare.quality import MOST_BAD, Quality, examine, percent
+from psdnorm.staging.trust_verdict import NOT_TRUSTED, UNUSUAL
 from psdnorm.store.summary import BANDS_HZ
-from psdnorm.training.spectra import EEG_HZ, SEGMENT_S, bin_weights, frequencies_hz
 
 UNUSUAL_SHARE = 0.1  # of the epochs that are bad in the same way
 # median over the night of the RMS from 0.5 to 30 Hz: sleep EEG has some 5 to 50 µV. The largest
@@ -29,7 +29,7 @@ POSSIBLE_SLOPE_DB = 0.0
 _LINES_HZ = (50.0, 60.0)
 _LINE_WIDTH_HZ = 1.0
 _EXTREME = 1e-4  # of the signal's range, and
-_RUN = 3  # samples in a row: as in psdnorm.recordings.quality
+_RUN = 3  # samples in a row: as in psdnorm.prepare.quality
 _MOST_EPOCHS = 240  # whose spectra are taken, evenly spaced
 
 

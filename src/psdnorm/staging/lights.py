@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import ArgumentError
-from psdnorm.recordings import EPOCH_S
+from psdnorm.io import EPOCH_S
 
 GIVEN = "given"
 AROUND_SLEEP = "sleep period ± 30 min"

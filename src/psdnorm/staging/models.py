@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psdnorm.errors import ArgumentError, CheckpointError
+from psdnorm.io import STAGES
 from psdnorm.models import from_pretrained
 from psdnorm.models.checkpoint import CONFIG, Pretrained
 from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
-from psdnorm.recordings import STAGES
-from psdnorm.recordings.recipe import Recipe
-from psdnorm.training.aligned import align_night, alignment_of
-from psdnorm.training.records import WEIGHTS
+from psdnorm.prepare.recipe import Recipe
+from psdnorm.training.aligned_nights import align_night, alignment_of
+from psdnorm.training.run_folder import WEIGHTS
 
 NOTICE = "For research and demonstration, not for diagnosis."
 _SHIPPED = "shipped"

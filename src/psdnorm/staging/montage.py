@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from psdnorm.recordings.derivation import fold
+from psdnorm.io.derivation import fold
 
 MOST_DERIVATIONS = 6
 MOST_GROUPS = 10
@@ -33,7 +33,7 @@ class Derivation(NamedTuple):
     ----------
     name : str
     expression : str
-        As :func:`psdnorm.recordings.read_channels` takes it.
+        As :func:`psdnorm.io.read_channels` takes it.
     """
 
     name: str

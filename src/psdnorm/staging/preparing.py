@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import RecordingError
-from psdnorm.recordings import EPOCH_S, UNSCORED, Recording
-from psdnorm.recordings.channels import Channels
-from psdnorm.recordings.gaps import between_gaps, epochs_in_gaps, in_time
-from psdnorm.recordings.preprocessing import preprocess
-from psdnorm.recordings.quality import examine
-from psdnorm.recordings.recipe import Recipe
-from psdnorm.recordings.recording import whole_epochs
-from psdnorm.staging.planning import PlannedChannel
+from psdnorm.io import EPOCH_S, UNSCORED, Recording
+from psdnorm.io.channels import Channels
+from psdnorm.io.recording import epochs_in_gaps, whole_epochs
+from psdnorm.prepare.gaps import between_gaps, in_time
+from psdnorm.prepare.preprocess import preprocess
+from psdnorm.prepare.quality import examine
+from psdnorm.prepare.recipe import Recipe
+from psdnorm.staging.derivations import PlannedChannel
 from psdnorm.staging.result import Spectrogram
 from psdnorm.staging.sources import Source
 from psdnorm.staging.spectra import spectrogram_of
@@ -75,7 +75,7 @@ def prepare_channels(
     ----------
     source : Source
     planned : sequence of PlannedChannel
-        From :func:`~psdnorm.staging.planning.plan_channels`.
+        From :func:`~psdnorm.staging.derivations.plan_channels`.
     recipe : Recipe
     unit : str or None
         As given, for what is said about it.

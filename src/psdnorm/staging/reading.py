@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import PsdnormError, RecordingError
-from psdnorm.recordings import EPOCH_S, STAGES, UNSCORED
+from psdnorm.io import EPOCH_S, STAGES, UNSCORED
 from psdnorm.staging.checks import as_probabilities
-from psdnorm.staging.outputs import COLUMNS, MISSING
+from psdnorm.staging.result_files import COLUMNS, MISSING
 
 _STAGES = {name: stage for stage, name in enumerate(STAGES)} | {MISSING: UNSCORED}
 
@@ -31,7 +31,7 @@ def read_tsv(path: str | Path) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
     ------
     RecordingError
         If it cannot be read, is another table, or has an epoch missing or damaged. A scoring
-        without probabilities is read by :func:`psdnorm.recordings.read_stages`.
+        without probabilities is read by :func:`psdnorm.io.read_stages`.
     """
     rows = [line.split("\t") for line in _text(path).splitlines()]
     if not rows or tuple(rows[0]) != COLUMNS:

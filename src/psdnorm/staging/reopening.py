@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from psdnorm.errors import RecordingError
 from psdnorm.staging.lights import given_lights
-from psdnorm.staging.outputs import edf_start
 from psdnorm.staging.reading import read_tsv
-from psdnorm.staging.statistics import SleepStatistics, sleep_statistics
+from psdnorm.staging.result_files import edf_start
+from psdnorm.staging.sleep_statistics import SleepStatistics, sleep_statistics
 from psdnorm.staging.writing import SUMMARY, read_summary
 
 TABLE = ".tsv"

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import MissingExtraError
-from psdnorm.recordings import EPOCH_S, STAGES, UNSCORED
-from psdnorm.staging.outputs import edf_start, write_edf_annotations, write_tsv
+from psdnorm.io import EPOCH_S, STAGES, UNSCORED
+from psdnorm.staging.result_files import edf_start, write_edf_annotations, write_tsv
 from psdnorm.staging.shift import ShiftReport
-from psdnorm.staging.statistics import SleepStatistics
+from psdnorm.staging.sleep_statistics import SleepStatistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +104,7 @@ class StagedNight:
 
     def plot(self) -> "Figure":
         """Draw it: hypnogram, hypnodensity, spectrogram, confidence."""
-        from psdnorm.staging.drawing import draw_night
+        from psdnorm.staging.hypnogram_figures import draw_night
 
         return draw_night(self)
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from psdnorm.errors import ArgumentError
-from psdnorm.recordings import EPOCH_S, UNSCORED
-from psdnorm.recordings.hypnogram import place, read_bouts
+from psdnorm.io import EPOCH_S, UNSCORED
+from psdnorm.io.scoring import place, read_bouts
 from psdnorm.staging.checks import as_probabilities, as_stages, confidence_of, name_of
-from psdnorm.staging.outputs import annotate
+from psdnorm.staging.result_files import annotate
 
 _UNSCORED_NAME = "unscored"
 
@@ -131,12 +131,12 @@ def read_corrected(
     Parameters
     ----------
     path : str or Path
-        In any format that :func:`psdnorm.recordings.read_stages` reads. Epochs that it does not
+        In any format that :func:`psdnorm.io.read_stages` reads. Epochs that it does not
         mention stay as they were; those that it calls unscored become unscored.
     stages : array of int, (E,)
         As they were before.
     start : datetime, optional
-        When the recording starts, as in :func:`psdnorm.recordings.read_stages`.
+        When the recording starts, as in :func:`psdnorm.io.read_stages`.
 
     Raises
     ------

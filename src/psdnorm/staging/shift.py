@@ -7,10 +7,12 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.drift.feature_spectra import NightSpectra, bin_weights, measure_night
+from psdnorm.drift.spread import Spread, measures, spread_of
 from psdnorm.errors import ArgumentError
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.staging.conditions import Condition
-from psdnorm.staging.verdict import (
+from psdnorm.staging.trust_verdict import (
     IN_RANGE,
     NOT_TRUSTED,
     UNUSUAL,
@@ -21,8 +23,6 @@ from psdnorm.staging.verdict import (
     told,
     worst_of,
 )
-from psdnorm.training.spectra import NightSpectra, bin_weights, measure_night
-from psdnorm.training.spread import Spread, measures, spread_of
 
 __all__ = [
     "IN_RANGE",

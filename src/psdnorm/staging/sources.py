@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from psdnorm.errors import ArgumentError
-from psdnorm.recordings import other_formats, read_channels, read_header
-from psdnorm.recordings.channels import Channels
-from psdnorm.recordings.edf_header import Header
+from psdnorm.io import mne_formats as other_formats
+from psdnorm.io import read_channels, read_header
+from psdnorm.io.channels import Channels
+from psdnorm.io.edf_header import Header
 
 
 @dataclass(frozen=True, eq=False)

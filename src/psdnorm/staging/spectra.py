@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import MissingExtraError
-from psdnorm.recordings import EPOCH_S
+from psdnorm.io import EPOCH_S
 from psdnorm.staging.result import Spectrogram
 
 _SEGMENT_S = 4

@@ -11,7 +11,7 @@ from psdnorm.staging.models import StagingModel
 from psdnorm.staging.montage import groups_of
 from psdnorm.staging.preparing import PreparedNight
 from psdnorm.staging.shift import PairShift, ShiftReport, measure_pair, night_report
-from psdnorm.staging.verdict import NOT_TRUSTED, Reason
+from psdnorm.staging.trust_verdict import NOT_TRUSTED, Reason
 
 
 class Electorate(NamedTuple):

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.recordings import EPOCH_S
+from psdnorm.io import EPOCH_S
 
 MICROVOLTS = {"V": 1e6, "mV": 1e3, "uV": 1.0, "nV": 1e-3}
 # what the standard deviation of 30 s of sleep EEG is like, in µV, far beyond what is usual

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from psdnorm.batches import window_starts
 from psdnorm.batches.sequences import LENGTH
 from psdnorm.errors import ShapeError
-from psdnorm.training.prediction import Forward, Probabilities, window_probabilities
+from psdnorm.training.predict import Forward, Probabilities, window_probabilities
 
 _BATCH = 8  # windows at a time: U-Sleep takes some 0.4 GB for them
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from psdnorm.recordings import EPOCH_S, STAGES, UNSCORED
+from psdnorm.io import EPOCH_S, STAGES, UNSCORED
 from psdnorm.staging.clock import time_words
 from psdnorm.staging.result import StagedNight
 from psdnorm.staging.shift import IN_RANGE, NOT_TRUSTED, UNUSUAL, ShiftReport
-from psdnorm.staging.statistics import SleepStatistics
+from psdnorm.staging.sleep_statistics import SleepStatistics
 
 UNKNOWN = "–"
 _VERDICTS = {

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from psdnorm.errors import MissingExtraError, StoreError
+from psdnorm.runtime.files import check_writable, remove_leftovers
 from psdnorm.staging.agreement import Agreement
-from psdnorm.staging.outputs import write_json, write_text
 from psdnorm.staging.plain import plain
 from psdnorm.staging.result import StagedNight
+from psdnorm.staging.result_files import write_json, write_text
 from psdnorm.staging.shift import ShiftReport
-from psdnorm.store.atomic import check_writable, remove_leftovers
 
 SUMMARY = ".json"
 # an EDF beside a signal of the same name would look like the signal
@@ -191,7 +191,7 @@ def _write_page(path: Path, night: StagedNight, agreement: Agreement | None) -> 
 
 
 def _write_picture(path: Path, night: StagedNight, agreement: Agreement | None) -> None:
-    from psdnorm.staging.drawing import write_png
+    from psdnorm.staging.hypnogram_figures import write_png
 
     write_png(path, night)
 

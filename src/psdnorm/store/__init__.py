@@ -18,7 +18,7 @@ at -70 dB. A night of which rounding would take more than -60 dB is refused.
 
 from psdnorm.store.folder import Store
 from psdnorm.store.night import Layout, Night
-from psdnorm.store.recipe import recipe_hash
+from psdnorm.store.stored_recipe import recipe_hash
 from psdnorm.store.summary import mean_psd, summarize
 
 __all__ = ["Layout", "Night", "Store", "mean_psd", "recipe_hash", "summarize"]

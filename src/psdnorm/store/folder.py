@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import ArgumentError, StoreError
+from psdnorm.runtime.files import check_writable, remove_leftovers
 from psdnorm.store import index as _index
-from psdnorm.store.atomic import check_writable, remove_leftovers
-from psdnorm.store.files import Head, digest_of, map_signals, read_head, write_night
 from psdnorm.store.night import Layout, Night, record_of, stored_arrays
-from psdnorm.store.recipe import FILE as RECIPE
-from psdnorm.store.recipe import check_same, plain, read_recipe, recipe_hash, write_recipe
+from psdnorm.store.night_files import Head, digest_of, map_signals, read_head, write_night
+from psdnorm.store.stored_recipe import FILE as RECIPE
+from psdnorm.store.stored_recipe import check_same, plain, read_recipe, recipe_hash, write_recipe
 
 if TYPE_CHECKING:
     import pandas as pd

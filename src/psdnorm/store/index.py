@@ -10,8 +10,8 @@ import numpy as np
 
 from psdnorm.errors import MissingExtraError, StoreError
 from psdnorm.models.card import STAGES
-from psdnorm.store.atomic import written
-from psdnorm.store.files import Head, read_head
+from psdnorm.runtime.files import written
+from psdnorm.store.night_files import Head, read_head
 
 try:
     import pandas as pd

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from psdnorm.adapt import adapt_batchnorm
+from psdnorm.adaptation import adapt_batchnorm
 from psdnorm.batches import Loader
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import subject_metrics
 from psdnorm.models import from_pretrained
+from psdnorm.runtime.files import remove_leftovers
 from psdnorm.store import Store
-from psdnorm.store.atomic import remove_leftovers
-from psdnorm.training import records
+from psdnorm.training import run_folder as records
 from psdnorm.training.cell import Cell, Protocol, read_json
 from psdnorm.training.finite import finite_predictions
 from psdnorm.training.network import Network, network_for
-from psdnorm.training.prediction import NightPrediction, predict_nights
+from psdnorm.training.predict import NightPrediction, predict_nights
 from psdnorm.training.process import quiet_libraries, reproducible, resolve_device
-from psdnorm.training.runs import split_of
+from psdnorm.training.run import split_of
 
 if TYPE_CHECKING:
     import pandas as pd

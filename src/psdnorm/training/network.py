@@ -15,7 +15,7 @@ from psdnorm.models import CNNTransformer, USleep, accelerate
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.models.norms import PSD_NORMS
 from psdnorm.store import Layout
-from psdnorm.training.aligned import check_filter
+from psdnorm.training.aligned_nights import check_filter
 from psdnorm.training.cell import AUTO, TMA, Cell, Protocol, filter_size_of, with_size
 from psdnorm.training.filter_size import CANDIDATES
 

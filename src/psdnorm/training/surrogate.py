@@ -17,13 +17,13 @@ from torch import Tensor
 
 from psdnorm import functional
 from psdnorm.batches.sequences import LENGTH, window_starts
+from psdnorm.drift.feature_spectra import EEG_HZ, frequencies_hz
 from psdnorm.evaluation import balanced_accuracy
 from psdnorm.layer import PSDNorm
 from psdnorm.models.card import STAGES
 from psdnorm.ops import reference
 from psdnorm.store import Store
 from psdnorm.store.night import UNSCORED
-from psdnorm.training.spectra import EEG_HZ, frequencies_hz
 
 if TYPE_CHECKING:
     import pandas as pd

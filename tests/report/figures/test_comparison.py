@@ -3,17 +3,17 @@
 import pytest
 from experiments import write_runs
 
-from psdnorm.report.contest import contests
-from psdnorm.report.figures.calibration import draw_calibration
+from psdnorm.experiments.grid import Axes
+from psdnorm.present.figure import CannotDraw
 from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.drawing import CannotDraw
+from psdnorm.report.figures.critical_difference import draw_ranks
 from psdnorm.report.figures.learning import draw_learning
-from psdnorm.report.figures.ranks import draw_ranks
+from psdnorm.report.figures.reliability import draw_calibration
 from psdnorm.report.figures.scatter import draw_scatter
 from psdnorm.report.figures.stages import draw_stages
 from psdnorm.report.results import read_results
+from psdnorm.report.verdict.contest import contests
 from psdnorm.training import Cell
-from psdnorm.training.grid import Axes
 
 ONE = {"hold_outs": ("ABC",), "seeds": (0,)}
 

@@ -9,11 +9,11 @@ from experiments import write_runs
 from sklearn.metrics import balanced_accuracy_score
 
 from psdnorm.evaluation import score_predictions, write_scores
+from psdnorm.experiments.grid import Axes
+from psdnorm.present.figure import CannotDraw
 from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.drawing import CannotDraw
 from psdnorm.report.figures.hypnodensity import draw_hypnodensity
 from psdnorm.report.results import read_results
-from psdnorm.training.grid import Axes
 
 SUBJECTS = 5
 P = [f"p{i}" for i in range(5)]

@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 from experiments import COHORTS, write_runs
 
+from psdnorm.experiments.grid import Axes
+from psdnorm.present.figure import CannotDraw
 from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.drawing import CannotDraw
 from psdnorm.report.figures.learning import MOST_CELLS, draw_learning
 from psdnorm.report.results import read_results
 from psdnorm.training import Cell
-from psdnorm.training.grid import Axes
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from experiments import write_runs
 
-from psdnorm.report.contest import contests
+from psdnorm.experiments.grid import Axes
+from psdnorm.present.figure import CannotDraw
 from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.drawing import CannotDraw
 from psdnorm.report.figures.scatter import draw_scatter
 from psdnorm.report.results import read_results
-from psdnorm.report.verdict import judge
+from psdnorm.report.verdict.contest import contests
+from psdnorm.report.verdict.verdict import judge
 from psdnorm.training import Cell
-from psdnorm.training.grid import Axes
 
 
 def points(axes):

@@ -5,12 +5,12 @@ import pytest
 from experiments import COHORTS, write_runs
 from sklearn.metrics import f1_score
 
+from psdnorm.experiments.grid import Axes
+from psdnorm.present.figure import CannotDraw
 from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.drawing import CannotDraw
 from psdnorm.report.figures.stages import draw_stages
 from psdnorm.report.results import read_results
 from psdnorm.training import Cell
-from psdnorm.training.grid import Axes
 
 
 def f1_by_hand(raw, norm, seed, cohorts=tuple(COHORTS)):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from experiments import write_runs
 
+from psdnorm.experiments.grid import Axes
 from psdnorm.report.figures.comparison import comparisons
 from psdnorm.report.figures.sweeps import FILTER_SIZE, NORM_DEPTH, draw_sweep
 from psdnorm.report.results import read_results
 from psdnorm.training import Cell
-from psdnorm.training.grid import Axes
 
 COHORTS = {"ABC": 5, "MASS": 4}
 BOTH = tuple(COHORTS)

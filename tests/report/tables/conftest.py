@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from experiments import write_runs
 
+from psdnorm.experiments.grid import Axes
 from psdnorm.report.results import read_results
 from psdnorm.report.tables import build_tables
-from psdnorm.training.grid import Axes
 
 COHORTS = {"ABC": 4, "CHAT": 5}
 STAGES = ("W", "N1", "N2", "N3", "REM")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from experiments import write_runs
 
+from psdnorm.experiments.grid import make_cell
 from psdnorm.report.results import read_results
 from psdnorm.report.tables import build_tables
 from psdnorm.training import Cell
-from psdnorm.training.grid import make_cell
 
 from .conftest import COHORTS, MAIN, STAGES, axes, by_hand, ours
 

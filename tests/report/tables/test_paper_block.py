@@ -9,8 +9,8 @@ from psdnorm.evaluation.scores import COUNTS
 from psdnorm.report.paper import misprints, paper_table
 from psdnorm.report.results import Results
 from psdnorm.report.tables.layout import fill
-from psdnorm.report.tables.lodo import lodo_layouts
-from psdnorm.report.tables.scores import Scores
+from psdnorm.report.tables.lodo_tables import lodo_layouts
+from psdnorm.report.tables.table_scores import Scores
 
 from .conftest import ours
 

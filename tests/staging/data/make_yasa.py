@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from psdnorm.recordings import STAGES, read_stages
+from psdnorm.io import STAGES, read_stages
 
 FILE = Path(__file__).with_name("yasa.json")
 NAMES = dict(enumerate(STAGES)) | {-1: "UNS"}

@@ -22,10 +22,7 @@ from psdnorm.evaluation.statistics.gains import (
 )
 from psdnorm.evaluation.statistics.pairs import WilcoxonHolmResult, holm, wilcoxon_holm
 from psdnorm.evaluation.statistics.ranks import FriedmanResult, NemenyiResult, friedman, nemenyi
-from psdnorm.evaluation.statistics.training_size import (
-    FewerSubjectsResult,
-    fewer_subjects_factor,
-)
+from psdnorm.evaluation.statistics.training_size import FewerSubjectsResult, fewer_subjects_factor
 
 __all__ = [
     "BEST_BASELINE",

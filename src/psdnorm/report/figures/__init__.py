@@ -1,6 +1,6 @@
 """Every figure of the paper from a folder of runs, as PNG and SVG with words that stand for it."""
 
-from psdnorm.report.figures.building import Figures, build_figures
-from psdnorm.report.figures.drawing import Figure
+from psdnorm.present.figure import Figure
+from psdnorm.report.figures.all_figures import Figures, build_figures
 
 __all__ = ["Figure", "Figures", "build_figures"]

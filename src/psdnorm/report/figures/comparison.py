@@ -6,10 +6,10 @@ from functools import cached_property
 import pandas as pd
 
 from psdnorm.evaluation.statistics import BlockTables
-from psdnorm.report.contest import METRIC, Contest, contests
-from psdnorm.report.figures.drawing import CannotDraw
+from psdnorm.present.figure import CannotDraw
 from psdnorm.report.naming import arm_name, listed, model_place, norm_name, unusual
 from psdnorm.report.results import Results
+from psdnorm.report.verdict.contest import METRIC, Contest, contests
 
 BATCH = "batch"
 SCORE = METRIC

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
+from psdnorm.present.figure import CannotDraw, panels
+from psdnorm.present.style import EndLabel, label_ends, look_of
 from psdnorm.report.figures.comparison import SCORE
-from psdnorm.report.figures.drawing import CannotDraw, panels
-from psdnorm.report.figures.looks import EndLabel, label_ends, look_of
 from psdnorm.report.naming import listed
 from psdnorm.report.results import Results
 

@@ -14,12 +14,12 @@ from psdnorm.errors import StoreError
 from psdnorm.evaluation import balanced_accuracy, confusion_matrix
 from psdnorm.evaluation.scores import EPOCH, PROBABILITIES
 from psdnorm.models.card import STAGES
+from psdnorm.present.figure import CannotDraw, Drawing, new_canvas
+from psdnorm.present.style import STAGE_COLOURS
 from psdnorm.report.figures.comparison import SCORE, Comparison
-from psdnorm.report.figures.drawing import CannotDraw, Drawing, new_canvas
-from psdnorm.report.figures.looks import STAGE_COLOURS
 from psdnorm.report.naming import listed
 from psdnorm.report.results import Results
-from psdnorm.training.records import PREDICTIONS
+from psdnorm.training.run_folder import PREDICTIONS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,20 +4,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psdnorm.errors import PsdnormError
-from psdnorm.report.figures.comparison import Comparison
-from psdnorm.report.figures.drawing import CannotDraw, Drawing, new_canvas
-from psdnorm.report.figures.looks import VERMILION
-from psdnorm.report.figures.spectra import (
+from psdnorm.experiments.grid import Runs
+from psdnorm.present.figure import CannotDraw, Drawing, new_canvas
+from psdnorm.present.style import VERMILION
+from psdnorm.report.figures.before_after_spectra import (
     NIGHTS,
     Spectrum,
     chosen_nights,
     passband_hz,
     spectra_of,
 )
+from psdnorm.report.figures.comparison import Comparison
 from psdnorm.report.naming import listed
 from psdnorm.store import Store
-from psdnorm.training.grid import Runs
-from psdnorm.training.records import WEIGHTS
+from psdnorm.training.run_folder import WEIGHTS
 
 if TYPE_CHECKING:
     import pandas as pd

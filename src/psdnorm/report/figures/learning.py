@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.errors import StoreError
+from psdnorm.present.figure import CannotDraw, Drawing, panels
+from psdnorm.present.style import look_of
 from psdnorm.report.figures.comparison import Comparison
-from psdnorm.report.figures.drawing import CannotDraw, Drawing, panels
-from psdnorm.report.figures.looks import look_of
 from psdnorm.report.naming import listed
 from psdnorm.training.adabn import ADABN
-from psdnorm.training.logs import HISTORY
+from psdnorm.training.run_logs import HISTORY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

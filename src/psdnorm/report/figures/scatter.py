@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from psdnorm.evaluation.statistics import ImprovedResult, share_improved
 from psdnorm.evaluation.statistics.basis import DECIMALS
+from psdnorm.present.figure import CannotDraw, Drawing, panels
+from psdnorm.present.style import BLUE, VERMILION
 from psdnorm.report.figures.comparison import BATCH, Comparison
-from psdnorm.report.figures.drawing import CannotDraw, Drawing, panels
-from psdnorm.report.figures.looks import BLUE, VERMILION
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,9 @@ import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET
 from psdnorm.models.card import STAGES
+from psdnorm.present.figure import CannotDraw, Drawing, new_canvas
+from psdnorm.present.style import look_of
 from psdnorm.report.figures.comparison import BATCH, Comparison
-from psdnorm.report.figures.drawing import CannotDraw, Drawing, new_canvas
-from psdnorm.report.figures.looks import look_of
 from psdnorm.report.naming import listed
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from psdnorm.present.figure import Drawing
 from psdnorm.report.figures.comparison import Comparison
 from psdnorm.report.figures.curves import Curve, draw_curves, incomplete, means_of, words_of
-from psdnorm.report.figures.drawing import Drawing
 from psdnorm.report.naming import AUTO_SIZE, arm_name, norm_name, norms_in_order, unusual
 from psdnorm.report.results import Results
 

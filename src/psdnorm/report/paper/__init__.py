@@ -13,6 +13,6 @@ the shares that improve (``subjects-improved``). fig:concept and fig:geodesic sh
 """
 
 from psdnorm.report.paper.misprints import Misprint, misprints
-from psdnorm.report.paper.tables import PaperTable, paper_table, paper_tables
+from psdnorm.report.paper.printed_tables import PaperTable, paper_table, paper_tables
 
 __all__ = ["Misprint", "PaperTable", "misprints", "paper_table", "paper_tables"]

@@ -5,7 +5,7 @@ built. A table's ``rows`` hold headings too, rows of a single entry; ``Table.blo
 by heading.
 """
 
-from psdnorm.report.tables.building import build_tables
+from psdnorm.report.tables.all_tables import build_tables
 from psdnorm.report.tables.table import Entry, Table, Tables
 from psdnorm.report.tables.writing import csv_text, latex, markdown, write_tables
 

@@ -15,8 +15,8 @@ from psdnorm.report.tables.notes import (
     general_notes,
 )
 from psdnorm.report.tables.paper_block import paper_notes, paper_rows
-from psdnorm.report.tables.scores import MEANS, Arm, Scores, Setting
 from psdnorm.report.tables.table import OURS, Entry, Table, figure, with_best
+from psdnorm.report.tables.table_scores import MEANS, Arm, Scores, Setting
 from psdnorm.training.cell import AUTO
 
 LOWER_IS_BETTER = ("calibration_error",)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from psdnorm.models.card import STAGES
 from psdnorm.report.naming import AUTO_SIZE, listed
-from psdnorm.report.tables.scores import Arm, Scores
+from psdnorm.report.tables.table_scores import Arm, Scores
 
 SIMULATED = "The nights are simulated: this says nothing about patients."
 PROTOCOL = (

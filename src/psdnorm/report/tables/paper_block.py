@@ -7,8 +7,8 @@ import pandas as pd
 
 from psdnorm.report.naming import setting_name
 from psdnorm.report.paper import misprints, paper_table
-from psdnorm.report.tables.scores import MEANS
 from psdnorm.report.tables.table import PAPER, Entry, figure
+from psdnorm.report.tables.table_scores import MEANS
 
 _KEY = ["model", "balanced", "metric", "norm", "filter_size", "dataset"]
 _WRONG = "Misprint in the paper"

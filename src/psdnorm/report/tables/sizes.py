@@ -13,7 +13,7 @@ from psdnorm.report.tables.notes import SIMULATED
 from psdnorm.report.tables.paper_block import paper_entry, paper_notes
 from psdnorm.report.tables.table import Entry, Table, figure
 from psdnorm.training.cell import read_json
-from psdnorm.training.records import CONFIG
+from psdnorm.training.run_folder import CONFIG
 
 SOURCE, TRAIN, VALIDATION, FOLDS = (
     "source_subjects",

@@ -9,11 +9,11 @@ from psdnorm.report.naming import listed, norm_name, setting_name
 from psdnorm.report.paper import paper_table
 from psdnorm.report.results import Results
 from psdnorm.report.tables.layout import Named, column, full_title, our_facts
-from psdnorm.report.tables.lodo import MAIN
+from psdnorm.report.tables.lodo_tables import MAIN
 from psdnorm.report.tables.notes import SIMULATED
 from psdnorm.report.tables.paper_block import paper_entry, paper_notes
-from psdnorm.report.tables.scores import Arm, Setting, arm_of, in_order, protocol_arm
 from psdnorm.report.tables.table import Entry, Table, figure, with_best
+from psdnorm.report.tables.table_scores import Arm, Setting, arm_of, in_order, protocol_arm
 
 EPOCH, OVERHEAD, INFERENCE = "train_epoch_s", "overhead_percent", "inference_s"
 SPEED, CELLS = "sequences_per_s", "cells"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from psdnorm.errors import StoreError
 from psdnorm.report.tables.table import Entry, Table
-from psdnorm.store.atomic import written
+from psdnorm.runtime.files import written
 
 # what tells numbers apart, and the numbers
 COLUMNS = (

@@ -1,0 +1,140 @@
+"""``psdnorm compare``: two experiments, two cells or two checkpoints against each other."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from psdnorm.cli.app import SOME_FAILED, command
+from psdnorm.cli.console import errors, output, say, track
+from psdnorm.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from psdnorm.compare.comparison_of_runs import ArmComparison, Comparison
+
+# eighty columns are enough for these; sentences say the rest
+_SHOWN = {
+    "cohort": "cohort",
+    "subjects": "n",
+    "A, %": "A, %",
+    "B, %": "B, %",
+    "gain": "gain",
+    "95 % interval": "95 % interval",
+    "% improved": "% better",
+}
+
+
+@command
+def compare(
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="A folder of runs, of one cell, or a checkpoint.")
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another one of the same kind.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder for a page: new, empty, or an earlier report."),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            help="Prepared nights to evaluate two checkpoints on, or the weights of two cells."
+        ),
+    ] = None,
+    cohort: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --store: a cohort to evaluate on; may be given again.  [default: "
+            "all that neither learned from]"
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="With --store: auto, cpu, cuda or cuda:N.")] = "auto",
+    figures: Annotated[bool, typer.Option(help="Draw figures into the page.")] = True,
+) -> None:
+    """Show how much B gains over A: per arm, cohort and subject, and how sure that is.
+
+    Folders of psdnorm lodo are compared arm by arm, cells (RUNS/cells/NAME) subject by subject. Two
+    checkpoints need --store: both are evaluated on its nights, those of their trainings aside.
+    """
+    from psdnorm.compare.compared_page import sentences, write_comparison
+    from psdnorm.present.figure import matplotlib
+    from psdnorm.report.report_folder import PAGE, check_place
+
+    if out is not None:
+        check_place(out)
+        if figures:
+            matplotlib()  # said before nights are evaluated, if it is missing
+    found = _compared(a, b, store, cohort or [], device)
+    with errors.status("Comparing"):
+        tables = [_table(arm, found) for arm in found.arms]
+    for remark in found.nights:
+        say(errors, remark)
+    for arm, table in zip(found.arms, tables, strict=True):
+        output.print(table)
+        for sentence in sentences(arm):
+            say(output, sentence)
+    for limit in found.limits:
+        say(output, limit)
+    for remark in found.others:
+        say(errors, remark)
+    if out is not None:
+        with errors.status("Writing"):
+            typed = _typed(a, b, out, store, cohort or [], figures)
+            write_comparison(found, out, typed, figures=figures)
+        say(output, f"Look at {out / PAGE}")
+    for sentence in found.failed:
+        say(errors, f"failed: {sentence}")
+    if found.failed:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _compared(
+    a: Path, b: Path, store: Path | None, cohorts: list[str], device: str
+) -> "Comparison":
+    if store is None:
+        from psdnorm.compare.comparison_of_runs import compare as compare_scores
+
+        if cohorts:
+            raise ArgumentError(
+                f"--cohort is {', '.join(cohorts)} without --store: cohorts are chosen where "
+                "checkpoints are evaluated"
+            )
+        if device != "auto":
+            raise ArgumentError(
+                f"--device is {device} without --store: scores are compared, no network is run"
+            )
+        with errors.status("Comparing"):
+            return compare_scores(a, b)
+    from psdnorm.cli.opening import open_nights
+    from psdnorm.compare.checkpoints import compare_checkpoints
+
+    return compare_checkpoints(a, b, open_nights(store), cohorts, device=device, watch=track)
+
+
+def _typed(
+    a: Path, b: Path, out: Path, store: Path | None, cohorts: list[str], figures: bool
+) -> str:
+    """Return the command as a page shows it."""
+    from psdnorm.report.naming import shown_path
+
+    parts = ["psdnorm", "compare", *map(shown_path, (a, b)), "--out", shown_path(out)]
+    parts += [] if store is None else ["--store", shown_path(store)]
+    parts += [word for cohort in cohorts for word in ("--cohort", cohort)]
+    return shlex.join([*parts, *([] if figures else ["--no-figures"])])
+
+
+def _table(arm: "ArmComparison", found: "Comparison") -> Table:
+    from psdnorm.compare.comparison_of_runs import HEAD
+
+    simulated = ", SIMULATED nights" if found.simulated else ""
+    title = f"{arm.name}: balanced accuracy{simulated}, {found.recipes}"
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD)
+    for name, shown in _SHOWN.items():
+        table.add_column(shown, justify="left" if name == "cohort" else "right", no_wrap=True)
+    places = [HEAD.index(name) for name in _SHOWN]
+    for row in arm.rows():
+        table.add_row(*(Text(row[place]) for place in places))
+    return table

@@ -1,0 +1,84 @@
+"""``psdnorm demo``: simulate, prepare, train with each cohort held out, and show it."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from psdnorm.cli.app import INTERRUPTED, SOME_FAILED, command
+from psdnorm.cli.console import cores, errors, output, say, track
+
+
+@command
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for all that it makes.")] = Path("demo"),
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes at a time.  [default: one per core]")
+    ] = None,
+) -> None:
+    """Show the whole system on simulated nights, in minutes and without a question.
+
+    Four small cohorts are simulated, prepared, and held out one after the other; a small U-Sleep
+    learns from the others with three norms. Interrupted, the same command goes on.
+    """
+    from psdnorm.demo import LEAST, NEXT, Demo, failures, verdict
+
+    made = Demo(out, jobs or cores())
+    say(errors, "The nights of this demo are SIMULATED: nobody slept them.")
+    try:
+        _all(track(made.simulate(), len(made.nights), "simulate"))
+        bad = failures(_all(track(made.prepare(), len(made.nights), "prepare ")))
+        bad = bad or failures(_train(made))
+    except KeyboardInterrupt:
+        say(errors, "psdnorm: interrupted; the same command goes on where this one stopped")
+        raise typer.Exit(INTERRUPTED) from None
+    for reason in bad:
+        say(errors, f"failed: {reason}")
+    if bad:
+        raise typer.Exit(SOME_FAILED)
+    means = made.means()
+    made.write_page()
+    output.print(_table(means, made))
+    say(output, verdict(means))
+    say(output, f"Look at {made.page}. With your own data:\n\n{NEXT}\n")
+    low = means.index[~(means["Mean(Dataset)"] >= LEAST)].tolist()  # NaN is no success
+    if low:
+        say(errors, f"psdnorm: {', '.join(low)} below {LEAST}: the demo failed")
+        raise typer.Exit(SOME_FAILED)
+
+
+def _all(items: Iterator[Any]) -> list[Any]:
+    with closing(items):  # type: ignore[type-var]
+        return list(items)
+
+
+def _train(made: Any) -> list[Any]:
+    from psdnorm.cli.lodo_tables import Progress
+    from psdnorm.experiments.estimate import Amounts
+    from psdnorm.store import Store
+
+    amounts = Amounts(Store.open(made.folder / "store"), made.protocol)
+    outcomes = []
+    with (
+        Progress([amounts.entry(cell) for cell in made.cells]) as shown,
+        closing(made.train(shown.tell)) as grid,
+    ):
+        for outcome in grid:
+            shown.finish(outcome)
+            outcomes.append(outcome)
+    return outcomes
+
+
+def _table(means: Any, made: Any) -> Table:
+    from psdnorm.cli.lodo_tables import results_title
+    from psdnorm.store import Store
+
+    table = Table(title=results_title(Store.open(made.folder / "store")))
+    for name in ("norm", *means.columns):
+        table.add_column(name, justify="left" if name == "norm" else "right")
+    for norm, *values in means.itertuples():
+        table.add_row(norm, *(f"{100 * value:.1f}" for value in values))
+    return table

@@ -1,0 +1,248 @@
+"""``psdnorm lodo``: leave one dataset out, for every norm, cohort and seed."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from psdnorm.cli.app import INTERRUPTED, SOME_FAILED, command
+from psdnorm.cli.console import errors, output, say
+from psdnorm.cli.opening import open_nights, recipe_name
+from psdnorm.cli.parsing import filter_sizes, json_object, numbers, sizes, words
+from psdnorm.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from psdnorm.experiments.grid import Axes, Runs
+    from psdnorm.store import Store
+    from psdnorm.training import Cell
+
+
+@command
+def lodo(
+    store: Annotated[Path, typer.Argument(help="A store of prepared nights.")],
+    norms: Annotated[
+        str | None,
+        typer.Option(
+            help="batch, layer, instance, tma, psd, psd-white, adabn3, adabn12, adabnall.  "
+            "[default: batch,layer,instance,tma,psd]",
+        ),
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option(help="usleep, cnn-transformer.  [default: usleep]")
+    ] = None,
+    balanced: Annotated[
+        str | None,
+        typer.Option(
+            help="At most so many subjects of each cohort that trains: numbers or all.  "
+            "[default: all]"
+        ),
+    ] = None,
+    filter_size: Annotated[
+        str | None,
+        typer.Option(
+            help="Of PSDNorm's first layer, or of TMA: numbers; auto has PSDNorm's chosen from the "
+            "nights that train.  [default: 5]"
+        ),
+    ] = None,
+    norm_depth: Annotated[
+        str | None, typer.Option(help="Blocks that get the norm.  [default: 3]")
+    ] = None,
+    hold_out: Annotated[
+        str | None, typer.Option(help="Cohorts to test on.  [default: each of the store]")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many seeds, from 0 on.  [default: 3]")
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="An experiment of the paper (psdnorm presets); the options narrow it."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the experiment.")] = Path("runs"),
+    keep: Annotated[
+        str,
+        typer.Option(
+            help="scores, predictions or weights: each keeps those before it too. BatchNorm cells "
+            "always keep their weights, for AdaBN."
+        ),
+    ] = "scores",
+    max_epochs: Annotated[int, typer.Option(help="Stop after so many epochs at the latest.")] = 100,
+    patience: Annotated[
+        int, typer.Option(help="Stop after so many epochs without a lower validation loss.")
+    ] = 3,
+    batch_size: Annotated[int, typer.Option(help="Sequences of a batch.")] = 64,
+    model_arguments: Annotated[
+        str,
+        typer.Option(
+            help="Further arguments of the model as JSON, say '{\"depth\": 4}'; where models have "
+            'their own, \'{"usleep": {"depth": 4}}\'.'
+        ),
+    ] = "{}",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    fast: Annotated[
+        bool, typer.Option(help="bfloat16, compiled, with CUDA graphs, where a GPU can.")
+    ] = True,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes at a time, on the processor's cores.")
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option(help="A process for each of so many GPUs, or of all.")
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option(help="Scheduler of a Dask cluster that does it: tcp://host:8786.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the grid and an estimate of its time, no more.")
+    ] = False,
+) -> None:
+    """Train on all cohorts of STORE but one and test on that one, for every norm and seed.
+
+    Finished cells are not run again, interrupted ones go on: give the same command again. Options
+    that are lists have commas between their values. psdnorm status tells how far it has come.
+    """
+    from psdnorm.cli.lodo_tables import Progress, print_grid, print_results, warn_of_short_patience
+    from psdnorm.experiments.estimate import Amounts
+    from psdnorm.experiments.execute import check_grid, cohorts_to_hold_out, run_grid
+    from psdnorm.experiments.grid import Runs
+    from psdnorm.training import Protocol
+
+    nights, runs = open_nights(store), Runs(out)
+    protocol = Protocol(
+        max_epochs=max_epochs,
+        patience=patience,
+        batch_size=batch_size,
+        model_arguments=json_object("--model-arguments", model_arguments),
+    )
+    hold_outs = cohorts_to_hold_out(
+        nights, () if hold_out is None else words("--hold-out", hold_out)
+    )
+    axes = _axes(models, norms, filter_size, norm_depth, balanced)
+    cells = _cells(preset, axes, hold_outs, range(seeds) if seeds else None)
+    place = _place(jobs, gpus, dask, device)
+    if dry_run:
+        on_device = None if dask else place["device"]
+        check_grid(nights, cells, protocol, runs, device=on_device, keep=keep)
+        _warn_of_other_data(preset, nights)
+        warn_of_short_patience(cells, runs.is_done, Amounts(nights, protocol), protocol)
+        workers = len(place["gpus"]) or place["jobs"]
+        print_grid(nights, cells, protocol, runs, place["device"], workers)
+        return
+    amounts = Amounts(nights, protocol)
+    shown, outcomes = Progress([amounts.entry(cell) for cell in cells]), []
+    options = {"fast": "auto" if fast else False, "keep": keep, **place}
+    grid: Any = run_grid(nights, cells, protocol, runs, **options, told=shown.tell)
+    _warn_of_other_data(preset, nights)
+    warn_of_short_patience(cells, runs.is_done, amounts, protocol)
+    try:
+        with shown, closing(grid):
+            for outcome in grid:
+                outcomes.append(outcome)
+                shown.finish(outcome)
+    except KeyboardInterrupt:
+        errors.print("psdnorm: interrupted; run the same command again to go on")
+        raise typer.Exit(INTERRUPTED) from None
+    print_results(nights, runs, cells, outcomes)
+    _tell_chosen(runs, cells)
+    if any(outcome.status in ("failed", "elsewhere") for outcome in outcomes):
+        raise typer.Exit(SOME_FAILED)
+
+
+def _axes(
+    models: str | None,
+    norms: str | None,
+    filter_size: str | None,
+    norm_depth: str | None,
+    balanced: str | None,
+) -> dict[str, tuple]:
+    """Return the axes of the grid that were asked for, by the names of a cell's fields."""
+    given = {
+        "model": models is not None and words("--models", models),
+        "norm": norms is not None and words("--norms", norms),
+        "filter_size": filter_size is not None and filter_sizes("--filter-size", filter_size),
+        "norm_depth": norm_depth is not None and numbers("--norm-depth", norm_depth, least=0),
+        "balanced": balanced is not None and sizes("--balanced", balanced),
+    }
+    return {name: values for name, values in given.items() if isinstance(values, tuple)}
+
+
+def _cells(
+    preset: str | None,
+    axes: dict[str, tuple],
+    hold_outs: tuple[str, ...],
+    seeds: Sequence[int] | None,
+) -> "list[Cell]":
+    from psdnorm.experiments.grid import Axes, grid_of
+    from psdnorm.experiments.presets import preset_named
+
+    if preset is not None:
+        return preset_named(preset).cells(hold_outs, seeds, **axes)
+    plural = {"balanced": "balanced"} | {
+        name: f"{name}s" for name in ("model", "norm", "filter_size", "norm_depth")
+    }
+    named: dict[str, Any] = {plural[name]: values for name, values in axes.items()}
+    block = Axes(**named, hold_outs=hold_outs, seeds=tuple(seeds or range(3)))
+    return grid_of([block] if "norm" in axes else _with_fixed_tma(block))
+
+
+def _with_fixed_tma(block: "Axes") -> "list[Axes]":
+    """Leave TMA, which nobody asked for by name, a filter size that it can have, and say so."""
+    from psdnorm.experiments.grid import Axes
+    from psdnorm.training.cell import AUTO, TMA
+
+    fixed = tuple(size for size in block.filter_sizes if size != AUTO)
+    if fixed == block.filter_sizes:
+        return [block]
+    fixed = fixed or Axes.filter_sizes
+    sizes_left = ", ".join(map(str, fixed))
+    say(errors, f"--filter-size {AUTO} is for PSDNorm alone: {TMA} has filter size {sizes_left}")
+    others = tuple(norm for norm in block.norms if norm != TMA)
+    return [replace(block, norms=others), replace(block, norms=(TMA,), filter_sizes=fixed)]
+
+
+def _warn_of_other_data(preset: str | None, nights: "Store") -> None:
+    """Say what a store has other than the paper's experiments, where one was asked for."""
+    if preset is None:
+        return
+    from psdnorm.experiments.presets import PAPER_COHORTS
+
+    there = set(nights.index["cohort"])
+    lacking = [cohort for cohort in PAPER_COHORTS if cohort not in there]
+    if lacking:
+        say(
+            errors,
+            f"preset {preset} is of the paper's ten cohorts; {nights.path} lacks "
+            f"{', '.join(lacking)}",
+        )
+    recipe = recipe_name(nights)
+    if recipe != "paper":
+        say(errors, f"preset {preset} is of the recipe paper; {nights.path} has {recipe}")
+
+
+def _tell_chosen(runs: "Runs", cells: "Sequence[Cell]") -> None:
+    """Say which filter sizes the finished cells took that had them chosen."""
+    from psdnorm.training.cell import AUTO, read_json
+    from psdnorm.training.run_folder import DONE, chosen_filter_size
+
+    for cell in cells:
+        if cell.filter_size == AUTO and runs.is_done(cell):
+            size = chosen_filter_size(read_json(runs.folder(cell) / DONE))
+            say(output, f"{cell.name}: filter size {size}")
+
+
+def _place(jobs: int | None, gpus: str | None, dask: str | None, device: str) -> dict[str, Any]:
+    """Return where the cells run."""
+    given = {"--jobs": jobs, "--gpus": gpus, "--dask": dask}
+    asked = [name for name, value in given.items() if value is not None]
+    if len(asked) > 1:
+        raise ArgumentError(f"{' and '.join(asked)} were both given, expected one place to run")
+    place: dict[str, Any] = {"jobs": jobs or 1, "gpus": (), "dask": dask, "device": device}
+    if jobs is not None and jobs > 1 and device == "auto":
+        place["device"] = "cpu"  # processes that share a GPU are in each other's way
+    if gpus is not None:
+        from psdnorm.experiments.places import visible_gpus
+
+        wanted = None if gpus == "all" else numbers("--gpus", gpus)[0]
+        place |= {"gpus": tuple(visible_gpus(wanted)), "device": "cuda"}
+    return place

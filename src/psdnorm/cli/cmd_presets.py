@@ -1,0 +1,38 @@
+"""``psdnorm presets``: the paper's experiments, by name."""
+
+from rich.table import Table
+
+from psdnorm.cli.app import command
+from psdnorm.cli.console import output, say
+
+
+@command
+def presets() -> None:
+    """List the paper's experiments, what they need, and their hours on a GPU."""
+    from psdnorm.experiments.estimate import EPOCHS
+    from psdnorm.experiments.presets import PAPER_COHORTS, PRESETS
+
+    table = Table(show_lines=True)
+    for name in ("preset", "in the paper"):
+        table.add_column(name, no_wrap=name == "preset")
+    for name in ("cells", "trainings", "H200 hours"):
+        table.add_column(name, justify="right")
+    for preset in PRESETS.values():
+        if preset.blocks:
+            figures = (len(preset.cells()), preset.trainings, round(preset.gpu_hours))
+            table.add_row(preset.name, preset.shows, *map(str, figures))
+        else:
+            table.add_row(preset.name, f"{preset.shows}: run {preset.command}", "", "", "")
+    output.print(table)
+    say(
+        output,
+        f"psdnorm lodo STORE --preset NAME --out RUNS, with the ten cohorts in STORE "
+        f"({', '.join(PAPER_COHORTS)}; psdnorm prepare … --recipe paper). --hold-out, --seeds, "
+        "--norms, … narrow it; presets that share cells share them in one RUNS too.",
+    )
+    say(
+        output,
+        f"Hours: {EPOCHS} epochs until early stopping (assumed), nights of 1,000 epochs (assumed), "
+        "the paper's numbers of subjects, 93 % of the bare step's rates (docs/experiments.md); "
+        "compiling is not counted.",
+    )

@@ -1,0 +1,55 @@
+"""``psdnorm report``: what a folder of runs came to, as one page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from psdnorm.cli.app import SOME_FAILED, command
+from psdnorm.cli.console import errors, output, say
+
+
+@command
+def report(
+    runs: Annotated[Path, typer.Argument(help="The folder of psdnorm lodo, finished or not.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="Folder for the report: new, empty, or an earlier report."
+        ),
+    ] = Path("report"),
+    store: Annotated[
+        Path | None,
+        typer.Option(help="The prepared nights, for spectra and the people's ages."),
+    ] = None,
+    figures: Annotated[bool, typer.Option(help="Draw figures.")] = True,
+) -> None:
+    """Write one page on what RUNS came to: verdict, tables, figures, cohorts, subjects.
+
+    OUT/index.html opens from disk and asks nothing of a network; tables (Markdown, LaTeX, CSV) and
+    figures (PNG, SVG) are beside it. A grid that is not finished makes a report, too, which says
+    what it cannot say.
+    """
+    from psdnorm.cli.lodo_tables import counted
+    from psdnorm.cli.opening import open_nights
+    from psdnorm.report.build import build_report
+    from psdnorm.report.report_folder import PAGE
+
+    nights = None if store is None else open_nights(store)
+    with errors.status("Reading scores") as shown:
+        verdict, results = build_report(runs, out, store=nights, figures=figures, told=shown.update)
+    if results.simulated:
+        say(output, "The nights are SIMULATED: nobody slept them.")
+    for sentence in (verdict.headline, *verdict.sentences):
+        say(output, sentence)
+    say(output, "What this cannot say:")
+    for sentence in verdict.limits:
+        say(output, f"- {sentence}")
+    unfinished = len(results.lacking) - len(results.damaged)
+    if unfinished:
+        say(errors, f"{counted(unfinished, 'cell')} not finished: the report lists them")
+    say(output, f"Look at {out / PAGE}")
+    for sentence in results.damaged:
+        say(errors, f"failed: {sentence}")
+    if results.damaged:
+        raise typer.Exit(SOME_FAILED)

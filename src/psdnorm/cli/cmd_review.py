@@ -1,0 +1,157 @@
+"""``psdnorm review``: the least confident epochs go to a person, and their answers come back."""
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from psdnorm.cli.app import command
+from psdnorm.cli.console import errors, output, say
+from psdnorm.errors import ArgumentError, StoreError
+
+if TYPE_CHECKING:
+    from psdnorm.staging.reopening import ReopenedNight
+    from psdnorm.staging.review import Change
+    from psdnorm.staging.sleep_statistics import SleepStatistics
+
+_DEFAULT_N = 50
+_SHOWN_CHANGES = 20
+_REVIEW, _CORRECTED = "-review.edf", "-corrected"
+_ENDINGS = (".tsv", "-hypnogram.edf", ".txt")  # as psdnorm stage names them
+
+
+@command
+def review(
+    night: Annotated[
+        Path,
+        typer.Argument(metavar="NIGHT", help="NAME.tsv of psdnorm stage, or its path without .tsv"),
+    ],
+    n: Annotated[
+        int | None, typer.Option("--n", help="How many epochs to look at.  [default: 50]")
+    ] = None,
+    corrected: Annotated[
+        Path | None, typer.Option(help="The scoring after somebody looked at it.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="File to write, or with --corrected what its files are called.  "
+            "[default: NAME-review.edf or NAME-corrected, beside NIGHT]",
+        ),
+    ] = None,
+) -> None:
+    """Write the least confident epochs for EDFbrowser; with --corrected, read the answers back.
+
+    In EDFbrowser, open the recording, import the file (Tools, Import annotations, EDF+), put a
+    stage in the place of each question that you can answer, and export the annotations (Tools,
+    Export annotations, EDF+).
+    """
+    from psdnorm.staging.reopening import reopen
+
+    if corrected is not None and n is not None:
+        raise ArgumentError(
+            f"n is {n} beside --corrected, expected one of the two: epochs are either written for "
+            "review or read back"
+        )
+    found = reopen(night)
+    if not found.has_summary:
+        say(
+            errors,
+            f"{found.name}.json is not beside the table: start and lights of the recording are "
+            "not known",
+        )
+    if corrected is None:
+        _write_questions(found, _DEFAULT_N if n is None else n, out)
+    else:
+        _read_answers(found, corrected, out)
+    if found.notice:
+        say(output, found.notice)
+
+
+def _write_questions(found: "ReopenedNight", n: int, out: Path | None) -> None:
+    from psdnorm.staging.review import write_review
+
+    path = found.folder / f"{found.name}{_REVIEW}" if out is None else out
+    if path.suffix.lower() != ".edf":
+        raise ArgumentError(f"out is {str(path)!r}, expected a file that ends in .edf")
+    _check_free([path])
+    epochs = write_review(
+        path, found.stages, found.probabilities, n, found.start, notice=found.notice
+    )
+    say(output, f"written to {path}: {len(epochs)} of {len(found.stages)} epochs, as questions")
+    again = f"psdnorm review {found.folder / found.name} --corrected FILE"
+    say(output, f"with answers in it, it is read back by {again}")
+
+
+def _read_answers(found: "ReopenedNight", corrected: Path, out: Path | None) -> None:
+    from psdnorm.cli.lodo_tables import counted
+    from psdnorm.staging import read_corrected, write_edf_annotations, write_text, write_tsv
+
+    base = found.folder / f"{found.name}{_CORRECTED}" if out is None else _without_ending(out)
+    paths = [base.with_name(f"{base.name}{ending}") for ending in _ENDINGS]
+    _check_free(paths)
+    correction = read_corrected(corrected, found.stages, found.start)
+    say(
+        output,
+        f"changed: {counted(len(correction.changes), 'epoch')}; {corrected} says something of "
+        f"{correction.n_covered} of {len(found.stages)}",
+    )
+    if correction.changes:
+        _print_changes(correction.changes)
+    _print_statistics(found.statistics(found.stages), found.statistics(correction.stages))
+    write_tsv(paths[0], correction.stages, found.probabilities)
+    write_edf_annotations(paths[1], correction.stages, found.start, notice=found.notice)
+    write_text(paths[2], correction.stages)
+    say(output, f"written to {base.parent}: {', '.join(path.name for path in paths)}")
+
+
+def _without_ending(out: Path) -> Path:
+    """Return what files are called; somebody may give the name of one of them."""
+    name = next((out.name.removesuffix(e) for e in _ENDINGS if out.name.endswith(e)), out.name)
+    return out.with_name(name.removesuffix(".edf") or out.name)
+
+
+def _check_free(paths: list[Path]) -> None:
+    """Refuse to replace a file: somebody's answers may be in it."""
+    taken = next((path for path in paths if os.path.lexists(path)), None)
+    if taken is not None:
+        raise StoreError(
+            f"{taken} is there already and may hold somebody's scoring: expected another name (-o)"
+        )
+
+
+def _print_changes(changes: "list[Change]") -> None:
+    table = Table("from", "to", box=box.SIMPLE_HEAD)
+    table.add_column("epochs", justify="right")
+    kinds = Counter((change.before, change.after) for change in changes)
+    for (before, after), count in kinds.most_common():
+        table.add_row(before, after, str(count))
+    output.print(table)
+    for change in changes[:_SHOWN_CHANGES]:
+        say(
+            output,
+            f"  epoch {change.epoch} at {change.onset_s} s: {change.before} → {change.after}",
+        )
+    if len(changes) > _SHOWN_CHANGES:
+        say(output, f"  … and {len(changes) - _SHOWN_CHANGES} more")
+
+
+def _print_statistics(before: "SleepStatistics", after: "SleepStatistics") -> None:
+    from psdnorm.staging.words import short_rows
+
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for name in ("before", "after"):
+        table.add_column(name, justify="right")
+    rows = [short_rows(each, shares=False) for each in (before, after)]
+    for (words, was), (_, became) in zip(*rows, strict=True):
+        table.add_row(words, was, became)
+    output.print(table)
+    lights = dict.fromkeys((before.lights, after.lights))
+    say(output, f"lights: {' before, '.join(lights)}{' after' * (len(lights) > 1)}")

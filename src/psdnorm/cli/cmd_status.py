@@ -1,0 +1,113 @@
+"""``psdnorm status``: how far an experiment has come."""
+
+import json
+import os
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from psdnorm.cli.app import command
+from psdnorm.cli.console import output, say
+from psdnorm.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from psdnorm.experiments.status import Standing
+
+
+@command
+def status(
+    runs: Annotated[
+        Path, typer.Argument(help="The folder of psdnorm lodo, or WORK/NAME of psdnorm study.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="All of it, for programs.")] = False,
+) -> None:
+    """Show which cells are done, run, wait, were interrupted or failed, and the time that is left.
+
+    It reads files alone: while cells run, here or elsewhere, and after a crash.
+    """
+    from psdnorm.experiments.grid import GRID, Runs
+    from psdnorm.experiments.status import standing
+
+    if not os.path.exists(runs / GRID):
+        from psdnorm.report.results import instead_of_runs
+
+        raise ArgumentError(instead_of_runs(runs))
+    found = standing(Runs(runs))
+    if as_json:
+        typer.echo(json.dumps(_document(found), indent=2, ensure_ascii=False))
+    else:
+        _print(found, _how_to_go_on(runs))
+
+
+def _how_to_go_on(runs: Path) -> str:
+    """Say which command goes on with a folder of runs."""
+    from psdnorm.experiments.cost import COST
+    from psdnorm.lab.study.archive import NIGHTS
+
+    if not any((runs / name).exists() for name in (NIGHTS, COST)):
+        return "give the command of psdnorm lodo again to go on"
+    folder = Path(os.path.abspath(runs))
+    work = runs.parent if runs.name == folder.name else folder.parent
+    command = shlex.join(["psdnorm", "study", "FILE", "--work", str(work)])
+    return f"{command} goes on, where FILE is that of the study {folder.name}"
+
+
+def _document(found: "Standing") -> dict[str, Any]:
+    return {
+        **found.counts(),
+        "work_s": found.work_s,
+        "left_s": found.left_s,
+        "cells": [
+            {
+                "name": cell.cell.name,
+                "state": cell.state,
+                "epochs": cell.epochs,
+                "seconds": cell.seconds,
+                "reason": cell.reason or None,
+                "host": cell.holder and cell.holder.host,
+                "pid": cell.holder and cell.holder.pid,
+                "cell": cell.cell.to_json(),
+            }
+            for cell in found.cells
+        ],
+    }
+
+
+def _print(found: "Standing", going_on: str) -> None:
+    from psdnorm.cli.lodo_tables import counted, duration
+
+    counts = found.counts()
+    say(
+        output,
+        f"{counted(len(found.cells), 'cell')}: "
+        + ", ".join(f"{n} {state}" for state, n in counts.items()),
+    )
+    for cell in found.cells:
+        if cell.holder is not None:
+            since = duration(time.time() - cell.holder.since)
+            where = f"process {cell.holder.pid} on {cell.holder.host}"
+            say(
+                output,
+                f"  running: {cell.cell.name}, {counted(cell.epochs, 'epoch')} done, for {since}, "
+                f"{where}",
+            )
+    for cell in found.cells:
+        if cell.state == "interrupted":
+            say(output, f"  interrupted: {cell.cell.name}, {counted(cell.epochs, 'epoch')} done")
+    for cell in found.cells:
+        if cell.state == "failed":
+            say(output, f"  failed: {cell.reason}")
+    if found.work_s is None:
+        idle = "" if counts["running"] else f"; nothing runs: {going_on}"
+        say(output, f"no training is finished yet, so that the time left is not known{idle}")
+    elif found.left_s is not None:
+        workers = counts["running"]
+        say(output, f"about {duration(found.left_s)} left, as long as {workers} run at a time")
+    elif found.work_s:
+        say(
+            output,
+            f"nothing runs; about {duration(found.work_s)} of work for one worker: {going_on}",
+        )

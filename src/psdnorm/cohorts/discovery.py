@@ -1,0 +1,190 @@
+"""From a cohort's name and a folder to its nights."""
+
+from pathlib import Path
+
+from psdnorm.cohorts.bids import find_bids
+from psdnorm.cohorts.entry import Candidates, Cohort, Found, NightFiles, Problem, duplicate
+from psdnorm.cohorts.file_layout import Fit, check_root, fitting
+from psdnorm.cohorts.own_folder import find_folder
+from psdnorm.cohorts.people import read_people
+from psdnorm.cohorts.ten_cohorts import COHORTS, central
+from psdnorm.errors import ArgumentError, RecordingError
+from psdnorm.io.derivation import Wanted, candidates, fold, resolve
+from psdnorm.io.edf import read_header
+from psdnorm.io.reading import read_recording
+from psdnorm.io.recording import Recording
+
+_Night = tuple[str, str]  # subject, visit
+_OWN = {"folder": find_folder, "bids": find_bids}
+NAMES = (*COHORTS, *_OWN)
+
+
+def find_nights(
+    cohort: str, source: str | Path, channels: Wanted | None = None, name: str | None = None
+) -> Found:
+    """Find the nights of a cohort.
+
+    Parameters
+    ----------
+    cohort : str
+        One of :data:`NAMES`, in any case: a cohort of the table, ``folder`` or ``bids``.
+    source : str or Path
+        The root of the download or of the BIDS dataset. For ``folder``: a manifest (``.csv``,
+        ``.tsv``), a pattern such as ``data/{subject}/night{visit}.edf``, or a folder of EDFs.
+    channels : sequence or mapping, optional
+        Other channels than the cohort's, as in :func:`psdnorm.io.read_channels`.
+    name : str, optional
+        What the cohort of ``folder`` and ``bids`` is called, by default just that, so that two
+        sources can share a store. A manifest's own column ``cohort`` goes before it.
+
+    Returns
+    -------
+    Found
+        Nights, problems and notes. No file of a night is opened, but for an EDF+ without a scoring
+        in a manifest: it may hold stages of its own.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such cohort, or the name is another cohort's.
+    RecordingError
+        If the source cannot be read or has not one night.
+    """
+    known = next((known for known in NAMES if fold(known) == fold(cohort)), None)
+    if known is None:
+        raise ArgumentError(f"cohort is {cohort!r}, expected one of {', '.join(NAMES)}")
+    called = known if name is None else _checked(name, known)
+    wanted = None if channels is None else candidates(channels)
+    if known in _OWN:
+        found = _OWN[known](str(source), wanted or central("A", "M"), called)
+    else:
+        found = _find(COHORTS[known], Path(source), wanted)
+    nights = sorted(found.nights, key=lambda night: (night.cohort, night.subject, night.visit))
+    return found._replace(nights=nights)
+
+
+def read_night(night: NightFiles) -> Recording:
+    """Read a night that was found; :func:`channels_used` says from which of its channels.
+
+    Raises
+    ------
+    RecordingError
+        If one of its files is damaged, or none of the candidates for a channel is in it.
+    """
+    return read_recording(night.signal, night.channels, night.scoring)
+
+
+def channels_used(night: NightFiles) -> dict[str, str]:
+    """Return, for each channel of a night, which of its candidates the file allows.
+
+    Only the file's header is read.
+    """
+    labels = read_header(night.signal).labels
+    return {
+        name: resolve(options, labels, night.signal)[0] for name, options in night.channels.items()
+    }
+
+
+def _checked(name: str, cohort: str) -> str:
+    """Return what a source of one's own is called; refuse what would mix it with another."""
+    if cohort not in _OWN:
+        raise ArgumentError(
+            f"name is {name!r} for {cohort}, expected none: only folder and bids take one"
+        )
+    name = name.strip()
+    if not name or not name.isprintable():
+        raise ArgumentError(f"name is {name!r}, expected a text of printable letters")
+    others = [known for known in NAMES if known != cohort]
+    if fold(name) in map(fold, others):
+        raise ArgumentError(
+            f"name is {name!r}, which is a cohort's own, expected another than {', '.join(others)}"
+        )
+    return name
+
+
+def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
+    check_root(root, f"a download of {cohort.name}")
+    problems: list[Problem] = []
+    scorings = _scorings(cohort, root, problems)
+    signals = _signals(cohort, root, scorings, problems)
+    if not signals:
+        # what was found instead says more than that nothing was
+        reason = f": {problems[0]}" if problems else ""
+        raise RecordingError(
+            f"{root} has no night of {cohort.name}, expected {cohort.signals[0]}{reason}"
+        )
+    census, notes = read_people(cohort, root)
+    nights = []
+    for (subject, visit), signal in signals.items():
+        person = census.person(subject, visit, cohort.visits)
+        # of the first kind that there is
+        own = next(iter(scorings.pop((subject, visit), {}).values()), [])
+        if not own:
+            problems.append(Problem(signal, f"has no scoring, expected {cohort.scorings[0]}"))
+        elif len(own) > 1:
+            others = " and ".join(path.name for path in own[1:])
+            problems.append(Problem(own[0], f"is used, though {others} scores the same night"))
+        scoring = own[0] if own else None
+        nights.append(
+            NightFiles(
+                *(cohort.name, subject, visit, signal, scoring, wanted or cohort.channels),
+                **person._asdict(),
+            )
+        )
+    if cohort.people is not None and cohort.people.family:
+        notes += _without_family(cohort.name, nights)
+    if scorings:
+        notes.append(f"{root} has {len(scorings)} scorings whose recordings are not there")
+    return Found(nights, problems, notes)
+
+
+def _without_family(cohort: str, nights: list[NightFiles]) -> list[str]:
+    subjects = {night.subject for night in nights}
+    lone = {night.subject for night in nights if night.family is None}
+    sentence = (
+        f"no family is known of {len(lone)} of {len(subjects)} subjects of {cohort}: relatives may "
+        "come on both sides of a split"
+    )
+    return [sentence] if lone else []
+
+
+def _scorings(
+    cohort: Cohort, root: Path, problems: list[Problem]
+) -> dict[_Night, dict[str, list[Path]]]:
+    """Return each night's scorings by kind, in order of preference."""
+    scorings: dict[_Night, dict[str, list[Path]]] = {}
+    for template in cohort.scorings:
+        for path, fit in fitting(cohort, template, root, problems):
+            if fit:
+                kinds = scorings.setdefault((fit.subject, fit.visit), {})
+                kinds.setdefault(template, []).append(path)
+    return scorings
+
+
+def _signals(
+    cohort: Cohort,
+    root: Path,
+    scorings: dict[_Night, dict[str, list[Path]]],
+    problems: list[Problem],
+) -> dict[_Night, Path]:
+    """Return each night's signal; name those that cannot be told whose they are, or are double."""
+    fits: dict[Path, Fit | None] = {}
+    for template in cohort.signals:
+        for path, fit in fitting(cohort, template, root, problems):
+            if path.suffix.lower() == ".edf":
+                fits[path] = fits.get(path) or fit
+    others = {path for kinds in scorings.values() for paths in kinds.values() for path in paths}
+    signals: dict[_Night, Path] = {}
+    for path, fit in fits.items():
+        another = cohort.beside and fold(path.name).startswith(fold(cohort.beside))
+        if path in others or (fit is None and another):
+            continue
+        if fit is None:
+            problems.append(
+                Problem(path, f"does not say whose it is, expected {cohort.signals[0]}")
+            )
+        elif (night := (fit.subject, fit.visit)) in signals:
+            problems.append(duplicate(path, *night, signals[night]))
+        else:
+            signals[night] = path
+    return signals

@@ -1,0 +1,153 @@
+"""Paths with places for subject and visit, and the files that fit them."""
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from psdnorm.cohorts.entry import Cohort, Problem
+from psdnorm.errors import RecordingError
+from psdnorm.io.derivation import fold
+
+_TOKEN = re.compile(r"\{(\w+)\}|(\*\*/)|(\*)|(\?)|(\[[^\]]+\])")
+
+
+class Fit(NamedTuple):
+    """A file that fits a template."""
+
+    path: Path
+    subject: str
+    visit: str
+
+
+def pattern_of(template: str, places: Mapping[str, str]) -> re.Pattern[str]:
+    """Return the regular expression of a path with ``{places}`` and a shell's wildcards.
+
+    Parameters
+    ----------
+    template : str
+        A place that is named twice must hold the same both times.
+    places : mapping of str to str
+        Each place's own regular expression.
+    """
+    parts, end, named = [], 0, set[str]()
+    for token in _TOKEN.finditer(template):
+        parts.append(re.escape(template[end : token.start()]))
+        end = token.end()
+        place, folders, letters, letter, choice = token.groups()
+        if place in places:
+            parts.append(f"(?P={place})" if place in named else f"(?P<{place}>{places[place]})")
+            named.add(place)
+        elif place:
+            parts.append(re.escape(token[0]))
+        elif choice:
+            parts.append(choice.replace("[!", "[^", 1))
+        else:
+            parts.append("(?:.*/)?" if folders else "[^/]*" if letters else "[^/]" * bool(letter))
+    parts.append(re.escape(template[end:]))
+    return re.compile("".join(parts))
+
+
+def fitting(
+    cohort: Cohort, template: str, root: Path, problems: list[Problem]
+) -> Iterator[tuple[Path, Fit | None]]:
+    """Yield each file in a template's folder, with whose it is, or None if it does not fit.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    template : str
+        One of the cohort's signals or scorings.
+    root : Path
+        Of the download.
+    problems : list of Problem
+        Folders that cannot be read are added to it.
+    """
+    visits = "|".join(re.escape(fold(visit)) for visit in cohort.visits)
+    pattern = pattern_of(fold(template), {"subject": cohort.subject, "visit": visits})
+    above, _, _ = template.rpartition("/")
+    folders = [above.replace("{visit}", visit) for visit in cohort.visits or ("",)]
+    for folder in dict.fromkeys(folders):
+        for place in _folders(root, folder.split("/") if folder else [], problems):
+            for path in children(place, problems):
+                match = pattern.fullmatch(fold(f"{folder}/{path.name}" if folder else path.name))
+                groups = match.groupdict() if match else {}
+                fit = Fit(path, groups["subject"], groups.get("visit", "")) if match else None
+                yield path, fit
+
+
+def check_root(root: Path, expected: str) -> None:
+    """Refuse a source that is no folder, or that may not be looked at.
+
+    Parameters
+    ----------
+    root : Path
+    expected : str
+        What it should be, for the error.
+    """
+    try:
+        is_folder = stat.S_ISDIR(root.stat().st_mode)
+    except PermissionError as error:
+        raise RecordingError(f"{root} cannot be read: {error.strerror}") from error
+    except OSError:
+        is_folder = False
+    if not is_folder:
+        raise RecordingError(f"{root} is no folder, expected {expected}")
+
+
+def children(folder: Path, problems: list[Problem]) -> list[Path]:
+    """Return what lies in a folder, by name, without hidden files; name a folder that is closed."""
+    what = "read"
+    try:
+        found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        what = "entered"  # names may be all that is shown of what lies in it
+        os.stat(os.path.join(folder, "."))
+    except OSError as error:
+        problem = Problem(folder, f"cannot be {what}: {error.strerror or error}")
+        if problem not in problems:
+            problems.append(problem)
+        return []
+    return found
+
+
+def below(root: Path, problems: list[Problem]) -> list[Path]:
+    """Return all that lies below a folder, by path; links are followed, and what is closed named.
+
+    Parameters
+    ----------
+    root : Path
+    problems : list of Problem
+        What cannot be read is added to it.
+    """
+    # what links lead to again is entered once, and what is above the root never
+    entered = {root.resolve(), *root.resolve().parents}
+    found, waiting = list[Path](), [root]
+    while waiting:
+        for path in children(waiting.pop(), problems):
+            try:
+                is_folder = stat.S_ISDIR(path.stat().st_mode)
+            except PermissionError as error:
+                problems.append(Problem(path, f"cannot be read: {error.strerror}"))
+                continue
+            except OSError:  # a link to nothing
+                is_folder = False
+            found.append(path)
+            if is_folder and path.resolve() not in entered:
+                entered.add(path.resolve())
+                waiting.append(path)
+    return sorted(found)
+
+
+def _folders(root: Path, names: list[str], problems: list[Problem]) -> list[Path]:
+    """Return the folders of that name below the root; case and blanks do not count."""
+    found = [root]
+    for name in names:
+        found = [
+            path
+            for folder in found
+            for path in children(folder, problems)
+            if fold(path.name) == fold(name) and os.path.isdir(path)
+        ]
+    return found

@@ -1,0 +1,277 @@
+"""Anybody's recordings: a manifest, or a pattern of file names."""
+
+import csv
+import glob
+import itertools
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from psdnorm.cohorts.entry import Candidates, Found, NightFiles, Problem, duplicate, unscored
+from psdnorm.cohorts.file_layout import below, children, pattern_of
+from psdnorm.cohorts.people import age_of, read_rows, sex_of
+from psdnorm.errors import ArgumentError, PsdnormError, RecordingError
+from psdnorm.io.derivation import candidates, check_expression, fold
+from psdnorm.io.scoring import holds_stages
+
+_SIGNALS = (".edf", ".bdf", ".rec")
+_PACKED = tuple(signal + by for signal in _SIGNALS for by in (".gz", ".xz", ".bz2", ".zst", ".zip"))
+_PLACES = ("subject", "visit")
+_MANIFESTS = (".csv", ".tsv")
+_NEEDED = ("subject", "signal")
+_COLUMNS = (*_NEEDED, "visit", "scoring", "channels", "cohort", "family", "age", "sex")
+_NOTHING = ("", "n/a", "na", "nan", "none")
+# what a scoring is called beside its signal, in order
+_ENDINGS = (
+    *("-nsrr.xml", "-profusion.xml", ".xml", "_events.tsv", ".tsv", ".csv", ".txt", ".eannot"),
+    *("-hypnogram.edf", "_hypnogram.edf", "base.edf"),
+)
+_SIGNAL_ENDINGS = ("-psg", "_psg", " psg", "_eeg")
+
+
+def find_folder(source: str, channels: Candidates, cohort: str = "folder") -> Found:
+    """Find nights by a manifest, a pattern or in a folder; see :func:`find_nights`.
+
+    Parameters
+    ----------
+    source : str
+    channels : mapping of str to tuple of str
+        For nights whose manifest names none.
+    cohort : str
+        What the cohort of nights is called whose manifest names none.
+    """
+    if Path(source).suffix.lower() in _MANIFESTS:
+        found = _from_manifest(Path(source), channels, cohort)
+    elif os.path.isdir(source):
+        found = _from_folder(Path(source), channels, cohort)
+    else:
+        found = _from_pattern(source, channels, cohort)
+    problems = found.problems
+    if not found.nights:
+        reason = f": {problems[0]}" if problems else ""
+        raise RecordingError(f"{source} names no night that is there{reason}")
+    # S01 and s01 are one sleeper: as two they could come on two sides of a split
+    spelt: dict[tuple[str, str], str] = {}
+    nights: dict[tuple[str, str, str], NightFiles] = {}
+    for night in found.nights:
+        subject = spelt.setdefault((night.cohort, fold(night.subject)), night.subject)
+        key = (night.cohort, subject, fold(night.visit))
+        if key in nights:
+            problems.append(duplicate(night.signal, subject, night.visit, nights[key].signal))
+        else:
+            nights[key] = replace(night, subject=subject)
+    return found._replace(nights=list(nights.values()))
+
+
+def _from_folder(root: Path, channels: Candidates, cohort: str) -> Found:
+    problems: list[Problem] = []
+    paths = [p for p in below(root, problems) if p.name.lower().endswith(_SIGNALS + _PACKED)]
+    return _from_files(paths, None, channels, cohort, problems)
+
+
+def _from_pattern(source: str, channels: Candidates, cohort: str) -> Found:
+    unknown = [place for place in re.findall(r"\{([^{}/]*)\}", source) if place not in _PLACES]
+    if unknown:
+        raise RecordingError(
+            f"{source} has the place {{{unknown[0]}}}, expected {{subject}} and {{visit}} alone"
+        )
+    wild = source.replace("{subject}", "*").replace("{visit}", "*")
+    problems: list[Problem] = []
+    # glob passes over closed folders
+    for path in (Path(wild), *Path(wild).parents):
+        if glob.has_magic(str(path)):
+            folders = filter(os.path.isdir, glob.glob(str(path.parent), recursive=True))
+            for folder in sorted(folders):
+                children(Path(folder), problems)
+    closed = {problem.file for problem in problems}
+    found = map(Path, sorted(glob.glob(wild, recursive=True)))
+    paths = [path for path in found if not closed & {*path.parents}]
+    return _from_files(paths, source if wild != source else None, channels, cohort, problems)
+
+
+def _from_files(
+    paths: Sequence[Path],
+    template: str | None,
+    channels: Candidates,
+    cohort: str,
+    problems: list[Problem],
+) -> Found:
+    """Make nights of files; a template says where in their paths subject and visit are."""
+    beside = _scorings_beside([path for path in paths if _is_file(path, problems)], problems)
+    scorings = set(beside.values())
+    pattern = None
+    if template is not None:
+        pattern = pattern_of(Path(template).as_posix(), dict.fromkeys(_PLACES, "[^/]+?"))
+    nights = []
+    for path, scoring in beside.items():
+        if path in scorings or path.name.startswith("."):
+            continue
+        places = {"subject": _stem(path)}
+        if pattern is not None:
+            match = pattern.fullmatch(path.as_posix())
+            if match is None:
+                problems.append(Problem(path, f"does not say whose it is, expected {template}"))
+                continue
+            places |= match.groupdict()
+        if scoring is None:
+            problems.append(unscored(path, "one of its name"))
+        nights.append(
+            NightFiles(
+                *(cohort, places["subject"], places.get("visit", ""), path, scoring, channels)
+            )
+        )
+    return Found(nights, problems, [])
+
+
+def _is_file(path: Path, problems: list[Problem]) -> bool:
+    """Return whether a path is a file that can be read as it is; name a signal that is not."""
+    name = path.name.lower()
+    if name.endswith(_PACKED):
+        if os.path.exists(path.with_suffix("")):  # it is unpacked beside
+            return False
+        what = "is compressed, expected it unpacked"
+    elif os.path.isfile(path):  # pathlib's raises in a closed folder
+        return True
+    elif os.path.isdir(path):
+        what = "is a folder, expected a file"
+    else:
+        what = "is a link to what is not there" if os.path.islink(path) else "is no file"
+    if name.endswith(_SIGNALS + _PACKED):
+        problems.append(Problem(path, what))
+    return False
+
+
+def _stem(path: Path) -> str:
+    stem = path.stem
+    for ending in _SIGNAL_ENDINGS:
+        if stem.lower().endswith(ending) and len(stem) > len(ending):
+            return stem[: -len(ending)].rstrip()
+    return stem
+
+
+def _scorings_beside(paths: Sequence[Path], problems: list[Problem]) -> dict[Path, Path | None]:
+    """Return the scoring of each signal, None where there is none; a folder is listed once."""
+    names = {
+        folder: {fold(path.name): path for path in children(folder, problems)}
+        for folder in dict.fromkeys(path.parent for path in paths)
+    }
+    beside = {}
+    for path in paths:
+        stems = dict.fromkeys((fold(path.stem), fold(_stem(path))))
+        found = (names[path.parent].get(stem + ending) for stem in stems for ending in _ENDINGS)
+        beside[path] = next((other for other in found if other not in (None, path)), None)
+    return beside
+
+
+def _from_manifest(path: Path, channels: Candidates, cohort: str) -> Found:
+    try:
+        rows = read_rows(path)
+    except (OSError, csv.Error) as error:
+        raise RecordingError(f"{path} cannot be read: {error}") from error
+    if not rows:
+        raise RecordingError(f"{path} is empty, expected the columns subject and signal")
+    names = [fold(cell) for cell in rows[0]]
+    if not set(_NEEDED) <= set(names):
+        raise RecordingError(
+            f"{path} has the columns {', '.join(names)}, expected subject and signal, "
+            f"and perhaps {', '.join(_COLUMNS[2:])}"
+        )
+    unknown = [name for name in names if name not in _COLUMNS]
+    notes = [f"{path} has the columns {', '.join(unknown)}, which are not used"] if unknown else []
+    found = Found([], [], notes)
+    for line, row in enumerate(rows[1:], start=2):
+        if len(row) > len(names):
+            what = f"has in row {line} {len(row)} cells, expected {len(names)}"
+            found.problems.append(Problem(path, what))
+            continue
+        cells = {
+            name: "" if fold(cell) in _NOTHING else cell.strip()
+            for name, cell in zip(names, row, strict=False)
+        }
+        cells = dict.fromkeys(_COLUMNS, "") | cells
+        cells["cohort"] = cells["cohort"] or cohort
+        _add_row(path, line, cells, channels, found)
+    return found
+
+
+def _add_row(
+    path: Path, line: int, cells: dict[str, str], channels: Candidates, found: Found
+) -> None:
+    def problem(what: str) -> None:
+        found.problems.append(Problem(path, f"has in row {line} {what}"))
+
+    if not all(cells[name] for name in _NEEDED):
+        problem("no subject or no signal")
+        return
+    signal = path.parent / cells["signal"]
+    if lack := _lack(signal):
+        problem(f"the signal {cells['signal']}, which {lack}")
+        return
+    named = path.parent / cells["scoring"]
+    scoring: Path | None = named
+    if not cells["scoring"]:
+        scoring, why = _own_scoring(signal)
+        if scoring is None:
+            found.problems.append(Problem(signal, f"has no scoring in row {line} of {path}{why}"))
+    elif lack := _lack(named):
+        problem(f"the scoring {cells['scoring']}, which {lack}")
+        scoring = None
+    age, sex = age_of(cells["age"]), sex_of(cells["sex"])
+    if cells["age"] and age is None:
+        problem(f"{cells['age']!r} as age, expected years")
+    if cells["sex"] and sex is None:
+        problem(f"{cells['sex']!r} as sex, expected F or M")
+    try:
+        own = parse_channels(cells["channels"]) if cells["channels"] else channels
+    except PsdnormError as error:
+        problem(f"{cells['channels']!r} as channels: {error}")
+        return
+    found.nights.append(
+        NightFiles(
+            *(cells["cohort"], cells["subject"], cells["visit"], signal, scoring, own),
+            family=cells["family"] or None,
+            age=age,
+            sex=sex,
+        )
+    )
+
+
+def _lack(path: Path) -> str:
+    """Say what a file lacks that a manifest names; "" if nothing."""
+    try:
+        return "" if stat.S_ISREG(os.stat(path).st_mode) else "is no file"
+    except PermissionError as error:
+        return f"cannot be read: {error.strerror}"
+    except (OSError, ValueError):  # a name may hold what no file's can
+        return "is not there"
+
+
+def _own_scoring(signal: Path) -> tuple[Path | None, str]:
+    """Return a signal as its own scoring if it holds stages; else None, and why where it may."""
+    try:
+        return signal if holds_stages(signal) else None, ""
+    except RecordingError as error:
+        return None, f", and none of its own: {error}"
+
+
+def parse_channels(text: str) -> Candidates:
+    """Return the channels that a manifest's cell names.
+
+    ``C3-M2; C4-M1`` is two of them, ``C3-A2 = C3-M2 | EEG C3; …`` gives one a name and several
+    expressions, in order.
+    """
+    wanted: dict[str, list[str]] = {}
+    for part in filter(str.strip, text.split(";")):
+        name, equals, options = (piece.strip() for piece in part.partition("="))
+        if fold(name) in map(fold, wanted):
+            raise ArgumentError(f"channels name {name!r} twice, expected each once")
+        tried = (options if equals else name).split("|")
+        wanted[name] = [option.strip() for option in tried if option.strip()]
+    if not wanted or not all(wanted.values()):
+        raise ArgumentError(f"channels must name one at least in each part, found {text!r}")
+    for option in itertools.chain.from_iterable(wanted.values()):
+        check_expression(option)
+    return candidates(wanted)

@@ -1,0 +1,207 @@
+"""Age, sex and family from a cohort's tables, which are never needed."""
+
+import csv
+import importlib
+import io
+import os
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from psdnorm.cohorts.entry import Cohort, People, Problem
+from psdnorm.cohorts.file_layout import children
+from psdnorm.io.derivation import fold
+from psdnorm.io.edf_plus import decode
+
+_SEXES = {"m": "M", "male": "M", "man": "M", "f": "F", "female": "F", "woman": "F"}
+_OLDEST = 120
+Table = list[list[str]]
+_Value = TypeVar("_Value")
+
+
+class Person(NamedTuple):
+    """What a table says of a subject."""
+
+    age: float | None = None
+    sex: str | None = None
+    family: str | None = None
+
+
+class Census:
+    """What all tables of a cohort say.
+
+    A table whose name has a visit in it speaks of that visit, another of all; where several speak
+    the first one counts, and what a table says twice and differently it does not say.
+    """
+
+    def __init__(self) -> None:
+        self.people: dict[tuple[str, str], Person] = {}
+
+    def add(self, visit: str, people: Mapping[str, Person]) -> None:
+        """Add what one table says of a visit, "" for all."""
+        for subject, person in people.items():
+            before = self.people.get((subject, visit), Person())
+            self.people[subject, visit] = _either(before, person)
+
+    def person(self, subject: str, visit: str, visits: Iterable[str]) -> Person:
+        """Return what is known of a subject at one of a cohort's visits."""
+        number = _number(subject)
+        known = self.people.get((number, visit), Person())
+        known = _either(known, self.people.get((number, ""), Person()))
+        for other in visits:
+            # age is the visit's own, sex and family are not
+            elsewhere = self.people.get((number, other), Person())
+            known = _either(known, elsewhere._replace(age=None))
+        return known
+
+
+def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
+    """Read a cohort's tables.
+
+    Returns
+    -------
+    Census
+    notes : list of str
+        Tables that were left out, and why; and that none has the columns, where that is so.
+    """
+    census, notes, silent = Census(), list[str](), list[Path]()
+    if cohort.people is None:
+        return census, notes
+    closed: list[Problem] = []
+    tables = _tables(cohort.people.files, root, closed)
+    # a folder that is not there is no loss
+    lost = [problem for problem in closed if os.path.isdir(problem.file)]
+    notes += [f"{problem}, so ages and sexes in it are left out" for problem in lost]
+    for path in tables:
+        # the longest, as visit-1 would be found in visit-18
+        inside = [visit for visit in cohort.visits if len(visit) > 1 and visit in fold(path.name)]
+        visit = max(inside, key=len, default="")
+        try:
+            table = _read_xls(path) if path.suffix.lower() == ".xls" else read_rows(path)
+        except ImportError:
+            notes.append(f"{path} was not read, so its ages and sexes are left out: it needs xlrd")
+            continue
+        except Exception as error:  # xlrd fails in many ways; no table is worth a night
+            notes.append(f"{path} was not read: {' '.join(str(error).split()):.200}")
+            continue
+        people = _people_in(table, cohort.people, visit)
+        if people is None:
+            silent.append(path)
+        else:
+            census.add(visit, people)
+    # many tables of a download are about other things: one that speaks is enough
+    if silent and not census.people:
+        notes.append(_silence(silent, cohort.people))
+    return census, notes
+
+
+def read_rows(path: Path) -> Table:
+    """Read the rows of a CSV or TSV, without blank ones; raises OSError and csv.Error."""
+    text = decode(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    head = text.lstrip().partition("\n")[0]
+    delimiter = max("\t;,", key=head.count)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    return [row for row in rows if any(cell.strip() for cell in row)]
+
+
+def age_of(text: str) -> float | None:
+    """Return an age in years; None for what is none: ``.``, ``n/a``, ``-9``."""
+    try:
+        age = float(text)
+    except ValueError:
+        return None
+    return age if 0 <= age <= _OLDEST else None
+
+
+def sex_of(text: str, codes: Mapping[str, str] | None = None) -> str | None:
+    """Return F or M for a word or a code, None for what is neither."""
+    return _SEXES.get(fold(text)) or (codes or {}).get(_number(text))
+
+
+def _tables(patterns: Iterable[str], root: Path, closed: list[Problem]) -> list[Path]:
+    found = []
+    for pattern in patterns:
+        *folders, name = pattern.split("/")
+        folder = root
+        for part in folders:
+            named = [p for p in children(folder, closed) if fold(p.name) == part]
+            inside = [path for path in named if os.path.isdir(path)]
+            folder = folder.parent if part == ".." else (inside or [folder / part])[0]
+        found += [p for p in children(folder, closed) if fnmatchcase(fold(p.name), fold(name))]
+    return list(dict.fromkeys(found))
+
+
+def _silence(tables: list[Path], people: People) -> str:
+    names = ", ".join(path.name for path in tables)
+    facts = [*people.age, *people.age_at.values(), "nsrr_sex", *people.sex, *people.family]
+    return (
+        f"{tables[0].parent} has no table of {' or '.join(people.subject)} with age, sex or family "
+        f"({', '.join(facts)}), so they are left out, found {names:.200}"
+    )
+
+
+def _read_xls(path: Path) -> Table:
+    # by name, as it is wanted by nobody else and has no types
+    sheet = importlib.import_module("xlrd").open_workbook(str(path)).sheet_by_index(0)
+    rows = [sheet.row_values(row) for row in range(sheet.nrows)]
+    return [[f"{c:g}" if isinstance(c, float) else str(c) for c in row] for row in rows]
+
+
+def _people_in(table: Table, people: People, visit: str) -> dict[str, Person] | None:
+    """Return what one table says of each subject, by number; None if it has not the columns."""
+    subjects = {fold(name) for name in people.subject}
+    # Telemetry's has a row above its names
+    top = next((n for n, row in enumerate(table[:3]) if subjects & {fold(c) for c in row}), None)
+    if top is None:
+        return None
+    ages = [people.age_at[visit]] if visit in people.age_at else []
+    ages += people.age
+    sexes: dict[str, Mapping[str, str]] = {"nsrr_sex": {}}
+    sexes |= {fold(name): codes for name, codes in people.sex.items()}
+    # SHHS has 1200 columns
+    wanted = {*people.subject, *ages, *sexes, *people.family}
+    places = [(n, name) for n, cell in enumerate(table[top]) if (name := fold(cell)) in wanted]
+    if subjects.issuperset(name for _, name in places):
+        return None
+    said: dict[str, Person] = {}
+    for row in table[top + 1 :]:
+        cells = {name: row[n] for n, name in places if n < len(row)}
+        subject = next((cells[name] for name in people.subject if cells.get(name)), "")
+        person = Person(
+            _first(age_of(cells.get(name, "")) for name in ages),
+            _first(sex_of(cells.get(name, ""), codes) for name, codes in sexes.items()),
+            _first(_number(cells.get(name, "")) or None for name in people.family),
+        )
+        number = _number(subject)
+        said[number] = _agreed(said[number], person) if number in said else person
+    said.pop("", None)
+    return said
+
+
+def _first(values: Iterable[_Value | None]) -> _Value | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _either(first: Person, second: Person) -> Person:
+    return Person(
+        second.age if first.age is None else first.age,
+        second.sex if first.sex is None else first.sex,
+        second.family if first.family is None else first.family,
+    )
+
+
+def _agreed(first: Person, second: Person) -> Person:
+    return Person(
+        first.age if first.age == second.age else None,
+        first.sex if first.sex == second.sex else None,
+        first.family if first.family == second.family else None,
+    )
+
+
+def _number(text: str) -> str:
+    """Return a number as it is compared: 07853 is 7853 and 7853.0; "" for what says nothing."""
+    name = fold(text).removesuffix(".0")
+    if name in ("", ".", "n/a", "na", "nan"):
+        return ""
+    return name.lstrip("0") or "0"

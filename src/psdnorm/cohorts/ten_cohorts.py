@@ -1,0 +1,214 @@
+"""The cohorts, one entry each. To add one, add an entry here and a test beside the others.
+
+Layouts and labels are those of the downloads; columns of the NSRR's tables are named as in its data
+dictionaries, ``nsrr_age`` and ``nsrr_sex`` in all that are harmonized.
+"""
+
+from psdnorm.cohorts.entry import Candidates, Cohort, People
+
+_EDFS = "polysomnography/edfs/"
+_NSRR = "polysomnography/annotations-events-nsrr/"
+_PROFUSION = "polysomnography/annotations-events-profusion/"
+
+
+def _nsrr_scorings(name: str) -> tuple[str, str]:
+    return f"{_NSRR}{name}-nsrr.xml", f"{_PROFUSION}{name}-profusion.xml"
+
+
+def central(*references: str) -> Candidates:
+    """Return what may stand for C3-A2 and C4-A1.
+
+    Parameters
+    ----------
+    *references : {"A", "M"}
+        The reference's letter, ear or mastoid, in order: ``C3-A2``, ``C3-M2``. Where a file has no
+        channel of that name, it is the difference of the two.
+    """
+    return {
+        f"{electrode}-A{side}": tuple(
+            f"{prefix}{electrode}-{reference}{side}"
+            for prefix in ("", "EEG ")
+            for reference in references
+        )
+        for electrode, side in (("C3", 2), ("C4", 1))
+    }
+
+
+_MALE = {"male": {"0": "F", "1": "M"}}
+_GENDER = {"gender": {"1": "M", "2": "F"}}
+
+ABC = Cohort(
+    name="ABC",
+    signals=(_EDFS + "{visit}/abc-{visit}-{subject}.edf",),
+    scorings=_nsrr_scorings("{visit}/abc-{visit}-{subject}"),
+    visits=("baseline", "month09", "month18"),
+    channels=central("M", "A"),
+    line_hz=60,
+    people=People(files=("datasets/*.csv",), sex=_GENDER),
+)
+
+CCSHS = Cohort(
+    name="CCSHS",
+    signals=(_EDFS + "ccshs-trec-{subject}.edf",),
+    scorings=_nsrr_scorings("ccshs-trec-{subject}"),
+    channels=central("A", "M"),
+    line_hz=60,
+    people=People(files=("datasets/*.csv",), sex=_MALE),
+)
+
+CFS = Cohort(
+    name="CFS",
+    signals=(_EDFS + "cfs-visit5-{subject}.edf",),
+    scorings=_nsrr_scorings("cfs-visit5-{subject}"),
+    channels=central("M", "A"),
+    line_hz=60,
+    people=People(
+        files=("datasets/*.csv",),
+        sex=_MALE | {"sex": {"0": "F", "1": "M"}},
+        family=("familyi", "familyid", "family_id", "famid", "pedid"),
+    ),
+)
+
+HPAP = Cohort(
+    name="HPAP",
+    signals=(_EDFS + "lab/{visit}/homepap-lab-{visit}-{subject}.edf",),
+    scorings=_nsrr_scorings("lab/{visit}/homepap-lab-{visit}-{subject}"),
+    # a diagnostic night, and one that is half under treatment: a subject may have both
+    visits=("full", "split"),
+    channels=central("M", "A"),
+    line_hz=60,
+    # its gender comes as M and F
+    people=People(files=("datasets/*.csv",), sex={"gender": {}}),
+)
+
+MROS = Cohort(
+    name="MROS",
+    signals=(_EDFS + "{visit}/mros-{visit}-{subject}.edf",),
+    scorings=_nsrr_scorings("{visit}/mros-{visit}-{subject}"),
+    subject=r"[a-z]{2}\d+",
+    visits=("visit1", "visit2"),
+    channels=central("A", "M"),
+    line_hz=60,
+    people=People(
+        files=("datasets/*.csv",),
+        age_at={"visit1": "vsage1", "visit2": "vs2age1"},
+        # men only; and the other way round than elsewhere
+        sex={"gender": {"2": "M"}},
+    ),
+)
+
+SHHS = Cohort(
+    name="SHHS",
+    signals=(_EDFS + "{visit}/{visit}-{subject}.edf",),
+    scorings=_nsrr_scorings("{visit}/{visit}-{subject}"),
+    visits=("shhs1", "shhs2"),
+    channels={
+        # EEG(SEC) and EEG 2 are the first two in other letters
+        "C3-A2": ("EEG(sec)", "EEG2", "EEG sec"),
+        "C4-A1": ("EEG",),
+    },
+    line_hz=60,
+    people=People(
+        files=("datasets/*.csv",),
+        age_at={"shhs1": "age_s1", "shhs2": "age_s2"},
+        sex=_GENDER,
+    ),
+)
+
+CHAT = Cohort(
+    name="CHAT",
+    signals=(
+        _EDFS + "{visit}/chat-{visit}-{subject}.edf",
+        _EDFS + "{visit}/chat-baseline-{visit}-{subject}.edf",
+    ),
+    scorings=(
+        *_nsrr_scorings("{visit}/chat-{visit}-{subject}"),
+        *_nsrr_scorings("{visit}/chat-baseline-{visit}-{subject}"),
+    ),
+    visits=("baseline", "followup", "nonrandomized"),
+    channels=central("M", "A"),
+    line_hz=60,
+    people=People(
+        files=("datasets/*.csv",),
+        age=("nsrr_age", "ageyear_at_meas", "age_nr", "age"),
+        sex=_MALE | {"chi2": {"1": "M", "2": "F"}, "ref9": {"1": "M", "2": "F"}},
+    ),
+)
+
+SOF = Cohort(
+    name="SOF",
+    signals=(_EDFS + "sof-{visit}-{subject}.edf",),
+    scorings=_nsrr_scorings("sof-{visit}-{subject}"),
+    visits=("visit-8",),
+    channels=central("A", "M"),
+    line_hz=60,
+    people=People(
+        files=("datasets/*.csv",),
+        subject=("nsrrid", "sofid"),
+        age=("nsrr_age", "v8age", "age"),
+        sex={"gender": {"1": "F"}},  # women only
+    ),
+)
+
+# Sleep Cassette, which fits the paper's counts best. The seventh letter is E, F or G, the
+# hypnogram's eighth names its scorer. Files may also lie side by side, as MNE downloads them.
+PHYS = Cohort(
+    name="PHYS",
+    signals=("sleep-cassette/SC4{subject}{visit}?0-PSG.edf", "SC4{subject}{visit}?0-PSG.edf"),
+    scorings=(
+        "sleep-cassette/SC4{subject}{visit}??-Hypnogram.edf",
+        "SC4{subject}{visit}??-Hypnogram.edf",
+    ),
+    subject=r"\d\d",
+    visits=("1", "2"),
+    channels={"Fpz-Cz": ("EEG Fpz-Cz", "Fpz-Cz"), "Pz-Oz": ("EEG Pz-Oz", "Pz-Oz")},
+    line_hz=50,
+    people=People(
+        files=("SC-subjects.xls", "SC-subjects.csv", "../SC-subjects.xls", "../SC-subjects.csv"),
+        subject=("subject",),
+        age=("age",),
+        sex={"sex(F=1)": {"1": "F", "2": "M"}},
+    ),
+    beside="ST7",
+)
+
+PHYS_ST = Cohort(
+    name="phys-st",
+    signals=("sleep-telemetry/ST7{subject}{visit}?0-PSG.edf", "ST7{subject}{visit}?0-PSG.edf"),
+    scorings=(
+        "sleep-telemetry/ST7{subject}{visit}??-Hypnogram.edf",
+        "ST7{subject}{visit}??-Hypnogram.edf",
+    ),
+    subject=r"\d\d",
+    visits=("1", "2"),
+    channels=PHYS.channels,
+    line_hz=50,
+    people=People(
+        files=("ST-subjects.xls", "ST-subjects.csv", "../ST-subjects.xls", "../ST-subjects.csv"),
+        subject=("nr", "subject"),
+        age=("age",),
+        sex={"M1/F2": {"1": "M", "2": "F"}},  # the other way round than Cassette's
+    ),
+    beside="SC4",
+)
+
+# SS3 alone: the other subsets have other montages, and some of them epochs of 20 s. It has no Fpz.
+MASS = Cohort(
+    name="MASS",
+    signals=("{subject} PSG.edf", "SS3/{subject} PSG.edf"),
+    scorings=("{subject} Base.edf", "SS3/{subject} Base.edf"),
+    subject=r"01-03-\d{4}",
+    channels={
+        "Fpz-Cz": (
+            "(EEG Fp1-LER + EEG Fp2-LER)/2 - EEG Cz-LER",
+            "(EEG Fp1-CLE + EEG Fp2-CLE)/2 - EEG Cz-CLE",
+        ),
+        "Pz-Oz": ("EEG Pz-LER - EEG Oz-LER", "EEG Pz-CLE - EEG Oz-CLE"),
+    },
+    line_hz=60,
+)
+
+COHORTS = {
+    cohort.name: cohort
+    for cohort in (ABC, CCSHS, CFS, HPAP, MROS, SHHS, CHAT, SOF, PHYS, PHYS_ST, MASS)
+}

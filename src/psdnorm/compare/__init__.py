@@ -1,0 +1,1 @@
+"""Compare two experiments or two checkpoints."""

@@ -1,0 +1,1 @@
+"""How far a night is from the training nights."""

@@ -1,0 +1,1 @@
+"""Grids of runs: what to train, where, and how far it is."""

@@ -1,0 +1,17 @@
+"""A night on disk becomes a :class:`Recording`: signal in µV, stages in place, no identity."""
+
+from psdnorm.io.edf import read_channels, read_header
+from psdnorm.io.reading import read_recording
+from psdnorm.io.recording import EPOCH_S, STAGES, UNSCORED, Recording
+from psdnorm.io.scoring import read_stages
+
+__all__ = [
+    "EPOCH_S",
+    "STAGES",
+    "UNSCORED",
+    "Recording",
+    "read_channels",
+    "read_header",
+    "read_recording",
+    "read_stages",
+]

@@ -1,0 +1,1 @@
+"""Which trouble costs which norm how much."""

@@ -1,0 +1,201 @@
+"""One trouble at a time: the same simulated nights with one kind of shift, at three strengths.
+
+The unshifted night is one of the reference population, at the rate of a usual recorder. A shifted
+one has the same subject and seed and one knob turned; as every part of a night has a branch of the
+seed of its own, the parts that the knob does not touch are the same samples.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import scipy.signal
+
+from psdnorm.errors import ArgumentError
+from psdnorm.lab.simulate.profiles import CohortProfile
+from psdnorm.lab.simulate.simulated_night import SimulatedNight, simulate_night
+
+# of no cohort's name: a network that learned from simulated cohorts has met none of these subjects
+NAME = "dissection"
+# mains hum needs more than 100 Hz to be recorded at all
+UNSHIFTED_PROFILE = CohortProfile(NAME, sfreq=200.0)
+_MONTAGE = ("C3-A2", "C4-A1")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of shift.
+
+    Attributes
+    ----------
+    name : str
+        As it is typed.
+    title : str
+        As it is read.
+    unit : str
+        Of its strengths.
+    strengths : tuple of float
+        Mild, marked, severe.
+    neutral : float
+        The strength that changes nothing.
+    what : str
+        What is turned, in a sentence.
+    """
+
+    name: str
+    title: str
+    unit: str
+    strengths: tuple[float, float, float]
+    neutral: float
+    what: str
+
+    def words(self, strength: float) -> str:
+        """Return a strength with its unit, as in a sentence.
+
+        Examples
+        --------
+        >>> KINDS["gain"].words(-6), KINDS["age"].words(15), KINDS["montage"].words(50)
+        ('−6 dB', '+15 years', '50 %')
+        """
+        return f"{self.number(strength)} {self.unit.partition(' of ')[0]}"
+
+    def number(self, strength: float) -> str:
+        """Return a strength without its unit; with a sign where it is a change.
+
+        Examples
+        --------
+        >>> KINDS["gain"].number(-6), KINDS["age"].number(15), KINDS["rate"].number(80)
+        ('−6', '+15', '80')
+        """
+        sign = "+" if self.name in ("age", "scorer") and strength > 0 else ""
+        return f"{sign}{strength:g}".replace("-", "−")
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("gain", "Gain", "dB", (-3.0, -6.0, -12.0), 0.0,
+             "Both channels are multiplied by one factor."),
+        Kind("response", "Amplifier response", "dB per octave", (-0.5, -1.0, -2.0), 0.0,
+             "The amplifier's response falls with frequency, around 10 Hz, minimum phase."),
+        Kind("line", "Line noise", "µV of hum", (5.0, 20.0, 80.0), 0.0,
+             "Mains hum at 50 Hz is added, of this median amplitude over subjects."),
+        Kind("electrode", "Electrode noise", "µV RMS", (2.0, 5.0, 10.0), 0.0,
+             "Each channel has noise of its own, 1/f and white, of this median over subjects."),
+        Kind("montage", "Montage", "% of the way", (25.0, 50.0, 100.0), 0.0,
+             "Electrodes move from Fpz-Cz and Pz-Oz so far towards C3-A2 and C4-A1."),
+        Kind("age", "Age", "years", (15.0, 30.0, 45.0), 0.0,
+             "The same sleepers are so much older than 29; their sleep is another, too."),
+        Kind("scorer", "Scorer bias", "epochs", (0.5, 1.0, 2.0), 0.0,
+             "The scorer draws the boundary from N1 to N2 so much later; no sample changes."),
+        Kind("rate", "Sampling rate", "Hz", (128.0, 100.0, 80.0), UNSHIFTED_PROFILE.sfreq,
+             "The recorder keeps fewer samples of the same night, after an anti-aliasing filter."),
+    )
+}  # fmt: skip
+"""Every kind of shift, by name."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A kind of shift at one strength.
+
+    Attributes
+    ----------
+    kind : str
+        A name in `KINDS`, or that of `UNSHIFTED`.
+    strength : float
+        In the kind's unit.
+    """
+
+    kind: str
+    strength: float
+
+    @property
+    def name(self) -> str:
+        """Name of a folder that no other condition has.
+
+        Examples
+        --------
+        >>> Condition("gain", -6).name, UNSHIFTED.name
+        ('gain_-6', 'unshifted_0')
+        """
+        return f"{self.kind}_{self.strength:g}"
+
+
+UNSHIFTED = Condition("unshifted", 0.0)
+
+
+def conditions_of(kinds: Iterable[str] = ()) -> list[Condition]:
+    """Return the unshifted condition, then every strength of some kinds, mild to severe.
+
+    Parameters
+    ----------
+    kinds : iterable of str
+        Names in `KINDS`; all of them if there are none.
+    """
+    wanted = list(dict.fromkeys(kinds)) or list(KINDS)
+    for name in wanted:
+        if name not in KINDS:
+            raise ArgumentError(f"kind is {name!r}, expected one of {', '.join(KINDS)}")
+    shifted = [Condition(name, each) for name in wanted for each in KINDS[name].strengths]
+    return [UNSHIFTED, *shifted]
+
+
+def simulate_condition(
+    condition: Condition, subject: int | str, seed: int = 0, *, hours: float = 8.0
+) -> SimulatedNight:
+    """Simulate one subject's night under one condition.
+
+    Parameters
+    ----------
+    condition : Condition
+    subject : int or str
+        The same subject and seed are the same person and night in all conditions.
+    seed : int
+    hours : float
+
+    Returns
+    -------
+    SimulatedNight
+        At 200 Hz, but for the sampling rate's conditions.
+
+    Examples
+    --------
+    >>> plain = simulate_condition(UNSHIFTED, 0, hours=0.1)
+    >>> halved = simulate_condition(Condition("gain", 20 * np.log10(0.5)), 0, hours=0.1)
+    >>> bool(np.allclose(halved.signal, plain.signal / 2))
+    True
+    """
+    if condition == UNSHIFTED or condition.strength == KINDS[condition.kind].neutral:
+        return simulate_night(UNSHIFTED_PROFILE, subject, 0, seed, hours=hours, shift=1.0)
+    if condition.kind == "rate":
+        return _sampled(simulate_condition(UNSHIFTED, subject, seed, hours=hours), condition)
+    if condition.kind == "montage":
+        # nothing but the electrodes differs from the reference, so that nothing else is scaled
+        moved = replace(UNSHIFTED_PROFILE, channels=_MONTAGE)
+        shift = condition.strength / 100
+        return simulate_night(moved, subject, 0, seed, hours=hours, shift=shift)
+    knob = _KNOBS[condition.kind]
+    # all are zero in the reference but the age, of which the strength is a change
+    turned: Any = {knob: getattr(UNSHIFTED_PROFILE, knob) + condition.strength}
+    profile = replace(UNSHIFTED_PROFILE, **turned)
+    return simulate_night(profile, subject, 0, seed, hours=hours, shift=1.0)
+
+
+_KNOBS = {
+    "gain": "gain_db",
+    "response": "tilt_db_per_octave",
+    "line": "line_uv",
+    "electrode": "electrode_uv",
+    "age": "age_mean_y",
+    "scorer": "n1_bias",
+}
+
+
+def _sampled(night: SimulatedNight, condition: Condition) -> SimulatedNight:
+    """Keep fewer samples of a night: the simulator itself would draw another background."""
+    ratio = Fraction(condition.strength) / Fraction(night.sfreq)
+    signal = scipy.signal.resample_poly(night.signal, ratio.numerator, ratio.denominator, axis=1)
+    return replace(night, signal=signal.astype(np.float32), sfreq=condition.strength)

@@ -1,0 +1,176 @@
+"""Hypnograms: a semi-Markov chain that knows where in the night it is.
+
+A bout's length depends on its stage and on the cycle; the stage after it also on how long ago REM
+sleep was. The ultradian rhythm, the deep first cycles and the long last REM periods follow from
+that, as all of it is estimated from real nights.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psdnorm.lab.simulate.fitted import Fitted
+
+WAKE, N1, N2, N3, REM = range(5)
+EPOCH_S = 30.0
+N_CYCLES = 4
+# REM that comes back sooner belongs to the same REM period (Feinberg and Floyd, 1979)
+NEW_PERIOD_MIN = 15.0
+REM_AGES_MIN = (7.0, 15.0, 25.0, 40.0)
+NREM_AGES_MIN = (30.0, 50.0, 65.0, 80.0, 100.0)
+N_PLACES = len(REM_AGES_MIN) + len(NREM_AGES_MIN) + 2
+
+
+@dataclass
+class Position:
+    """Where in the night a chain is, from the stages so far (not from what comes after)."""
+
+    cycle: int = 0
+    rem_began: float = 0.0
+    rem_ended: float = 0.0
+
+    def enter(self, stage: int, minute: float) -> None:
+        """Note that a bout of a stage begins."""
+        if stage != REM:
+            return
+        if self.cycle == 0 or minute - self.rem_ended >= NEW_PERIOD_MIN:
+            self.cycle += 1
+            self.rem_began = minute
+
+    def leave(self, stage: int, minute: float) -> None:
+        """Note that a bout of a stage ends."""
+        if stage == REM:
+            self.rem_ended = minute
+
+    @property
+    def group(self) -> int:
+        """Number of REM periods so far, with the late ones together."""
+        return min(self.cycle, N_CYCLES - 1)
+
+    def place(self, minute: float) -> int:
+        """Place in the cycle, 0…10: how old a REM period is, or how long ago it ended."""
+        since_rem = minute - self.rem_ended
+        if since_rem < NEW_PERIOD_MIN:
+            return int(np.searchsorted(REM_AGES_MIN, minute - self.rem_began))
+        return len(REM_AGES_MIN) + 1 + int(np.searchsorted(NREM_AGES_MIN, since_rem))
+
+
+def simulate_sleep(
+    n_epochs: int, table: Fitted, tendency: NDArray, rng: np.random.Generator
+) -> NDArray[np.int8]:
+    """Simulate a sleep period, from its first N1 epoch on.
+
+    Parameters
+    ----------
+    n_epochs : int
+        Length of the sleep period, E.
+    table : Fitted
+        Transition probabilities and bout lengths.
+    tendency : ndarray, (5,)
+        Added to the log-odds of entering each stage: the subject's own and the age's.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    ndarray of int8, (E,)
+    """
+    stages = np.empty(n_epochs, dtype=np.int8)
+    levels = np.linspace(0, 1, table.bout_quantiles.shape[-1])
+    tilt = np.exp(tendency)
+    # a subject with more of a stage enters it more often and stays longer
+    stretch = np.exp(0.3 * tendency)
+    here, stage, position = 0, N1, Position()
+    while here < n_epochs:
+        position.enter(stage, here * EPOCH_S / 60)
+        drawn = np.interp(rng.random(), levels, table.bout_quantiles[stage, position.group])
+        stop = here + max(1, round(drawn * stretch[stage]))
+        stages[here:stop] = stage
+        minute = stop * EPOCH_S / 60
+        position.leave(stage, minute)
+        odds = table.probabilities[stage, position.group, position.place(minute)] * tilt
+        stage = int(np.searchsorted(np.cumsum(odds) / odds.sum(), rng.random()))
+        here = stop
+    return stages
+
+
+def simulate_hypnogram(
+    n_epochs: int, table: Fitted, tendency: NDArray, rng: np.random.Generator
+) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
+    """Simulate a night: up and about, quiet wake, sleep, and up again.
+
+    Lights off is not noted in the real nights, so the sleep latency (lognormal, median 12 min) and
+    the wake before lights off and after rising (15–35 and 10–30 min in an 8-h night) are
+    assumptions.
+
+    Parameters
+    ----------
+    n_epochs : int
+        Length of the night, E.
+    table, tendency, rng
+        As in `simulate_sleep`.
+
+    Returns
+    -------
+    stages : ndarray of int8, (E,)
+        W, N1, N2, N3, REM as 0…4.
+    is_active : ndarray of bool, (E,)
+        Wake that is up and about.
+    """
+    hours = n_epochs * EPOCH_S / 3600
+    scale = min(1.0, hours / 8) * 60 / EPOCH_S
+    evening, morning = rng.uniform([15, 10], [35, 30]) * scale
+    latency = min(12 * np.exp(0.6 * rng.standard_normal()) * (1 + 0.5 * tendency[WAKE]), 90) * scale
+    onset = min(round(evening + max(latency, 1.0)), n_epochs - 1)
+    rise = max(n_epochs - round(morning), onset + 1)
+    stages = np.zeros(n_epochs, dtype=np.int8)
+    stages[onset:rise] = simulate_sleep(rise - onset, table, tendency, rng)
+    # now and then somebody gets up in the night
+    is_active = (stages == WAKE) & _whole_bouts(stages, 0.1, rng)
+    is_active[: min(round(evening), onset)] = True
+    is_active[round(evening) : onset] = False
+    is_active[rise:] = True
+    return stages, is_active
+
+
+def bouts(stages: NDArray) -> tuple[NDArray, NDArray]:
+    """Stage and length in epochs of each run of equal stages.
+
+    Parameters
+    ----------
+    stages : ndarray, (E,)
+
+    Returns
+    -------
+    stage, length : ndarray, (bouts,)
+    """
+    starts = np.flatnonzero(np.diff(stages, prepend=stages[0] - 1))
+    return stages[starts], np.diff(starts, append=len(stages))
+
+
+def sleep_period(stages: NDArray, longest_wake_epochs: int = 120) -> slice:
+    """Find the main sleep period: sleep without an hour of wake in it, and the most of it.
+
+    Parameters
+    ----------
+    stages : ndarray, (E,)
+    longest_wake_epochs : int
+        More wake than this separates a nap from the night.
+
+    Returns
+    -------
+    slice
+        Of epochs; empty where nobody slept.
+    """
+    asleep = np.flatnonzero(stages > WAKE)
+    if asleep.size == 0:
+        return slice(0, 0)
+    parts = np.split(asleep, np.flatnonzero(np.diff(asleep) > longest_wake_epochs) + 1)
+    longest = max(parts, key=len)
+    return slice(int(longest[0]), int(longest[-1]) + 1)
+
+
+def _whole_bouts(stages: NDArray, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
+    _, lengths = bouts(stages)
+    return np.repeat(rng.random(len(lengths)) < share, lengths)

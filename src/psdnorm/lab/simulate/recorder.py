@@ -1,0 +1,224 @@
+"""Between the skin and the file: hum, electrodes, heart and amplifier."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.fft
+import scipy.signal
+from numpy.typing import NDArray
+
+from psdnorm.lab.simulate.profiles import CohortProfile
+
+# the tilt turns around this frequency and ends an octave or so below the slowest waves
+PIVOT_HZ = 10.0
+TAPS_S = 4.0
+
+
+@dataclass(frozen=True)
+class Amplifier:
+    """One subject's electrodes and amplifier.
+
+    Attributes
+    ----------
+    gain_db : ndarray, (2,)
+        Per channel.
+    highpass_hz, lowpass_hz : float
+        First-order corners; 0 and infinity for none.
+    tilt_db_per_octave : float
+        Slope around 10 Hz.
+    electrode_uv : float
+        RMS of the noise of the electrodes before it.
+    """
+
+    gain_db: NDArray
+    highpass_hz: float
+    lowpass_hz: float
+    tilt_db_per_octave: float
+    electrode_uv: float = 0.0
+
+    def response(self, frequency_hz: NDArray) -> NDArray:
+        """Magnitude of the response without the gain, (F,) → (F,)."""
+        f = np.maximum(frequency_hz, 1e-3)
+        high = 1 / np.sqrt(1 + (self.highpass_hz / f) ** 2)
+        low = 1 / np.sqrt(1 + (f / self.lowpass_hz) ** 2)
+        octaves = np.log2(np.clip(f, 0.25, 200) / PIVOT_HZ)
+        return high * low * 10 ** (self.tilt_db_per_octave * octaves / 20)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the response is one everywhere."""
+        no_filter = self.highpass_hz == 0 and np.isinf(self.lowpass_hz)
+        return bool(no_filter and self.tilt_db_per_octave == 0)
+
+
+def draw_amplifier(profile: CohortProfile, rng: np.random.Generator) -> Amplifier:
+    """Draw a subject's electrodes and amplifier.
+
+    Parameters
+    ----------
+    profile : CohortProfile
+        Already scaled by the shift.
+    rng : numpy.random.Generator
+        The subject's own stream.
+
+    Returns
+    -------
+    Amplifier
+    """
+    common, *own = rng.standard_normal(3)
+    octaves = profile.response_sd * rng.standard_normal(3)
+    return Amplifier(
+        # devices differ more than the two channels of one
+        profile.gain_db + profile.gain_sd_db * (0.9 * common + 0.44 * np.array(own)),
+        profile.highpass_hz * 2 ** octaves[0],
+        profile.lowpass_hz * 2 ** octaves[1],
+        profile.tilt_db_per_octave + octaves[2],
+        # skin differs from subject to subject
+        profile.electrode_uv * float(np.exp(0.4 * rng.standard_normal())),
+    )
+
+
+def amplify(signal: NDArray[np.float32], sfreq: int, amplifier: Amplifier) -> NDArray[np.float32]:
+    """Pass a recording through an amplifier.
+
+    The filter is minimum phase, as analogue ones nearly are: a zero-phase mapping that restores the
+    spectrum does not restore the waveform.
+
+    Parameters
+    ----------
+    signal : ndarray of float32, (2, T)
+        µV.
+    sfreq : int
+        Sampling rate in Hz.
+    amplifier : Amplifier
+
+    Returns
+    -------
+    ndarray of float32, (2, T)
+    """
+    gain = 10 ** (amplifier.gain_db / 20)
+    if amplifier.is_flat:
+        return gain.astype(np.float32)[:, None] * signal
+    taps = minimum_phase(amplifier, sfreq)
+    filtered = np.empty_like(signal)
+    for row, into, factor in zip(signal, filtered, gain, strict=True):
+        into[:] = scipy.signal.oaconvolve(row, (factor * taps).astype(np.float32))[: len(row)]
+    return filtered
+
+
+def minimum_phase(amplifier: Amplifier, sfreq: int) -> NDArray:
+    """Impulse response of an amplifier without its gain, 4 s long, by the cepstrum."""
+    n = 8 * round(TAPS_S * sfreq)
+    magnitude = amplifier.response(scipy.fft.rfftfreq(n, 1 / sfreq))
+    # a zero at 0 Hz has no logarithm; 80 dB down is as good as one
+    cepstrum = scipy.fft.irfft(np.log(np.maximum(magnitude, 1e-4)), n=n)
+    cepstrum[1 : n // 2] *= 2
+    cepstrum[n // 2 + 1 :] = 0
+    return scipy.fft.irfft(np.exp(scipy.fft.rfft(cepstrum)), n=n)[: n // 8]
+
+
+def add_disturbances(
+    signal: NDArray[np.float32],
+    sfreq: int,
+    profile: CohortProfile,
+    heart_weights: NDArray,
+    rng: np.random.Generator,
+) -> None:
+    """Add hum, electrode pops, heart beats and drift to a recording, in place.
+
+    Parameters
+    ----------
+    signal : ndarray of float32, (2, T)
+        µV; changed.
+    sfreq : int
+        Sampling rate in Hz.
+    profile : CohortProfile
+        Already scaled by the shift.
+    heart_weights : ndarray, (2,)
+        How much of the heart each derivation sees.
+    rng : numpy.random.Generator
+        Source of randomness.
+    """
+    for_hum, for_pops, for_heart, for_drift = rng.spawn(4)
+    if profile.line_uv > 0:
+        _add_hum(signal, sfreq, profile, for_hum)
+    if profile.pops_per_hour > 0:
+        _add_pops(signal, sfreq, profile.pops_per_hour, for_pops)
+    if profile.ecg_uv > 0 and np.any(heart_weights):
+        add_heart_beats(signal, sfreq, profile.ecg_uv * heart_weights, for_heart)
+    if profile.drift_uv > 0:
+        _add_drift(signal, sfreq, profile.drift_uv, for_drift)
+
+
+def _add_drift(
+    signal: NDArray[np.float32], sfreq: int, median_uv: float, rng: np.random.Generator
+) -> None:
+    """Add to each channel noise of its own that falls with frequency and ends near 0.5 Hz."""
+    n_seconds = signal.shape[1] // sfreq + 2
+    rms_uv = median_uv * np.exp(0.6 * rng.standard_normal((2, 1)))
+    knots = scipy.signal.lfilter([1.0], [1.0, -0.9], rng.standard_normal((2, n_seconds)), axis=1)
+    knots *= rms_uv / knots.std(axis=1, keepdims=True)
+    at_s = np.arange(signal.shape[1]) / sfreq
+    for channel, values in zip(signal, knots, strict=True):
+        channel += np.interp(at_s, np.arange(n_seconds), values).astype(np.float32)
+
+
+def _add_hum(
+    signal: NDArray[np.float32], sfreq: int, profile: CohortProfile, rng: np.random.Generator
+) -> None:
+    height = profile.line_uv * np.exp(0.5 * rng.standard_normal(2))
+    phase = rng.uniform(0, 2 * np.pi)
+    # sampling at whole hertz repeats a mains period every second: one second is the whole wave
+    second = np.arange(sfreq) / sfreq
+    wave = np.zeros(sfreq)
+    for harmonic, share in ((1, 1.0), (3, 0.3)):
+        # whatever lies at half the rate or above was removed before sampling
+        if harmonic * profile.line_hz < 0.99 * sfreq / 2:
+            wave += share * np.sin(2 * np.pi * harmonic * profile.line_hz * second + phase)
+    n_seconds = signal.shape[1] // sfreq
+    slow = scipy.signal.lfilter([0.05], [1, -0.995], rng.standard_normal(n_seconds))
+    envelope = np.exp(0.5 * slow)[:, None]
+    hum = (envelope * wave).astype(np.float32).reshape(-1)
+    signal += height.astype(np.float32)[:, None] * hum
+
+
+def _add_pops(
+    signal: NDArray[np.float32], sfreq: int, per_hour: float, rng: np.random.Generator
+) -> None:
+    n_samples = signal.shape[1]
+    decay = np.exp(-np.arange(3 * sfreq) / (0.6 * sfreq))
+    for channel in signal:
+        n = rng.poisson(per_hour * n_samples / sfreq / 3600)
+        heights = rng.choice([-1, 1], n) * rng.uniform(80, 300, n)
+        for start, height in zip(rng.integers(0, n_samples, n), heights, strict=True):
+            piece = channel[start : start + len(decay)]
+            piece += (height * decay[: len(piece)]).astype(np.float32)
+
+
+def add_heart_beats(
+    signal: NDArray[np.float32], sfreq: int, heights_uv: NDArray, rng: np.random.Generator
+) -> None:
+    """Add the R waves of one heart to a recording, in place.
+
+    Parameters
+    ----------
+    signal : ndarray of float32, (C, T)
+        µV; changed.
+    sfreq : int
+        Sampling rate in Hz.
+    heights_uv : ndarray, (C,)
+        Of the wave in each channel.
+    rng : numpy.random.Generator
+        Source of randomness.
+    """
+    n_samples = signal.shape[1]
+    mean_s = rng.uniform(0.8, 1.15)
+    n = int(n_samples / sfreq / mean_s * 1.2) + 2
+    drift = scipy.signal.lfilter([0.1], [1, -0.95], rng.standard_normal(n))
+    beats_s = np.cumsum(mean_s * np.clip(1 + 0.1 * drift + 0.02 * rng.standard_normal(n), 0.6, 1.5))
+    t = np.arange(int(0.1 * sfreq)) / sfreq - 0.05
+    wave = np.exp(-((t / 0.012) ** 2)) - 0.25 * np.exp(-(((t - 0.025) / 0.012) ** 2))
+    starts = (beats_s * sfreq).astype(int)
+    where = starts[starts < n_samples - len(wave), None] + np.arange(len(wave))
+    # beats are further apart than a wave is long, so no sample is written twice
+    signal[:, where] += (heights_uv[:, None, None] * wave).astype(np.float32)

@@ -1,0 +1,1 @@
+"""Convolutions of the models."""

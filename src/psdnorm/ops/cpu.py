@@ -1,0 +1,359 @@
+"""PSDNorm for processors: matrix products on a few rows at a time, which stay in the cache.
+
+The same mathematics as :mod:`psdnorm.ops.reference`, arranged so that no copy of the signal beyond
+a few rows exists, in memory that every chunk of rows reuses. :func:`normalize_backward` is the
+whole gradient, through mean, PSD, filter and signal, written out.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from psdnorm.ops import reference
+from psdnorm.ops.cpu_segments import SegmentPower, psd_as_quadratic_form, real_dft
+
+# samples worked on at once: two megabytes of float32; with fewer, more time goes into the calls
+CHUNK_SAMPLES = 2**19
+# outputs that one line of a matrix product makes, about
+BLOCK = 24
+# named wherever a tensor is made, because torch.set_default_device may say otherwise
+_CPU = torch.device("cpu")
+
+
+def row_statistics(
+    x: Tensor,
+    filter_size: int,
+    eps: float = 1e-5,
+    window: str = "boxcar",
+    detrend: str = "row",
+) -> tuple[Tensor, Tensor]:
+    """Measure each row; see :func:`psdnorm.ops.reference.row_statistics`."""
+    rows = _as_matrix(x)
+    offset = rows.new_empty(rows.shape[0], dtype=reference.statistics_dtype(x.dtype))
+    power = offset.new_empty(rows.shape[0], filter_size)
+    segment_power = SegmentPower(real_dft(filter_size, window, detrend, offset))
+    chunks = _Chunks(rows, 0, 1)
+    for chunk in chunks:
+        centered = chunks.load(chunk)
+        offset[chunk] = centered.mean(dim=-1)
+        power[chunk] = segment_power(centered.sub_(offset[chunk].unsqueeze(-1)))
+    n_bins = reference.n_bins(filter_size)
+    psd = power[:, :n_bins]
+    psd[:, 1 : (filter_size + 1) // 2] += power[:, n_bins:]  # cosine and sine of the same bin
+    return offset.view(x.shape[:2]), (psd + eps).view(*x.shape[:2], n_bins)
+
+
+def normalize(
+    x: Tensor,
+    offset: Tensor,
+    psd: Tensor,
+    sqrt_target: Tensor,
+    filter_size: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+    detrend: str = "row",
+) -> Tensor:
+    """Carry rows onto the target PSD; see :func:`psdnorm.ops.reference.normalize`."""
+    rows, length = _as_matrix(x), x.shape[-1]
+    filters = _Filters(psd, sqrt_target, filter_size, weight)
+    shift = None if bias is None else bias.to(psd.dtype).expand(x.shape[:2]).reshape(-1, 1)
+    half = reference.half_width(filter_size)
+    chunks = _Chunks(rows, half, _block_size(length, 2 * half, 1), offset)
+    tap_index = _lags(chunks.block, half, half)
+    y = torch.empty(x.shape, dtype=x.dtype, device=_CPU)
+    for chunk in chunks:
+        chunks.load_centered(chunk)
+        chunks.fill_margin(half, padding_mode)
+        out = chunks.banded_product(pad(filters.scaled(chunk), (0, 1))[:, tap_index])
+        _as_matrix(y)[chunk] = out if shift is None else out.add_(shift[chunk])
+    return y
+
+
+def normalize_backward(
+    grad: Tensor,
+    x: Tensor,
+    offset: Tensor,
+    psd: Tensor,
+    sqrt_target: Tensor,
+    filter_size: int,
+    weight: Tensor | None = None,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+    detrend: str = "row",
+) -> tuple[Tensor, Tensor]:
+    """Differentiate :func:`normalize` of :func:`row_statistics`.
+
+    Parameters
+    ----------
+    grad, x : Tensor, (N, C, T)
+    offset : Tensor, (N, C)
+    psd : Tensor, (N, C, F)
+    sqrt_target : Tensor, (C, F)
+    filter_size : int
+    weight : Tensor, (C,), optional
+    window : {"boxcar", "hann", "hamming"}
+    padding_mode : {"circular", "zeros", "reflect"}
+    detrend : {"row", "segment"}
+
+    Returns
+    -------
+    grad_x : Tensor, (N, C, T)
+    row_sums : Tensor, (N, C, 2)
+        Per row the sums over time of ``grad`` times the output before weight and bias, and of
+        ``grad``: the gradients of weight and bias, not yet summed over N.
+    """
+    rows, grads, length = _as_matrix(x), _as_matrix(grad), x.shape[-1]
+    half, margin = reference.half_width(filter_size), filter_size - 1
+    filters = _Filters(psd, sqrt_target, filter_size, weight)
+    quadratic = psd_as_quadratic_form(filter_size, window, detrend, length, psd)  # (F, f * f)
+    block = _block_size(length, 2 * margin, filter_size - half)
+    signal, upstream = (_Chunks(r, margin, block, offset) for r in (rows, grads))
+    tap_index, segment_index = _lags(block, margin, half), _segment_index(block, filter_size)
+    lag_sums = _LagSums(block, half, psd.dtype)
+    grad_x = torch.empty(x.shape, dtype=x.dtype, device=_CPU)
+    grad_taps = torch.empty_like(filters.taps)
+    grad_sums = psd.new_empty(rows.shape[0])
+    for chunk in signal:
+        signal.load_centered(chunk)
+        signal.fill_margin(half, padding_mode)
+        grad_sums[chunk] = upstream.load_plain(chunk).sum(dim=-1)
+        upstream.fill_margin(half, "zeros")
+        grad_taps[chunk] = lag_sums(signal.blocks, upstream.blocks)
+        kernels = filters.gradient_of_psd(chunk, grad_taps[chunk]) @ quadratic  # (r, f * f)
+
+        signal.fill_margin(half, "zeros")
+        upstream.fill_margin(half, "circular" if padding_mode == "circular" else "zeros")
+        taps = filters.scaled(chunk)
+        out = upstream.banded_product(pad(taps, (0, 1))[:, tap_index])
+        if padding_mode == "reflect":
+            _add_reflected(out, upstream.inner, taps)
+        operator = pad(kernels, (0, 1))[:, segment_index].sum(dim=1)
+        signal.banded_product(operator, add_to=upstream.results)
+        _remove_hanging_segments(out, signal, kernels, filter_size)
+        torch.sub(out, out.mean(dim=-1, keepdim=True), out=_as_matrix(grad_x)[chunk])
+    row_sums = torch.stack([(grad_taps * filters.taps).sum(dim=-1), grad_sums], dim=-1)
+    return grad_x, row_sums.view(*x.shape[:2], 2)
+
+
+class _Filters:
+    """The filters of all rows, R = N * C of them, and how their taps depend on the PSD."""
+
+    def __init__(
+        self, psd: Tensor, sqrt_target: Tensor, filter_size: int, weight: Tensor | None
+    ) -> None:
+        sqrt_target = sqrt_target.to(psd.dtype)
+        self.taps = reference.monge_filter(psd, sqrt_target, filter_size).flatten(0, 1)  # (R, K)
+        self.psd = psd.flatten(0, 1)
+        self.gain = (sqrt_target / psd.sqrt()).flatten(0, 1)  # (R, F)
+        scale = psd.new_ones(psd.shape[1]) if weight is None else weight.to(psd.dtype)
+        self.scale = scale.expand(psd.shape[:2]).reshape(-1, 1)
+        # the taps are linear in the gain, so their matrix is what they are for unit gains
+        unit = torch.eye(psd.shape[-1], dtype=psd.dtype, device=_CPU)
+        self.inverse_dft = reference.monge_filter(torch.ones_like(unit), unit, filter_size)
+
+    def scaled(self, chunk: slice) -> Tensor:
+        """Taps with the channel's weight, (r, K)."""
+        return self.taps[chunk] * self.scale[chunk]
+
+    def gradient_of_psd(self, chunk: slice, grad_taps: Tensor) -> Tensor:
+        """Carry a gradient of the taps without weight, (r, K), back to the PSD, (r, F)."""
+        through_gain = (grad_taps * self.scale[chunk]) @ self.inverse_dft.T
+        # in this order nothing overflows that the result does not
+        return -0.5 * through_gain * self.gain[chunk] / self.psd[chunk]
+
+
+class _Chunks:
+    """A few rows at a time, in blocks, with a margin on either side, in reused memory.
+
+    Output block l of a filter is made from block l and the beginning of block l + 1.
+    """
+
+    def __init__(self, rows: Tensor, margin: int, block: int, offset: Tensor | None = None) -> None:
+        self.rows, self.margin, self.block = rows, margin, block
+        self.length = rows.shape[1]
+        dtype = reference.statistics_dtype(rows.dtype)
+        self.offset = None if offset is None else offset.reshape(-1, 1)
+        self.first = rows[:, :1].to(dtype)
+        # a row per thread at least, since a batched matrix product is shared out by rows; of short
+        # rows the band matrices are larger than the rows
+        per_row = max(self.length, (block + 2 * margin) * block)
+        self.step = max(torch.get_num_threads(), CHUNK_SAMPLES // per_row)
+        n_blocks = -(-self.length // block)
+        n_rows = min(self.step, rows.shape[0])
+        self.memory = torch.zeros(n_rows, n_blocks + 1, block, dtype=dtype, device=_CPU)
+        self.results = torch.empty(n_rows, n_blocks, block, dtype=dtype, device=_CPU)
+        self.blocks = self.memory
+
+    def __iter__(self) -> Iterator[slice]:
+        for start in range(0, self.rows.shape[0], self.step):
+            yield slice(start, min(start + self.step, self.rows.shape[0]))
+
+    @property
+    def inner(self) -> Tensor:
+        """The rows of this chunk without their margins, (r, T)."""
+        return self.blocks.flatten(1)[:, self.margin : self.margin + self.length]
+
+    def load_plain(self, chunk: slice) -> Tensor:
+        """Load rows as they are, and return them."""
+        self.blocks = self.memory[: chunk.stop - chunk.start]
+        return self.inner.copy_(self.rows[chunk])
+
+    def load(self, chunk: slice) -> Tensor:
+        """Load rows relative to their first sample, and return them."""
+        self.blocks = self.memory[: chunk.stop - chunk.start]
+        rows = self.rows[chunk].to(self.memory.dtype)
+        return torch.sub(rows, self.first[chunk], out=self.inner)
+
+    def load_centered(self, chunk: slice) -> None:
+        """Load rows relative to their mean."""
+        assert self.offset is not None
+        self.load(chunk).sub_(self.offset[chunk])
+
+    def fill_margin(self, width: int, padding_mode: str) -> None:
+        """Continue the rows by ``width`` samples on either side."""
+        if width == 0:
+            return
+        inner, flat = self.inner, self.blocks.flatten(1)
+        before = flat[:, self.margin - width : self.margin]
+        after = flat[:, self.margin + self.length : self.margin + self.length + width]
+        if padding_mode == "circular":
+            before.copy_(inner[:, self.length - width :])
+            after.copy_(inner[:, :width])
+        elif padding_mode == "reflect":
+            before.copy_(inner[:, 1 : width + 1].flip(-1))
+            after.copy_(inner[:, self.length - 1 - width : self.length - 1].flip(-1))
+        else:
+            before.zero_()
+            after.zero_()
+
+    def banded_product(self, matrix: Tensor, add_to: Tensor | None = None) -> Tensor:
+        """Apply a banded matrix that repeats from block to block.
+
+        Parameters
+        ----------
+        matrix : Tensor, (r, B + w, B), w at most B and at most twice the margin
+            Output b of block l is the sum over i of ``sample[l * B + i] * matrix[i, b]``.
+        add_to : Tensor, (≥ r, n, B), optional
+            Blocks of results to add to; otherwise this object's own are overwritten.
+
+        Returns
+        -------
+        Tensor, (r, T), a view of the results
+        """
+        out = (self.results if add_to is None else add_to)[: len(self.blocks)]
+        if self.block == 1:  # a filter of one tap
+            product = torch.mul(
+                self.blocks[:, :-1], matrix, out=None if add_to is not None else out
+            )
+            return (product if add_to is None else out.add_(product)).flatten(1)
+        beta = 0 if add_to is None else 1
+        torch.baddbmm(out, self.blocks[:, :-1], matrix[:, : self.block], beta=beta, out=out)
+        width = matrix.shape[1] - self.block
+        if width:
+            # only the last outputs of a block reach into the next one
+            out[..., self.block - width :] += torch.bmm(
+                self.blocks[:, 1:, :width], matrix[:, self.block :, self.block - width :]
+            )
+        return out.flatten(1)[:, : self.length]
+
+
+class _LagSums:
+    """Inner products of a gradient with a padded signal at the lags of a filter."""
+
+    def __init__(self, block: int, half: int, dtype: torch.dtype) -> None:
+        self.half, self.dtype = half, dtype
+        inside = _count(block)
+        lag = inside.unsqueeze(1) - inside  # signal position minus gradient position
+        edge = _count(half)
+        ahead = edge.unsqueeze(1) - edge + half  # signal at the start of the next block
+        self.within = self._one_hot(lag)
+        self.across = torch.cat([self._one_hot(ahead), self._one_hot(-ahead.T)])
+
+    def _one_hot(self, lag: Tensor) -> Tensor:
+        lags = _count(2 * self.half + 1) - self.half
+        return (lag.flatten().unsqueeze(1) == lags).to(self.dtype)
+
+    def __call__(self, signal: Tensor, gradient: Tensor) -> Tensor:
+        """Blocks (r, n, B) of both → (r, K)."""
+        if signal.shape[2] == 1:
+            return torch.linalg.vecdot(signal, gradient, dim=1)
+        products = torch.bmm(signal.transpose(1, 2), gradient)
+        total = products.flatten(1) @ self.within
+        last = slice(signal.shape[2] - self.half, None)
+        first = slice(0, self.half)
+        ahead = torch.bmm(signal[:, 1:, first].transpose(1, 2), gradient[:, :-1, last])
+        behind = torch.bmm(signal[:, :-1, last].transpose(1, 2), gradient[:, 1:, first])
+        return total + torch.cat([ahead.flatten(1), behind.flatten(1)], dim=1) @ self.across
+
+
+def _as_matrix(x: Tensor) -> Tensor:
+    return x.reshape(x.shape[0] * x.shape[1], x.shape[2])
+
+
+def _count(n: int) -> Tensor:
+    return torch.arange(n, device=_CPU)
+
+
+def _block_size(length: int, width: int, hop: int) -> int:
+    """Choose whole hops, as wide as a band at least, and not much of a short row."""
+    if width == 0:
+        return 1
+    return -(-max(width, min(BLOCK, length // 8), 1) // hop) * hop
+
+
+def _lags(block: int, margin: int, half: int) -> Tensor:
+    """Which tap stands at (i, b) of a filter's band matrix, K where none: (B + 2 margin, B)."""
+    tap = _count(block + 2 * margin).unsqueeze(1) - _count(block) - margin + half
+    n_taps = 2 * half + 1
+    return torch.where((tap >= 0) & (tap < n_taps), tap, n_taps)
+
+
+def _segment_index(block: int, filter_size: int) -> Tensor:
+    """Which entries of a segment's matrix, f * f where none, add up at (i, b).
+
+    A sample stands at position ``b % hop`` of one segment and a hop later in the one before.
+    Returns (2, B + 2f - 2, B).
+    """
+    hop = filter_size - filter_size // 2
+    b = _count(block)
+    lag = _count(block + 2 * filter_size - 2).unsqueeze(1) - b - (filter_size - 1)
+    entries = []
+    for position in (b % hop, b % hop + hop):
+        other = position + lag
+        inside = (position < filter_size) & (other >= 0) & (other < filter_size)
+        entries.append(torch.where(inside, other * filter_size + position, filter_size**2))
+    return torch.stack(entries)
+
+
+def _remove_hanging_segments(
+    out: Tensor, signal: _Chunks, kernels: Tensor, filter_size: int
+) -> None:
+    """Undo the segments that hang over the ends, which the operator sees and Welch does not."""
+    hop, length = filter_size - filter_size // 2, signal.length
+    n_segments = reference.n_segments(length, filter_size)
+    padded = signal.blocks.flatten(1)
+    kernels = kernels.view(-1, filter_size, filter_size)
+    left = (-hop,) if filter_size > 1 else ()
+    for start in (*left, *range(n_segments * hop, length, hop)):
+        segment = padded[:, signal.margin + start : signal.margin + start + filter_size]
+        first, last = max(start, 0), min(start + filter_size, length)
+        inside = kernels[:, :, first - start : last - start]
+        out[:, first:last] -= torch.bmm(segment.unsqueeze(1), inside).squeeze(1)
+
+
+def _add_reflected(out: Tensor, grad: Tensor, taps: Tensor) -> None:
+    """Add what a gradient (r, T) sends back through samples that were reflected at the ends."""
+    half, length = taps.shape[1] // 2, grad.shape[1]
+    if half == 0:
+        return
+    kernel = taps[:, :half].flip(-1).unsqueeze(1)
+
+    def spilled_over(edge: Tensor) -> Tensor:
+        return (pad(edge, (half - 1, 0)).unfold(-1, half, 1) * kernel).sum(dim=-1)
+
+    out[:, 1 : half + 1] += spilled_over(grad[:, :half]).flip(-1)
+    out[:, length - 1 - half : length - 1] += spilled_over(grad[:, length - half :].flip(-1))

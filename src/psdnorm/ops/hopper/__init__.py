@@ -1,0 +1,1 @@
+"""Rows that stay on the chip: CUDA C++ kernels for Hopper."""

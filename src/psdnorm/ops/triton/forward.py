@@ -1,0 +1,362 @@
+"""Triton kernels of the fused backend; :mod:`psdnorm.ops.triton.launch` imports them on first use.
+
+Every lane owns ``OWN`` neighbouring samples of a row, whole hops of the Welch segments, so that
+every weight is a constant. It holds them, with the halo that taps and segments need, as a tuple of
+columns, each a tensor of shape (BLOCK,): a loaded value serves all its taps from a register.
+A row is cut into chunks of ``n_tiles`` tiles of ``BLOCK * OWN`` samples; a program takes one chunk.
+Sums over a chunk go to ``partials`` and are added up in a fixed order: two runs give the same bits.
+"""
+
+# tuples grow by + here, because that is what triton compiles, and change their type as they do
+# ruff: noqa: RUF005
+# mypy: disable-error-code="assignment"
+
+import triton
+import triton.language as tl
+
+from psdnorm.ops.triton.grid_order import begin_launch
+from psdnorm.ops.triton.sizes import (
+    _cosine,
+    _cosine_weight,
+    _leaky_bins,
+    _mirrored,
+    _round_up,
+    _sine,
+    _split_tap,
+    _taper,
+    _taper_spectrum,
+)
+
+
+@triton.jit
+def _columns_of(tile, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+    """Split a tile (BLOCK, WIDTH) into its columns; a renaming of registers, nothing moves."""
+    if WIDTH == 1:
+        columns = (tl.reshape(tile, (BLOCK,)),)
+    else:
+        even, odd = tl.split(tl.reshape(tile, (BLOCK, WIDTH // 2, 2)))
+        evens = _columns_of(even, BLOCK, WIDTH // 2)
+        odds = _columns_of(odd, BLOCK, WIDTH // 2)
+        columns = ()
+        for i in tl.static_range(WIDTH // 2):
+            columns = columns + (evens[i], odds[i])
+    return columns
+
+
+@triton.jit
+def _tile_of(
+    columns, START: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr
+):
+    """Join columns START, START + STEP, … into a tile (BLOCK, WIDTH); inverse of _columns_of."""
+    if WIDTH == 1:
+        tile = tl.reshape(columns[START], (BLOCK, 1))
+    else:
+        even = _tile_of(columns, START, 2 * STEP, BLOCK, WIDTH // 2)
+        odd = _tile_of(columns, START + STEP, 2 * STEP, BLOCK, WIDTH // 2)
+        tile = tl.reshape(tl.join(even, odd), (BLOCK, WIDTH))
+    return tile
+
+
+@triton.jit
+def _source(n, length, PADDING: tl.constexpr):
+    """Index of the sample that padding puts at position n; outside the row where there is none."""
+    if PADDING == "circular":
+        n = tl.where(n < 0, n + length, tl.where(n >= length, n - length, n))
+    elif PADDING == "reflect":
+        n = tl.where(n < 0, -n, tl.where(n >= length, 2 * (length - 1) - n, n))
+    return n
+
+
+@triton.jit
+def _load(
+    row, first, length, pivot, offset,
+    START: tl.constexpr, STOP: tl.constexpr, PADDING: tl.constexpr, EDGE: tl.constexpr,
+    VEC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Columns START … STOP of ``row``, counted from sample ``first`` of each lane, centred."""
+    lanes = first[:, None] + tl.arange(0, VEC)[None, :]
+    columns = ()
+    for j in tl.static_range(START, STOP, VEC):
+        if EDGE:
+            source = _source(lanes + j, length, PADDING)
+            inside = (source >= 0) & (source < length)
+            x = tl.load(row + source, mask=inside, other=0.0).to(tl.float32)
+            x = tl.where(inside, (x - pivot) - offset, 0.0)
+        else:
+            x = (tl.load(row + (lanes + j)).to(tl.float32) - pivot) - offset
+        columns = columns + _columns_of(x, BLOCK, VEC)
+    return columns
+
+
+@triton.jit
+def _store(
+    row, first, length, columns,
+    OWN: tl.constexpr, EDGE: tl.constexpr, VEC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write the OWN columns of each lane back."""
+    lanes = first[:, None] + tl.arange(0, VEC)[None, :]
+    for j in tl.static_range(0, OWN, VEC):
+        tile = _tile_of(columns, j, 1, BLOCK, VEC).to(row.dtype.element_ty)
+        if EDGE:
+            tl.store(row + (lanes + j), tile, mask=lanes + j < length)
+        else:
+            tl.store(row + (lanes + j), tile)
+
+
+@triton.jit
+def _row(x, row, n_channels, stride_n, stride_c, UNIT: tl.constexpr):
+    """Point to a row; strides count in UNIT samples, so that the compiler knows how rows align."""
+    # in 64 bits: a batch may hold more than 2³¹ samples
+    n = (row // n_channels).to(tl.int64)
+    c = (row % n_channels).to(tl.int64)
+    return x + (n * stride_n + c * stride_c) * UNIT
+
+
+@triton.jit
+def _real_bin(
+    x, START: tl.constexpr, K: tl.constexpr,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
+):  # fmt: skip
+    """Real part of bin K of the windowed segment that starts at column START."""
+    # x_t and x_{f-t} meet the same cosine: half the products
+    real = x[START] * _cosine_weight(0, K, FILTER, TAPER, DETREND)
+    for t in tl.static_range(1, (FILTER + 1) // 2):
+        pair = x[START + t] + x[START + FILTER - t]
+        real = tl.fma(pair, _cosine_weight(t, K, FILTER, TAPER, DETREND), real)
+    if FILTER % 2 == 0:
+        middle: tl.constexpr = FILTER // 2
+        w: tl.constexpr = _cosine_weight(middle, K, FILTER, TAPER, DETREND)
+        real = tl.fma(x[START + middle], w, real)
+    return real
+
+
+@triton.jit
+def _imaginary_bin(
+    x, START: tl.constexpr, K: tl.constexpr, FILTER: tl.constexpr, TAPER: tl.constexpr
+):
+    """Imaginary part of bin K (up to sign) of the windowed segment that starts at column START."""
+    imag = tl.zeros_like(x[START])
+    for t in tl.static_range(1, (FILTER + 1) // 2):
+        pair = x[START + t] - x[START + FILTER - t]
+        imag = tl.fma(pair, _taper(t, FILTER, TAPER) * _sine(K * t, FILTER), imag)
+    return imag
+
+
+@triton.jit
+def _measure_tile(
+    sums, row, first, length, n_segments, pivot,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr, EDGE: tl.constexpr,
+    OWN: tl.constexpr, VEC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add a tile to (Σx, Σ Re X_k of the leaky bins, Σ|X_k|² of all bins), about ``pivot``."""
+    HOP: tl.constexpr = FILTER - FILTER // 2
+    LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
+    stop: tl.constexpr = _round_up(OWN + FILTER // 2, VEC)
+    x = _load(row, first, length, pivot, 0.0, 0, stop, "none", EDGE, VEC, BLOCK)
+    total = sums[0]
+    for j in tl.static_range(OWN):
+        total += x[j]
+    updated = (total,)
+    means = ()
+    powers = ()
+    for k in tl.static_range(FILTER // 2 + 1):
+        power = sums[1 + LEAKY + k]
+        if k < LEAKY:
+            mean = sums[1 + k]
+        for q in tl.static_range(OWN // HOP):
+            real = _real_bin(x, q * HOP, k, FILTER, TAPER, DETREND)
+            if EDGE:
+                real = tl.where(first // HOP + q < n_segments, real, 0.0)
+            power = tl.fma(real, real, power)
+            if k < LEAKY:
+                mean += real
+            if k > 0 and 2 * k < FILTER:
+                imag = _imaginary_bin(x, q * HOP, k, FILTER, TAPER)
+                if EDGE:
+                    imag = tl.where(first // HOP + q < n_segments, imag, 0.0)
+                power = tl.fma(imag, imag, power)
+        if k < LEAKY:
+            means = means + (mean,)
+        powers = powers + (power,)
+    return updated + means + powers
+
+
+@triton.jit
+def _local_pivot(row, start, stop):
+    """Return a value near the mean of samples start … stop: their own, if they are all equal."""
+    first = tl.load(row + start).to(tl.float32)
+    probes = tl.load(row + start + tl.arange(0, 32) * ((stop - start) // 32)).to(tl.float32)
+    return first + tl.sum(probes - first) / 32
+
+
+@triton.jit
+def _zeros(COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    zeros = ()
+    for _ in tl.static_range(COUNT):
+        zeros = zeros + (tl.zeros((BLOCK,), tl.float32),)
+    return zeros
+
+
+@triton.jit
+def measure_kernel(
+    x, partials, n_channels, length, n_segments, stride_n, stride_c, n_chunks, n_tiles,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
+    OWN: tl.constexpr, VEC: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """Measure one chunk of one row: its pivot, then the sums of _measure_tile about it."""
+    TILE: tl.constexpr = BLOCK * OWN
+    COUNT: tl.constexpr = 1 + _leaky_bins(FILTER, TAPER, DETREND) + FILTER // 2 + 1
+    begin_launch(EARLY)
+    pid = tl.program_id(0)
+    row = _row(x, pid // n_chunks, n_channels, stride_n, stride_c, UNIT)
+    start = (pid % n_chunks) * (n_tiles * TILE)
+    stop = min(start + n_tiles * TILE, length)
+    pivot = _local_pivot(row, start, stop)
+    sums = _zeros(COUNT, BLOCK)
+    for tile in range(start // TILE, tl.cdiv(stop, TILE)):
+        first = tile * TILE + tl.arange(0, BLOCK) * OWN
+        if (tile + 1) * TILE + _round_up(FILTER // 2, VEC) <= length:
+            sums = _measure_tile(
+                sums, row, first, length, n_segments, pivot,
+                FILTER, TAPER, DETREND, False, OWN, VEC, BLOCK,
+            )  # fmt: skip
+        else:
+            sums = _measure_tile(
+                sums, row, first, length, n_segments, pivot,
+                FILTER, TAPER, DETREND, True, OWN, VEC, BLOCK,
+            )  # fmt: skip
+    partial = partials + pid.to(tl.int64) * (COUNT + 1)
+    tl.store(partial, pivot)
+    for i in tl.static_range(COUNT):
+        tl.store(partial + 1 + i, tl.sum(sums[i]))
+
+
+@triton.jit
+def finish_measure_kernel(
+    x, partials, offsets, psd, n_channels, length, n_segments, stride_n, stride_c,
+    n_chunks, n_tiles, eps,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
+    TILE: tl.constexpr, CHUNKS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """Add up the chunks of one row, each about its own pivot: the row's offset and PSD."""
+    BINS: tl.constexpr = FILTER // 2 + 1
+    HOP: tl.constexpr = FILTER - FILTER // 2
+    LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
+    COUNT: tl.constexpr = 2 + LEAKY + BINS
+    begin_launch(EARLY)
+    pid = tl.program_id(0).to(tl.int64)
+    chunk_length = n_tiles * TILE
+    origin = tl.load(_row(x, pid, n_channels, stride_n, stride_c, 1)).to(tl.float32)
+    partials += pid * n_chunks * COUNT
+    total = 0.0
+    for begin in range(0, n_chunks, CHUNKS):
+        chunk = begin + tl.arange(0, CHUNKS)
+        inside = chunk < n_chunks
+        pivot = tl.load(partials + chunk * COUNT, mask=inside, other=origin)
+        samples = tl.minimum(chunk_length, length - chunk * chunk_length)
+        about = tl.load(partials + chunk * COUNT + 1, mask=inside, other=0.0)
+        total += tl.sum(tl.where(inside, samples * (pivot - origin) + about, 0.0))
+    offset = total / length
+    tl.store(offsets + pid, offset)
+    for k in tl.static_range(BINS):
+        power = 0.0
+        for begin in range(0, n_chunks, CHUNKS):
+            chunk = begin + tl.arange(0, CHUNKS)
+            inside = chunk < n_chunks
+            partial = partials + chunk * COUNT
+            energy = tl.load(partial + 2 + LEAKY + k, mask=inside, other=0.0)
+            if k < LEAKY:
+                # what the constant between row mean and chunk pivot adds to each segment
+                pivot = tl.load(partial, mask=inside, other=origin)
+                leak = (offset - (pivot - origin)) * _taper_spectrum(k, FILTER, TAPER)
+                segments = tl.minimum(
+                    chunk_length // HOP, n_segments - chunk * (chunk_length // HOP)
+                )
+                segments = tl.maximum(segments, 0)
+                mean = tl.load(partial + 2 + k, mask=inside, other=0.0)
+                energy += tl.where(inside, leak * (segments * leak - 2 * mean), 0.0)
+            power += tl.sum(energy)
+        # rounding must not make an empty bin negative; NaN stays NaN
+        power = tl.maximum(power, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        tl.store(psd + pid * BINS + k, power / n_segments + eps)
+
+
+@triton.jit
+def _taps(psd, sqrt_target, row, channel, scale, FILTER: tl.constexpr):
+    """Gains D_k and taps at lags 0 … f // 2, times ``scale``, of the filter of one row."""
+    BINS: tl.constexpr = FILTER // 2 + 1
+    gains = ()
+    for k in tl.static_range(BINS):
+        power = tl.load(psd + row * BINS + k)
+        gain = tl.load(sqrt_target + channel * BINS + k).to(tl.float32) / tl.sqrt_rn(power)
+        # an overflowed PSD would give a gain of 0 and an innocent-looking output of zeros
+        gains = gains + (tl.where(power < float("inf"), gain, float("nan")),)
+    taps = ()
+    for m in tl.static_range(BINS):
+        tap = 0.0
+        for k in tl.static_range(BINS):
+            tap += gains[k] * (_mirrored(k, FILTER) / FILTER * _cosine(k * m, FILTER))
+        taps = taps + (tap * scale * _split_tap(m, FILTER),)
+    return gains, taps
+
+
+@triton.jit
+def _convolve(x, taps, J: tl.constexpr, LAGS: tl.constexpr):
+    """Sample J of the columns ``x`` under a symmetric filter."""
+    y = taps[0] * x[J]
+    for m in tl.static_range(1, LAGS):
+        y = tl.fma(x[J - m] + x[J + m], taps[m], y)
+    return y
+
+
+@triton.jit
+def _filter_tile(
+    row, out, first, length, pivot, offset, taps, shift,
+    FILTER: tl.constexpr, PADDING: tl.constexpr, EDGE: tl.constexpr,
+    OWN: tl.constexpr, VEC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    HALO: tl.constexpr = _round_up(FILTER // 2, VEC)
+    x = _load(row, first, length, pivot, offset, -HALO, OWN + HALO, PADDING, EDGE, VEC, BLOCK)
+    y = ()
+    for j in tl.static_range(OWN):
+        y = y + (_convolve(x, taps, HALO + j, FILTER // 2 + 1) + shift,)
+    _store(out, first, length, y, OWN, EDGE, VEC, BLOCK)
+
+
+@triton.jit
+def filter_kernel(
+    x, y, offsets, psd, sqrt_target, weight, bias,
+    n_channels, length, stride_n, stride_c, n_chunks, n_tiles,
+    FILTER: tl.constexpr, PADDING: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr,
+    OWN: tl.constexpr, VEC: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """Centre and filter one chunk of one row."""
+    TILE: tl.constexpr = BLOCK * OWN
+    HALO: tl.constexpr = _round_up(FILTER // 2, VEC)
+    begin_launch(EARLY)
+    # from the end of the batch: that is what the L2 cache still has of the statistics' pass
+    pid = tl.num_programs(0) - 1 - tl.program_id(0)
+    index = pid // n_chunks
+    channel = index % n_channels
+    row = _row(x, index, n_channels, stride_n, stride_c, UNIT)
+    out = y + index.to(tl.int64) * (length // UNIT) * UNIT
+    scale = tl.load(weight + channel).to(tl.float32) if HAS_WEIGHT else 1.0
+    shift = tl.load(bias + channel).to(tl.float32) if HAS_BIAS else 0.0
+    _, taps = _taps(psd, sqrt_target, index.to(tl.int64), channel, scale, FILTER)
+    pivot = tl.load(row).to(tl.float32)
+    offset = tl.load(offsets + index)
+    begin = (pid % n_chunks) * n_tiles
+    for tile in range(begin, min(begin + n_tiles, tl.cdiv(length, TILE))):
+        first = tile * TILE + tl.arange(0, BLOCK) * OWN
+        if (tile * TILE >= HALO) & ((tile + 1) * TILE + HALO <= length):
+            _filter_tile(
+                row, out, first, length, pivot, offset, taps, shift,
+                FILTER, PADDING, False, OWN, VEC, BLOCK,
+            )  # fmt: skip
+        else:
+            _filter_tile(
+                row, out, first, length, pivot, offset, taps, shift,
+                FILTER, PADDING, True, OWN, VEC, BLOCK,
+            )  # fmt: skip

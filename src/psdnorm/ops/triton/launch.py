@@ -1,0 +1,354 @@
+"""PSDNorm on CUDA devices: how the Triton kernels are cut to size and launched.
+
+Where rows can stay on the chip, :mod:`psdnorm.ops.hopper.rows` does backward pass and evaluation.
+Triton is imported by the functions that need it, not by those who import psdnorm.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from functools import cache, lru_cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from psdnorm.ops.hopper import rows as resident
+from psdnorm.ops.reference import WINDOWS, detrends_segments, n_bins, n_segments
+
+# asked without importing it: that takes a second, and most users of a processor never need it
+HAS_TRITON = find_spec("triton") is not None
+# positions within a row are int32 in the kernels, and mirroring doubles them
+LONGEST_ROW = 2**30
+# enough programs to keep every multiprocessor busy, with a tail that does not show
+_ENOUGH_PROGRAMS = 2048
+# measured: neither much smaller nor much larger is as fast (docs/performance.md)
+_TILE_SAMPLES = 1536
+_CHUNK_BYTES = 24 * 1024
+# with up to 8 taps, and with more, where there is more to do before a chunk begins
+_FILTER_TILE_SAMPLES = 1536, 768
+_FILTER_CHUNK_BYTES = 12 * 1024, 24 * 1024
+_LEAST_SAMPLES_OF_A_LANE = 8  # of statistics with a hop of one sample
+
+
+class Launch:
+    """A kernel with everything but its tensors.
+
+    A kernel that ``may_be_early`` takes as its last argument whether it is launched before the one
+    before it has ended.
+    """
+
+    def __init__(
+        self,
+        kernel,
+        n_programs: tuple[int, int, int],
+        arguments: tuple,
+        num_warps: int,
+        may_be_early: bool = False,
+    ):
+        self.kernel = kernel
+        self.grid = n_programs
+        self.arguments = arguments
+        self.num_warps = num_warps
+        self.may_be_early = may_be_early
+        self._compiled: dict[tuple, tuple[Callable, tuple]] = {}
+
+    def __call__(self, *tensors: Tensor | None) -> None:
+        """Run the kernel on tensors; the first is one, and where it is the kernel runs."""
+        device = tensors[0].device  # type: ignore[union-attr]
+        if device.type == "cuda" and device.index != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                self(*tensors)
+            return
+        # what triton compiles for; looking it up here is several times faster than triton's own way
+        key = (device.index, *[t if t is None else (t.dtype, t.data_ptr() % 16) for t in tensors])
+        kept = self._compiled.get(key)
+        if kept is not None:
+            launch, arguments = kept
+            launch(*tensors, *arguments)
+            return
+        arguments, options = self.arguments, {"num_warps": self.num_warps}
+        if self.may_be_early:
+            is_early = device.type == "cuda" and _launches_early(device.index)
+            arguments = (*arguments, is_early)
+            options |= {"launch_pdl": True} if is_early else {}
+        compiled = self.kernel[self.grid](*tensors, *arguments, **options)
+        if compiled is not None:  # the interpreter compiles nothing
+            self._compiled[key] = compiled[self.grid], arguments
+
+
+@cache
+def _launches_early(device: int) -> bool:
+    """Tell whether kernels begin before the one before them has ended; tried on Hopper alone."""
+    if torch.version.hip is not None or os.environ.get("TRITON_INTERPRET") == "1":
+        return False
+    return torch.cuda.get_device_capability(device)[0] == 9
+
+
+class _Tiling:
+    """How the rows of a batch are cut into lanes, tiles and chunks; see the kernels."""
+
+    def __init__(
+        self,
+        shape,
+        steps,
+        itemsize: int,
+        hop: int,
+        reach: int,
+        sums: int,
+        chunk_bytes: int = _CHUNK_BYTES,
+        tile_samples: int = _TILE_SAMPLES,
+        least_samples: int = 1,
+    ):
+        n_rows, length = shape[0] * shape[1], shape[2]
+        self.vec, self.own = _lane(16 // itemsize, steps, hop, reach)
+        if hop == 1:
+            self.own = max(self.own, least_samples)
+        self.unit = self.vec
+        largest = min(256, max(32, _power_of_two(tile_samples // self.own + 1) // 2))
+        self.block = min(largest, max(32, _power_of_two(-(-length // self.own))))
+        tile = self.block * self.own
+        n_tiles = -(-length // tile)
+        # long chunks spend less time on sums, many chunks fill the device, and the sums that are
+        # kept per chunk must stay under 1 % of the signal
+        fill = n_rows * n_tiles // _ENOUGH_PROGRAMS
+        least = -(-400 * sums // (tile * itemsize))
+        self.tiles = max(1, least, min(fill, chunk_bytes // (tile * itemsize)))
+        self.chunks = -(-n_tiles // self.tiles)
+        self.lanes = (self.own, self.vec, self.unit, self.block)
+        self.warps = self.block // 32
+
+
+def _lane(widest: int, steps, hop: int, reach: int) -> tuple[int, int]:
+    """Vector width and samples per lane: whole hops, whole vectors, a kernel of bounded size."""
+    # every row starts at a multiple of it: wider vectors would be put together in shared memory
+    vec = math.gcd(widest, *steps)
+    while vec > 1 and math.lcm(vec, hop) > hop and math.lcm(vec, hop) * reach > 512:
+        vec //= 2
+    own = math.lcm(vec, hop)
+    return vec, own * -(-widest // own)
+
+
+def _power_of_two(value: int) -> int:
+    return 1 << max(0, value - 1).bit_length()
+
+
+def _n_leaky(filter_size: int, window: str, detrends: bool) -> int:
+    if detrends:
+        return 0
+    return 1 if window == "boxcar" else min(2, n_bins(filter_size))
+
+
+def _contiguous(parameter: Tensor | None) -> Tensor | None:
+    return None if parameter is None else parameter.contiguous()
+
+
+def with_unit_time_stride(x: Tensor) -> Tensor:
+    """Gather rows that are scattered in memory; any strides of N and C will do."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+@lru_cache(maxsize=256)
+def _measure_plan(shape, stride, itemsize, filter_size, eps, window, detrend):
+    from psdnorm.ops.triton import forward as kernels
+
+    n, c, length = shape
+    detrends = detrends_segments(filter_size, detrend)
+    hop = filter_size - filter_size // 2
+    sums = filter_size // 2 + 3 + _n_leaky(filter_size, window, detrends)
+    tiling = _Tiling(
+        shape, stride[:2], itemsize, hop, filter_size, sums, least_samples=_LEAST_SAMPLES_OF_A_LANE
+    )
+    sizes = (c, length, n_segments(length, filter_size))
+    steps = (tiling.chunks, tiling.tiles)
+    in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
+    options = (filter_size, WINDOWS[window], detrends)
+    measure = Launch(
+        kernels.measure_kernel,
+        (n * c * tiling.chunks, 1, 1),
+        (*sizes, *in_units, *steps, *options, *tiling.lanes),
+        tiling.warps,
+        may_be_early=True,
+    )
+    chunks = min(1024, _power_of_two(tiling.chunks))
+    finish = Launch(
+        kernels.finish_measure_kernel,
+        (n * c, 1, 1),
+        (*sizes, *stride[:2], *steps, eps, *options, tiling.block * tiling.own, chunks),
+        1,
+        may_be_early=True,
+    )
+    return measure, finish, n * c * tiling.chunks * sums
+
+
+def row_statistics(
+    x: Tensor,
+    filter_size: int,
+    eps: float = 1e-5,
+    window: str = "boxcar",
+    detrend: str = "row",
+) -> tuple[Tensor, Tensor]:
+    """Measure each row; see :func:`psdnorm.ops.reference.row_statistics`."""
+    x = with_unit_time_stride(x)
+    offset = x.new_empty(x.shape[:2], dtype=torch.float32)
+    psd = x.new_empty((*x.shape[:2], n_bins(filter_size)), dtype=torch.float32)
+    if offset.numel():
+        measure, finish, n_partials = _measure_plan(
+            x.shape, x.stride(), x.element_size(), filter_size, eps, window, detrend
+        )
+        partials = offset.new_empty(n_partials)
+        measure(x, partials)
+        finish(x, partials, offset, psd)
+    return offset, psd
+
+
+@lru_cache(maxsize=256)
+def _filter_plan(shape, stride, itemsize, filter_size, padding_mode, has_weight, has_bias):
+    from psdnorm.ops.triton import forward as kernels
+
+    n, c, length = shape
+    steps = (*stride[:2], length)
+    tiling = _Tiling(
+        shape, steps, itemsize, 1, 1, 0,
+        chunk_bytes=_FILTER_CHUNK_BYTES[filter_size > 8],
+        tile_samples=_FILTER_TILE_SAMPLES[filter_size > 8],
+    )  # fmt: skip
+    in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
+    sizes = (c, length, *in_units, tiling.chunks, tiling.tiles)
+    options = (filter_size, padding_mode, has_weight, has_bias)
+    return Launch(
+        kernels.filter_kernel,
+        (n * c * tiling.chunks, 1, 1),
+        (*sizes, *options, *tiling.lanes),
+        tiling.warps,
+        may_be_early=True,
+    )
+
+
+def normalize(
+    x: Tensor,
+    offset: Tensor,
+    psd: Tensor,
+    sqrt_target: Tensor,
+    filter_size: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+    detrend: str = "row",
+) -> Tensor:
+    """Carry rows onto the target; see :func:`psdnorm.ops.reference.normalize`."""
+    x = with_unit_time_stride(x)
+    y = x.new_empty(x.shape)
+    if offset.numel():
+        launch = _filter_plan(
+            x.shape, x.stride(), x.element_size(), filter_size, padding_mode,
+            weight is not None, bias is not None,
+        )  # fmt: skip
+        parameters = (_contiguous(t) for t in (offset, psd, sqrt_target, weight, bias))
+        launch(x, y, *parameters)
+    return y
+
+
+@lru_cache(maxsize=256)
+def _backward_plan(
+    shape, stride, grad_stride, itemsize, filter_size, window, padding_mode, has_weight, detrend
+):
+    from psdnorm.ops.triton import backward as kernels_backward
+
+    n, c, length = shape
+    bins, hop = n_bins(filter_size), filter_size - filter_size // 2
+    detrends = detrends_segments(filter_size, detrend)
+    sums = 1 + bins + _n_leaky(filter_size, window, detrends)
+    steps = (*stride[:2], *grad_stride[:2], length)
+    tiling = _Tiling(shape, steps, itemsize, hop, filter_size, sums)
+    in_units = tuple(step // tiling.unit for step in steps[:4])
+    sizes = (c, length, n_segments(length, filter_size))
+    options = (filter_size, WINDOWS[window], padding_mode, detrends)
+    passes = (*sizes, *in_units, tiling.chunks, tiling.tiles, *options, *tiling.lanes)
+    chunks = min(1024, _power_of_two(tiling.chunks))
+    between = (*sizes, *grad_stride[:2], tiling.chunks, *options, has_weight, chunks)
+    chunked = (n * c * tiling.chunks, 1, 1)
+    launches = (
+        Launch(kernels_backward.correlate_kernel, chunked, passes, tiling.warps, may_be_early=True),
+        Launch(kernels_backward.coefficients_kernel, (n * c, 1, 1), between, 1, may_be_early=True),
+        Launch(kernels_backward.gradient_kernel, chunked, passes, tiling.warps, may_be_early=True),
+    )
+    tilts = 2 if detrends and window != "boxcar" else 0
+    return launches, n * c * tiling.chunks * sums, n * c * (2 * bins + 1 + tilts)
+
+
+def normalize_backward(
+    grad: Tensor,
+    x: Tensor,
+    offset: Tensor,
+    psd: Tensor,
+    sqrt_target: Tensor,
+    filter_size: int,
+    weight: Tensor | None = None,
+    window: str = "boxcar",
+    padding_mode: str = "circular",
+    detrend: str = "row",
+) -> tuple[Tensor, Tensor]:
+    """Differentiate both; see :func:`psdnorm.ops.cpu.normalize_backward`."""
+    if resident.serves((x, grad), filter_size, window, padding_mode, detrend):
+        statistics = offset, psd, sqrt_target
+        return resident.normalize_backward(grad, x, *statistics, filter_size, weight)
+    x, grad = with_unit_time_stride(x), with_unit_time_stride(grad)
+    dx = x.new_empty(x.shape)
+    row_sums = x.new_empty((*x.shape[:2], 2), dtype=torch.float32)
+    if offset.numel():
+        launches, n_partials, n_coefficients = _backward_plan(
+            x.shape, x.stride(), grad.stride(), x.element_size(),
+            filter_size, window, padding_mode, weight is not None, detrend,
+        )  # fmt: skip
+        correlate, between, apply = launches
+        offset, psd, sqrt_target = offset.contiguous(), psd.contiguous(), sqrt_target.contiguous()
+        weight = _contiguous(weight)
+        partials = row_sums.new_empty(n_partials)
+        coefficients = row_sums.new_empty(n_coefficients)
+        correlate(x, grad, offset, partials)
+        between(grad, partials, psd, sqrt_target, weight, coefficients, row_sums)
+        apply(x, grad, dx, offset, coefficients)
+    return dx, row_sums
+
+
+@lru_cache(maxsize=256)
+def _barycenter_plan(n, c, bins, momentum):
+    from psdnorm.ops.triton import barycenter as kernels_barycenter
+
+    width = _power_of_two(bins)
+    block = min(_power_of_two(n), max(1, 2048 // width))
+    sizes = (n, c, momentum, bins, width, block)
+    return Launch(kernels_barycenter.barycenter_kernel, (c, 1, 1), sizes, 4, may_be_early=True)
+
+
+def update_barycenter(
+    psd: Tensor,
+    sqrt_psd: Tensor,
+    batches: Tensor,
+    skipped: Tensor,
+    momentum: float | None,
+) -> tuple[Tensor, Tensor]:
+    """Move the running state in place, in one launch.
+
+    Parameters
+    ----------
+    psd : Tensor, (N, C, F), float32
+    sqrt_psd : Tensor, (C, F), float32
+    batches : Tensor, (C,), int64
+    skipped : Tensor, (), int64
+    momentum : float or None
+
+    Returns
+    -------
+    total : Tensor, (C, F)
+        The sums of the roots of the batch's valid rows.
+    target : Tensor, (C, F)
+        The moved barycenter, in memory of its own.
+    """
+    n, c, bins = psd.shape
+    total, target = torch.empty_like(sqrt_psd), torch.empty_like(sqrt_psd)
+    launch = _barycenter_plan(n, c, bins, -1.0 if momentum is None else float(momentum))
+    launch(psd.contiguous(), sqrt_psd, batches, skipped, total, target)
+    return total, target

@@ -1,0 +1,326 @@
+"""From a cohort on disk to a store of prepared nights."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from psdnorm.cohorts import NightFiles, Problem, find_nights, read_night
+from psdnorm.errors import ArgumentError, MissingExtraError, PsdnormError
+from psdnorm.io.derivation import Wanted, candidates, resolve
+from psdnorm.io.edf import read_header
+from psdnorm.io.recording import EPOCH_S, STAGES, UNSCORED
+from psdnorm.prepare.electrodes import electrode_flags, electrodes_of
+from psdnorm.prepare.fingerprint import checksum, fingerprint
+from psdnorm.prepare.gaps import preprocess_night
+from psdnorm.prepare.recipe import Recipe
+from psdnorm.runtime.parallel import check_scheduler, in_processes, on_dask
+from psdnorm.store import Night, Store
+
+PREPARED, THERE, FAILED = "prepared", "already there", "failed"
+_NUMBERS = {stage: number for number, stage in enumerate(STAGES)} | {"unscored": UNSCORED}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one night.
+
+    Attributes
+    ----------
+    recording : str
+        Its name in the store.
+    source : str
+        The file of its signal.
+    status : {"prepared", "already there", "failed"}
+    reason : str
+        One sentence where it failed, else "".
+    counts : dict of str to int
+        Epochs per stage and ``unscored``; empty where it failed.
+    flags : tuple of str
+        What is wrong with the signal.
+    channels : dict of str to str
+        Each channel and the expression that it was read by.
+    """
+
+    recording: str
+    source: str
+    status: str
+    reason: str = ""
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    channels: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def hours(self) -> float:
+        """How long the prepared night is."""
+        return sum(self.counts.values()) * EPOCH_S / 3600
+
+
+def recording_name(night: NightFiles) -> str:
+    """Return what a night is called in a store: cohort, subject and, where it has one, visit."""
+    return "-".join(part for part in (night.cohort, night.subject, night.visit) if part)
+
+
+def prepare_night(
+    night: NightFiles, store_path: str | os.PathLike[str], recipe: Recipe, replace: bool = False
+) -> Outcome:
+    """Prepare one night and put it into a store; whatever fails is in the outcome.
+
+    Parameters
+    ----------
+    night : NightFiles
+    store_path : path
+        A store of the same recipe; made if it does not exist.
+    recipe : Recipe
+    replace : bool
+        Whether a night of this name that was prepared from other files or channels is replaced;
+        otherwise it stays, and this one fails.
+
+    Returns
+    -------
+    Outcome
+    """
+    try:
+        store = Store.plan(store_path, recipe.to_dict(), recipe.layout())
+        return _prepare(night, store, recipe, replace)
+    except PsdnormError as error:
+        reason = str(error)
+    except MemoryError:
+        reason = "there was not enough memory"
+    except Exception as error:  # one night must not stop the others
+        detail = (str(error).strip().splitlines() or [""])[0]
+        reason = f"it could not be prepared, by a fault of psdnorm: {type(error).__name__} {detail}"
+    return _failed(night, reason)
+
+
+class Preparation:
+    """The nights of a source on their way into a store.
+
+    Parameters
+    ----------
+    cohort : str
+        As in :func:`psdnorm.cohorts.find_nights`.
+    source : str or Path
+    store : path
+        Made with the first night that is prepared, if it does not exist.
+    recipe : Recipe
+    channels : sequence or mapping, optional
+        Other channels than the cohort's; the recipe then has as many.
+    replace : bool
+        As in :func:`prepare_night`.
+    name : str, optional
+        What the cohort of a ``folder`` or ``bids`` is called in the store.
+
+    Attributes
+    ----------
+    nights : list of NightFiles
+    problems : list of Problem
+        Files that were left out, and nights without a scoring.
+    notes : list of str
+    same : list of str
+        After a run: one sentence for each of its recordings that is there under several subjects.
+    recipe : Recipe
+    store : Store
+
+    Raises
+    ------
+    PsdnormError
+        If the source has no night, or the store has another recipe.
+    """
+
+    def __init__(
+        self,
+        cohort: str,
+        source: str | Path,
+        store: str | os.PathLike[str],
+        recipe: Recipe,
+        channels: Wanted | None = None,
+        replace: bool = False,
+        name: str | None = None,
+    ) -> None:
+        found = find_nights(cohort, source, channels, name=name)
+        self.problems, self.notes = found.problems, found.notes
+        # workers may have been started elsewhere
+        self.nights = [_absolute(night) for night in found.nights]
+        self.recipe = recipe
+        if channels is not None:
+            self.recipe = dataclasses.replace(recipe, n_channels=len(candidates(channels)))
+        self.store = Store.plan(Path(store).absolute(), self.recipe.to_dict(), self.recipe.layout())
+        self.same: list[str] = []
+        self._replace = replace
+
+    def __len__(self) -> int:
+        return len(self.nights)
+
+    @property
+    def left_out(self) -> list[Problem]:
+        """Problems with files that belong to no night that was found."""
+        used = {path for night in self.nights for path in (night.signal, night.scoring)}
+        return [problem for problem in self.problems if problem.file.absolute() not in used]
+
+    def run(self, jobs: int = 1, dask: str | None = None) -> Generator[Outcome, None, None]:
+        """Prepare all nights and tell what becomes of each; write the index at the end.
+
+        The index is written too when the iterator is closed early or interrupted. What is there
+        already is not prepared again, so an interrupted run is resumed by running it again.
+
+        Parameters
+        ----------
+        jobs : int
+            Processes at a time; 1 works in this one.
+        dask : str, optional
+            Address of a Dask scheduler whose workers do it instead; they must see the same files
+            under the same paths.
+
+        Returns
+        -------
+        generator of Outcome
+            In the order in which they are done.
+
+        Raises
+        ------
+        PsdnormError
+            At once, if no night could be prepared: without SciPy, without a scheduler that answers,
+            or where the store cannot be written.
+        """
+        if jobs < 1:
+            raise ArgumentError(f"jobs is {jobs}, expected at least 1")
+        if dask is not None:
+            check_scheduler(dask)
+        elif find_spec("scipy") is None:
+            raise MissingExtraError('preparing needs SciPy: pip install "psdnorm[recordings]"')
+        self.store.make_room()
+        return self._run(jobs, dask)
+
+    def _run(self, jobs: int, dask: str | None) -> Generator[Outcome, None, None]:
+        nights, doubles = self._told_apart()
+        work: Callable[[NightFiles], Outcome] = partial(
+            prepare_night, store_path=self.store.path, recipe=self.recipe, replace=self._replace
+        )
+        try:
+            yield from doubles
+            if dask is not None:
+                yield from on_dask(work, nights, dask, _failed)
+            elif jobs > 1 and len(nights) > 1:
+                yield from in_processes(work, nights, min(jobs, len(nights)), _failed)
+            else:
+                yield from map(work, nights)
+        finally:
+            self.store.finish()
+            self.same = self._under_several_subjects()
+
+    def _under_several_subjects(self) -> list[str]:
+        """Say which recordings of this run are in the store as several people's."""
+        if not self.store.made:
+            return []
+        index = self.store.index
+        ours = index["recording"].isin([recording_name(night) for night in self.nights])
+        among = index["checksum"].isin(index.loc[ours, "checksum"]) & (index["checksum"] != "")
+        sentences = []
+        for _, rows in index[among].groupby("checksum"):
+            if len(rows[["cohort", "subject"]].drop_duplicates()) > 1:
+                names = " and ".join(repr(name) for name in rows["recording"])
+                files = ", ".join(dict.fromkeys(rows["source"]))
+                sentences.append(
+                    f"{names} in {self.store.path} are the same recording ({files}) under "
+                    "different subjects"
+                )
+        return sorted(sentences)
+
+    def _told_apart(self) -> tuple[list[NightFiles], list[Outcome]]:
+        """Return nights with names of their own, and failures for the others."""
+        first: dict[str, NightFiles] = {}
+        doubles = []
+        for night in self.nights:
+            name = recording_name(night)
+            if first.setdefault(name, night) is not night:
+                other = first[name].signal
+                doubles.append(
+                    _failed(night, f"it would be {name!r} in the store, and so would {other}")
+                )
+        return list(first.values()), doubles
+
+
+def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> Outcome:
+    name = recording_name(night)
+    header = read_header(night.signal)
+    resolved = {
+        wanted: resolve(options, header.labels, night.signal)
+        for wanted, options in night.channels.items()
+    }
+    channels = {wanted: expression for wanted, (expression, _) in resolved.items()}
+    mark = fingerprint(night.signal, night.scoring, channels)
+    known = store.known(name)
+    same = known is not None and known.get("fingerprint") == mark
+    if known is not None and not same and not replace:
+        return _failed(
+            night,
+            f"{name!r} is in {store.path} already and was prepared from another "
+            f"{known['source']}, another scoring or other channels: give each night a name of its "
+            "own (--name names a whole folder), or replace it (--replace) if they were changed on "
+            "purpose",
+        )
+    # tables of people may have come since; without them, what they said stays
+    facts = {"age": night.age, "sex": night.sex, "family": night.family}
+    if known is not None and same:
+        if all(value in (None, known[fact]) for fact, value in facts.items()):
+            return _there(night, known, channels)
+        facts = {fact: known[fact] if value is None else value for fact, value in facts.items()}
+    recording = read_night(night)
+    prepared = preprocess_night(recording, recipe, night.cohort)
+    electrodes = {
+        wanted: electrodes_of(weights, header.labels) for wanted, (_, weights) in resolved.items()
+    }
+    flags = (*prepared.flags, *electrode_flags(recording, electrodes, prepared.kept))
+    store.add(
+        Night(
+            name,
+            night.cohort,
+            night.subject,
+            prepared.signals,
+            prepared.stages,
+            visit=night.visit,
+            channels=recording.channels,
+            flags=flags,
+            simulated=header.simulated,
+            source=night.signal.name,
+            checksum=checksum(night.signal),
+            fingerprint=mark,
+            **facts,  # type: ignore[arg-type]
+        ),
+        replace=replace or same,  # the same file may have got another name
+    )
+    counts = {
+        stage: int(np.count_nonzero(prepared.stages == number))
+        for stage, number in _NUMBERS.items()
+    }
+    return Outcome(name, str(night.signal), PREPARED, counts=counts, flags=flags, channels=channels)
+
+
+def _there(night: NightFiles, known: dict[str, Any], channels: dict[str, str]) -> Outcome:
+    counts = {stage: int(known[stage]) for stage in _NUMBERS}
+    flags = tuple(filter(None, known["flags"].split(";")))
+    return Outcome(
+        recording_name(night),
+        str(night.signal),
+        THERE,
+        counts=counts,
+        flags=flags,
+        channels=channels,
+    )
+
+
+def _failed(night: NightFiles, reason: str) -> Outcome:
+    named = reason if str(night.signal) in reason else f"{night.signal}: {reason}"
+    return Outcome(recording_name(night), str(night.signal), FAILED, named)
+
+
+def _absolute(night: NightFiles) -> NightFiles:
+    scoring = None if night.scoring is None else night.scoring.absolute()
+    return dataclasses.replace(night, signal=night.signal.absolute(), scoring=scoring)

@@ -1,0 +1,206 @@
+"""How a night is prepared: everything that decides what becomes of a sample, under a name."""
+
+import dataclasses
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from psdnorm.errors import ArgumentError
+from psdnorm.io.derivation import fold
+from psdnorm.io.recording import EPOCH_S
+from psdnorm.store import Layout
+from psdnorm.store.night import DTYPES
+
+# of the code in preprocessing.py: raised whenever the same recipe would give other samples
+ALGORITHM_VERSION = 1
+SCALINGS = ("none", "epoch", "recording")
+# width of the low-pass filter's slope by MNE's rule: a share of its edge, but no narrower than this
+TRANSITION, NARROWEST_HZ = 0.25, 2.0
+_TRIMS = ("none", "all")
+_SUFFIXES = (".json", ".toml")
+
+
+def _is_positive(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < math.inf  # type: ignore[operator]
+
+
+def _one_of(names: Any) -> str:
+    return f"one of {', '.join(names)}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How nights are prepared.
+
+    Parameters
+    ----------
+    name : str
+        What tables call it.
+    scaling : {"none", "epoch", "recording"}
+        ``none`` leaves µV. ``epoch`` takes from each 30 s epoch and channel its mean and divides
+        by its standard deviation. ``recording`` takes from each channel of a night its median and
+        divides by its interquartile range.
+    clip : float or None
+        What no sample may exceed after scaling, in either direction.
+    trim : {"none", "all"} or tuple of str
+        Cohorts in which wake is cut off before and after sleep.
+    trim_margin_s : float
+        How much wake stays on either side, in seconds.
+    lowpass_hz : float
+        Up to which frequency the signal is kept.
+    sfreq : float
+        Sampling rate in Hz of what is stored.
+    n_channels : int
+        C.
+    dtype : {"float16", "float32"}
+        Of the samples on disk.
+
+    Raises
+    ------
+    ArgumentError
+        If one of them is outside its range.
+    """
+
+    name: str
+    scaling: str = "none"
+    clip: float | None = None
+    trim: str | tuple[str, ...] = "none"
+    trim_margin_s: float = 1800.0
+    lowpass_hz: float = 30.0
+    sfreq: float = 100.0
+    n_channels: int = 2
+    dtype: str = "float16"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.trim, list):
+            object.__setattr__(self, "trim", tuple(self.trim))
+        self._check("name", isinstance(self.name, str) and self.name.isprintable(), "a short text")
+        self._check("name", bool(self.name), "a short text")
+        self._check("scaling", self.scaling in SCALINGS, _one_of(SCALINGS))
+        self._check("clip", self.clip is None or _is_positive(self.clip), "a number or none")
+        named = isinstance(self.trim, tuple) and all(isinstance(each, str) for each in self.trim)
+        self._check("trim", named or self.trim in _TRIMS, "none, all or a list of cohorts")
+        for field in ("lowpass_hz", "sfreq"):
+            self._check(field, _is_positive(getattr(self, field)), "a positive number of Hz")
+        margin = self.trim_margin_s
+        self._check("trim_margin_s", margin == 0 or _is_positive(margin), "seconds from 0 on")
+        counted = type(self.n_channels) is int and self.n_channels > 0
+        self._check("n_channels", counted, "a positive whole number")
+        self._check("dtype", self.dtype in DTYPES, _one_of(DTYPES))
+        n_times = self.sfreq * EPOCH_S
+        self._check("sfreq", n_times == int(n_times), "a whole number of samples in 30 s")
+        highest = min(self.sfreq / 2 / (1 + TRANSITION), self.sfreq / 2 - NARROWEST_HZ)
+        self._check(
+            "lowpass_hz", self.lowpass_hz <= highest, f"at most {highest:g} for {self.sfreq:g} Hz"
+        )
+
+    def _check(self, field: str, holds: bool, expected: str) -> None:
+        if not holds:
+            raise ArgumentError(
+                f"the recipe's {field} is {getattr(self, field)!r:.80}, expected {expected}"
+            )
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Return the recipe that :meth:`to_dict` gave; a store's ``recipe`` is one."""
+        fields = dict(document)
+        version = fields.pop("version", ALGORITHM_VERSION)
+        if version != ALGORITHM_VERSION:
+            raise ArgumentError(
+                f"the recipe's version is {version!r:.50}, expected {ALGORITHM_VERSION}, the one "
+                "that this psdnorm prepares"
+            )
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = sorted(map(str, fields.keys() - set(known)))
+        if unknown:
+            raise ArgumentError(
+                f"the recipe has {', '.join(unknown):.80}, expected only {', '.join(known)}"
+            )
+        if "name" not in fields:
+            raise ArgumentError("the recipe has no name")
+        return cls(**fields)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all that changes a sample, as JSON holds it, with the algorithm's version."""
+        fields = dataclasses.asdict(self)
+        # a number has one spelling, so that 500 and 500.0 have one hash
+        for name in ("clip", "trim_margin_s", "lowpass_hz", "sfreq"):
+            fields[name] = None if fields[name] is None else float(fields[name])
+        fields["trim"] = self.trim if isinstance(self.trim, str) else list(self.trim)
+        return {**fields, "version": ALGORITHM_VERSION}
+
+    def layout(self) -> Layout:
+        """Return the shape and type of an epoch."""
+        n_times = int(self.sfreq * EPOCH_S)
+        return Layout(self.n_channels, n_times, float(self.sfreq), self.dtype)
+
+    def trims(self, cohort: str) -> bool:
+        """Tell whether wake around sleep is cut off in a cohort."""
+        if isinstance(self.trim, str):
+            return self.trim == "all"
+        return fold(cohort) in map(fold, self.trim)
+
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("paper", scaling="none", clip=500.0, trim=("PHYS", "phys-st")),
+        Recipe("as-released", scaling="epoch", trim="all"),
+        Recipe("robust", scaling="recording", clip=20.0),
+    )
+}
+
+
+def load_recipe(name_or_path: str | Path) -> Recipe:
+    """Return a recipe by its name, or from a file.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        One of :data:`RECIPES`, or a ``.json`` or ``.toml`` file with the fields of
+        :class:`Recipe`. ``base = "paper"`` takes from that recipe what the file does not give;
+        ``clip = "none"`` is no clipping; without a name it is the file's.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such recipe, or the file does not hold one.
+    """
+    if str(name_or_path) in RECIPES:
+        return RECIPES[str(name_or_path)]
+    path = Path(name_or_path)
+    if path.suffix.lower() not in _SUFFIXES:
+        raise ArgumentError(
+            f"recipe is {str(name_or_path)!r}, expected {', '.join(RECIPES)} or a file that ends "
+            f"in {' or '.join(_SUFFIXES)}"
+        )
+    fields = {"name": path.stem} | _read(path)
+    if fields.get("clip") == "none":
+        fields["clip"] = None  # TOML has no other word for it
+    base = fields.pop("base", None)
+    if base is not None:
+        if base not in RECIPES:
+            raise ArgumentError(f"{path} has {base!r:.50} as base, expected {_one_of(RECIPES)}")
+        fields = RECIPES[base].to_dict() | fields
+    try:
+        return Recipe.from_dict(fields)
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: {error}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
+    except OSError as error:
+        raise ArgumentError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path} is no recipe: {str(error).splitlines()[0]:.100}") from error
+    if not isinstance(document, dict):
+        raise ArgumentError(f"{path} holds {type(document).__name__}, expected a recipe's fields")
+    return document

@@ -1,0 +1,1 @@
+"""Pages and plot style shared by reports, comparisons, staging and the demo."""

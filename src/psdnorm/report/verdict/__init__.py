@@ -1,0 +1,1 @@
+"""What a table of scores says, in sentences."""

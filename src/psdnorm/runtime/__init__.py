@@ -1,0 +1,1 @@
+"""Files, processes and documents; nothing about sleep."""

@@ -1,5 +1,0 @@
-"""A study: nights from a seed, a grid of cells on them, run in pieces, its scores in one file."""
-
-from psdnorm.study.reading import Nights, Study, read_study
-
-__all__ = ["Nights", "Study", "read_study"]

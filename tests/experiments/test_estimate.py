@@ -1,0 +1,75 @@
+"""Estimates follow from finished cells, or from rates and what there is to go through."""
+
+from dataclasses import replace
+
+import pytest
+from cells import CELL, LAYOUT, PROTOCOL
+
+from psdnorm.batches import Sequences
+from psdnorm.experiments.estimate import (
+    EPOCHS,
+    Amounts,
+    Rates,
+    from_finished,
+    from_rates,
+    measured_rates,
+)
+from psdnorm.experiments.grid import Entry
+from psdnorm.training import Cell
+from psdnorm.training.adabn import AdaptedCell
+from psdnorm.training.run import split_of
+
+ADAPTED = AdaptedCell("usleep", "adabn3", hold_out="abc")
+
+
+def test_a_cell_goes_through_the_windows_of_its_split(store):
+    split = split_of(store, CELL, PROTOCOL)
+    found = Amounts(store, PROTOCOL).of(CELL)
+    windows = [
+        len(Sequences(p, PROTOCOL.length, PROTOCOL.stride, only_scored=False)) for p in split
+    ]
+    assert [found.training, found.validation, found.test] == windows
+    assert Amounts(store, PROTOCOL).entry(ADAPTED).sequences == found.test
+
+
+def test_rates_make_seconds_and_no_more_epochs_than_are_allowed(store):
+    amounts, rates = Amounts(store, PROTOCOL), {"usleep": Rates(10.0, 40.0)}
+    one_by_one = replace(PROTOCOL, batch_size=1)
+    amount = amounts.of(CELL)
+    for most, epochs in ((3, 3), (1000, EPOCHS)):
+        protocol = replace(one_by_one, max_epochs=most)
+        expected = epochs * (amount.training / 10 + amount.validation / 40) + amount.test / 40
+        assert from_rates([CELL], amounts, rates, protocol) == {CELL: pytest.approx(expected)}
+    adapted = from_rates([ADAPTED], amounts, rates, one_by_one)[ADAPTED]
+    assert adapted == pytest.approx(amount.test / 20)
+
+
+def test_batches_are_whole_however_few_nights_there_are(store):
+    amounts, rates = Amounts(store, PROTOCOL), {"usleep": Rates(10.0, 40.0)}
+    protocol = replace(PROTOCOL, batch_size=1000, max_epochs=1)
+    assert from_rates([CELL], amounts, rates, protocol) == {CELL: pytest.approx(100 + 25 + 25)}
+
+
+def test_finished_cells_speak_for_their_model_first_and_for_others_if_need_be():
+    slow, fast = Cell("usleep", "batch"), Cell("cnn-transformer", "batch")
+    other = replace(slow, seed=1)
+    entries = [Entry(slow, 100), Entry(fast, 100), Entry(other, 50)]
+    assert from_finished(entries, {}) is None
+    assert from_finished(entries, {slow: 60.0, fast: 20.0})[other] == pytest.approx(30)
+    assert from_finished(entries, {fast: 20.0})[other] == pytest.approx(10)
+
+
+def test_adabn_is_an_epoch_of_training_until_one_is_finished():
+    base = ADAPTED.base
+    entries = [Entry(base, 100), Entry(ADAPTED, 10), Entry(replace(ADAPTED, seed=1), 20)]
+    before = from_finished(entries, {base: 150.0})
+    assert before[ADAPTED] == pytest.approx(10 * 150 / 100 / EPOCHS)
+    after = from_finished(entries, {base: 150.0, ADAPTED: 7.0})
+    assert after[replace(ADAPTED, seed=1)] == pytest.approx(14)
+    assert from_finished(entries, {ADAPTED: 7.0}) is None
+
+
+def test_a_step_on_this_processor_has_a_rate():
+    rates = measured_rates(CELL, PROTOCOL, LAYOUT)
+    assert rates.training > 0
+    assert rates.prediction > 0

@@ -1,0 +1,310 @@
+"""A grid: which cells, in which order, and what becomes of them."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from cells import PROTOCOL, learnable, nights, outcome, small_store
+from stores import tree
+
+from psdnorm.errors import ArgumentError, StoreError
+from psdnorm.experiments.execute import cohorts_to_hold_out, means, run_grid
+from psdnorm.experiments.grid import Axes, Runs, grid_of, units_of
+from psdnorm.runtime import locks as locking
+from psdnorm.runtime.locks import held
+from psdnorm.store.index import night_path
+from psdnorm.training import Cell
+from psdnorm.training.adabn import AdaptedCell
+
+SHORT = replace(PROTOCOL, max_epochs=1)
+SMALL = Axes(norms=("batch", "psd"), hold_outs=("abc", "mno"), seeds=(0,))
+ONE_BATCH = replace(SMALL, norms=("batch",), hold_outs=("abc",))  # a cell beside those in question
+
+
+def run(store, cells, folder, protocol=SHORT, **options):
+    return {o.cell.name: o for o in run_grid(store, cells, protocol, folder, **options)}
+
+
+def statuses(outcomes):
+    return {name: outcome.status for name, outcome in outcomes.items()}
+
+
+def times(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_cells_that_are_the_same_are_one():
+    axes = Axes(
+        norms=("batch", "instance", "psd"),
+        filter_sizes=(5, 17),
+        norm_depths=(1, 3),
+        hold_outs=("abc", "mno"),
+        seeds=(0, 1),
+    )
+    cells = grid_of([axes, axes])
+    count = {norm: sum(cell.norm == norm for cell in cells) for norm in axes.norms}
+    assert count == {"batch": 4, "instance": 8, "psd": 16}
+    assert len({cell.name for cell in cells}) == len(cells)
+
+
+def test_adabn_implies_the_cell_that_it_adapts_and_is_one_unit_with_it():
+    axes = replace(SMALL, norms=("adabnall", "adabn12", "adabn3", "psd"))
+    units = units_of(grid_of([axes]))
+    adapted = next(unit for unit in units if unit[0].norm == "batch")
+    assert [cell.norm for cell in adapted] == ["batch", "adabn3", "adabn12", "adabnall"]
+    assert all(cell.base == adapted[0] for cell in adapted[1:])
+    assert sorted(len(unit) for unit in units) == [1, 1, 4, 4]
+
+
+def test_a_grid_knows_the_nights_that_it_was_made_from(tmp_path):
+    store = small_store(tmp_path / "store", nights(("abc", "mno"), 1))
+    runs = Runs(tmp_path / "runs")
+    runs.extend(store, SHORT, [])
+    assert runs.settings()["nights"] == 2
+    assert runs.other_nights(store) is None
+    more = small_store(tmp_path / "more", nights(("abc", "mno"), 2))
+    assert runs.other_nights(more) == "a store of 2 nights, found 4"
+    others = small_store(tmp_path / "others", nights(("abc", "xyz"), 1))
+    assert runs.other_nights(others) == "other nights than the store has now"
+
+
+def test_cells_that_share_a_network_are_next_to_each_other():
+    axes = Axes(
+        models=("usleep", "cnn-transformer"),
+        norms=("psd", "tma", "layer", "batch", "adabn3"),
+        filter_sizes=(5, 17),
+        hold_outs=("abc", "mno"),
+    )
+    shapes = []
+    for cell in grid_of([axes]):
+        norm = "batch" if cell.norm in ("tma", "adabn3") else cell.norm
+        shape = cell.model, norm, cell.filter_size if norm == "psd" else None
+        if shapes[-1:] != [shape]:
+            shapes.append(shape)
+    assert len(shapes) == len(set(shapes)) == 2 * (1 + 1 + 2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"norms": ("psd", "foo")}, "norm is 'foo', expected one of batch, .*, adabn12, adabnall"),
+        ({"models": ("unet",)}, "model is 'unet', expected one of usleep, cnn-transformer"),
+        ({"seeds": ()}, "seeds is empty, expected one at least"),
+        ({"balanced": (0,)}, "balanced must be a whole number from 1 on"),
+    ],
+)
+def test_axes_that_do_not_fit_are_refused(wrong, said):
+    with pytest.raises(ArgumentError, match=said):
+        grid_of([replace(SMALL, **wrong)])
+
+
+def test_each_cell_has_a_folder_and_a_second_call_touches_nothing(store, tmp_path):
+    norms = ("batch", "psd", "tma", "psd-white", "adabn1")
+    cells = grid_of([replace(SMALL, norms=norms, hold_outs=("abc",))])
+    first = run(store, cells, tmp_path)
+    assert set(statuses(first).values()) == {"done"}
+    for cell in cells:
+        found = set(outcome(tmp_path / "cells" / cell.name))
+        assert {"config.json", "scores.parquet"} <= found
+        assert ("history.csv" in found) == (cell.norm != "adabn1")
+        assert not {"lock", "failed.json", "resume.pt"} & found
+        assert ("weights/model.safetensors" in found) == (cell.norm == "batch")
+    before = tree(tmp_path), times(tmp_path)
+    again = run(store, cells, tmp_path)
+    assert set(statuses(again).values()) == {"already there"}
+    assert [o.balanced_accuracy for o in again.values()] == [
+        first[name].balanced_accuracy for name in again
+    ]
+    assert (tree(tmp_path), times(tmp_path)) == before
+
+
+def test_more_norms_extend_a_grid(store, tmp_path):
+    run(store, grid_of([SMALL]), tmp_path)
+    more = grid_of([replace(SMALL, norms=("instance", "adabn1"), hold_outs=("abc",))])
+    assert statuses(run(store, more, tmp_path)) == {
+        "usleep_batch_abc_all_seed0": "already there",
+        "usleep_adabn1_abc_all_seed0": "done",
+        "usleep_instance_d3_abc_all_seed0": "done",
+    }
+    entries = Runs(tmp_path).entries()
+    assert {entry.cell for entry in entries} == {*grid_of([SMALL]), *more}
+    adapted = next(e for e in entries if isinstance(e.cell, AdaptedCell))
+    trained = next(e for e in entries if e.cell == adapted.cell.base)
+    # windows of 9 with stride 5 in nights of 38, 41 and 44 epochs; two cohorts train, 2 of 3 each
+    assert adapted.sequences == 7 + 8 + 8
+    assert 4 * 7 <= trained.sequences <= 4 * 8
+
+
+def test_settings_other_than_those_of_the_folder_are_refused_once(store, tmp_path):
+    cells = grid_of([replace(SMALL, norms=("psd",)), ONE_BATCH])
+    run(store, cells, tmp_path / "runs")
+    before = tree(tmp_path / "runs")
+    said = "runs was begun with lr 0.001, found 0.01: give another folder"
+    with pytest.raises(ArgumentError, match=said):
+        run(store, cells, tmp_path / "runs", replace(SHORT, lr=0.01))
+    more = small_store(tmp_path / "more", [*nights(), learnable("xyz-9")])
+    with pytest.raises(ArgumentError, match="was begun with a store of 9 nights, found 10"):
+        run(more, cells, tmp_path / "runs")
+    changed = [replace(n, signals=2 * n.signals) for n in nights()]
+    with pytest.raises(ArgumentError, match="with other nights than the store has now"):
+        run(small_store(tmp_path / "changed", changed), cells, tmp_path / "runs")
+    with pytest.raises(ArgumentError, match="keep is 'predictions', but 2 finished cells in "):
+        run(store, cells, tmp_path / "runs", keep="predictions")
+    assert tree(tmp_path / "runs") == before
+
+
+def test_a_cohort_that_is_not_there_is_refused_before_anything_is_written(store, tmp_path):
+    with pytest.raises(ArgumentError, match="hold_out is 'CHAT', expected one of abc, mno, xyz"):
+        run(store, [Cell(hold_out="CHAT")], tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+    alone = small_store(tmp_path / "store", nights(["abc"]))
+    with pytest.raises(ArgumentError, match="has 1 cohort, expected two at least"):
+        cohorts_to_hold_out(alone)
+    assert cohorts_to_hold_out(store) == ("abc", "mno", "xyz")
+
+
+def test_a_cell_that_fails_says_why_and_completes_after_the_repair(tmp_path):
+    store = small_store(tmp_path / "store")
+    cells = grid_of([replace(SMALL, balanced=(2,), norms=("batch", "adabn1"))])
+    # whom neither trains: in these cells the night is tested on alone
+    unused = _not_trained(store, cells)
+    path = night_path(store.path, unused)
+    os.rename(path, tmp_path / "away")
+    outcomes = run(store, cells, tmp_path / "runs")
+    assert statuses(outcomes) == {
+        "usleep_batch_abc_at2_seed0": "failed",
+        "usleep_adabn1_abc_at2_seed0": "failed",
+        "usleep_batch_mno_at2_seed0": "done",
+        "usleep_adabn1_mno_at2_seed0": "done",
+    }
+    reason = outcomes["usleep_batch_abc_at2_seed0"].reason
+    assert reason == f"usleep_batch_abc_at2_seed0: {path} is missing"
+    folder = tmp_path / "runs" / "cells" / "usleep_batch_abc_at2_seed0"
+    written = json.loads((folder / "failed.json").read_text())
+    assert written["reason"] == reason
+    assert written["time"].endswith("+00:00")
+    assert "which is not trained yet" in outcomes["usleep_adabn1_abc_at2_seed0"].reason
+    os.rename(tmp_path / "away", path)
+    again = run(store, cells, tmp_path / "runs")
+    assert statuses(again)["usleep_batch_abc_at2_seed0"] == "done"
+    assert statuses(again)["usleep_adabn1_abc_at2_seed0"] == "done"
+    assert not (folder / "failed.json").exists()
+    run(small_store(tmp_path / "sound"), cells, tmp_path / "undisturbed")
+    for cell in cells:
+        names = (tmp_path / root / "cells" / cell.name for root in ("runs", "undisturbed"))
+        assert len({json.dumps(sorted(map(repr, outcome(n).items()))) for n in names}) == 1
+
+
+def _not_trained(store, cells):
+    from psdnorm.training.run import split_of
+
+    used = set()
+    for cell in cells:
+        split = split_of(store, cell, SHORT)
+        used |= {*split.train["recording"], *split.validation["recording"]}
+    return next(r for r in store.index["recording"] if r.startswith("abc") and r not in used)
+
+
+def test_a_fault_of_ours_is_told_as_one_and_stops_nobody(store, tmp_path, monkeypatch):
+    from psdnorm.experiments import work
+
+    def run_cell(store, cell, *args, **kwargs):
+        raise KeyError(cell.seed) if cell.seed else MemoryError
+
+    monkeypatch.setattr(work, "run_cell", run_cell)
+    cells = grid_of([replace(SMALL, norms=("psd",), hold_outs=("abc",), seeds=(0, 1))])
+    reasons = [o.reason for o in run(store, cells, tmp_path).values()]
+    assert reasons == [
+        "usleep_psd_f5_d3_abc_all_seed0: there was not enough memory on this machine",
+        "usleep_psd_f5_d3_abc_all_seed1: it stopped by a fault of psdnorm: KeyError 1",
+    ]
+
+
+def test_a_cell_that_another_process_runs_is_left_to_it(store, tmp_path):
+    cells = grid_of([replace(SMALL, norms=("batch", "adabn1"), hold_outs=("abc",))])
+    with held(tmp_path / "cells" / cells[0].name) as free:
+        assert free
+        found = statuses(run(store, cells, tmp_path))
+    assert found == dict.fromkeys([cell.name for cell in cells], "elsewhere")
+    assert set(statuses(run(store, cells, tmp_path)).values()) == {"done"}
+
+
+def test_what_a_dead_process_left_blocks_nobody(store, tmp_path):
+    (cell,) = grid_of([replace(SMALL, norms=("psd",), hold_outs=("abc",))])
+    folder = tmp_path / "cells" / cell.name
+    script = (
+        "import os, pathlib, runpy, sys\n"
+        "held = runpy.run_path(sys.argv[1])['held']\n"  # alone: its room takes seconds to load
+        "lock = held(pathlib.Path(sys.argv[2]))\n"
+        "os._exit(0 if lock.__enter__() else 1)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, locking.__file__, str(folder)], check=True)
+    assert (folder / "lock").exists()
+    assert statuses(run(store, [cell], tmp_path)) == {cell.name: "done"}
+    assert not (folder / "lock").exists()
+
+
+def test_an_interrupted_grid_goes_on_where_it_stopped(store, tmp_path):
+    cells = grid_of([replace(SMALL, hold_outs=("abc",))])
+    protocol = replace(PROTOCOL, max_epochs=2)
+    run(store, cells, tmp_path / "undisturbed", protocol)
+
+    def interrupt(name, words):
+        if "psd" in name and "epoch 2" in words:
+            raise KeyboardInterrupt
+
+    found = run_grid(store, cells, protocol, tmp_path / "runs", told=interrupt)
+    assert next(found).status == "done"
+    with pytest.raises(KeyboardInterrupt):
+        next(found)
+    assert (tmp_path / "runs" / "cells" / cells[1].name / "resume.pt").exists()
+    again = run(store, cells, tmp_path / "runs", protocol)
+    assert [o.status for o in again.values()] == ["already there", "done"]
+    for cell in cells:
+        names = (tmp_path / root / "cells" / cell.name for root in ("runs", "undisturbed"))
+        one, two = map(outcome, names)
+        assert one == two
+
+
+def test_a_watcher_hears_epochs_and_losses(store, tmp_path):
+    heard = []
+    cells = [Cell("usleep", "batch", hold_out="abc")]
+    protocol = replace(PROTOCOL, max_epochs=2)
+    run(store, cells, tmp_path, protocol, told=lambda name, words: heard.append(words))
+    assert heard[:2] == ["begins", "epoch 1, batch 0 of 8"]
+    assert any(words.startswith("epoch 1, batch 8 of 8, loss 1.") for words in heard)
+    second = next(words for words in heard if words.startswith("epoch 2"))
+    assert second.startswith("epoch 2, batch 0 of 8; epoch 1: loss 1.")
+    assert "balanced accuracy 0." in second
+
+
+def test_means_are_of_cohorts_that_are_all_there(store, tmp_path):
+    from psdnorm.evaluation import read_scores, subject_metrics
+
+    cells = grid_of([replace(SMALL, norms=("psd",), seeds=(0, 1)), ONE_BATCH])
+    run(store, cells, tmp_path)
+    runs = Runs(tmp_path)
+    found = means(runs, cells)["usleep psd f5 d3 @all"]["Mean(Dataset)"]
+    values = []
+    for seed in (0, 1):
+        by_cohort = [
+            subject_metrics(read_scores(runs.folder(c) / "scores.parquet"))["balanced_accuracy"]
+            for c in cells
+            if c.norm == "psd" and c.seed == seed
+        ]
+        values.append(sum(v.mean() for v in by_cohort) / 2)
+    mean, std = sum(values) / 2, abs(values[0] - values[1]) / 2**0.5
+    assert found == pytest.approx((mean, std))
+    asked = [*cells, Cell("usleep", "psd", hold_out="xyz")]
+    lacking = means(runs, asked)["usleep psd f5 d3 @all"]["Mean(Dataset)"]
+    assert lacking[0] != lacking[0]
+    assert means(Runs(tmp_path / "empty"), cells) == {}
+
+
+def test_a_folder_that_cannot_be_written_is_named(store, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="file/lock cannot be written"):
+        run(store, grid_of([SMALL]), tmp_path / "file")

@@ -1,0 +1,327 @@
+"""Wherever cells run, and whoever dies on the way, the same comes out."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from cells import PROTOCOL, outcome
+from cluster import cluster
+
+from psdnorm.errors import ArgumentError
+from psdnorm.experiments import places
+from psdnorm.experiments.execute import run_grid
+from psdnorm.experiments.grid import Axes, Runs, grid_of
+from psdnorm.experiments.places import visible_gpus
+from psdnorm.experiments.work import FAILURE, FINISHED, Job, Outcome
+from psdnorm.runtime.locks import holder
+
+LONG = replace(PROTOCOL, max_epochs=8, patience=8)
+pytestmark = pytest.mark.usefixtures("one_thread")
+CELLS = grid_of([Axes(norms=("batch", "psd", "adabn1"), hold_outs=("abc", "mno"), seeds=(0,))])
+
+
+def stubborn(pipe):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pipe.send("deaf")
+    time.sleep(60)
+
+
+def run(store, folder, **options):
+    options = {"device": "cpu", **options}
+    return {o.cell.name: o.status for o in run_grid(store, CELLS, LONG, folder, **options)}
+
+
+def results(folder):
+    return {cell.name: outcome(Runs(folder).folder(cell)) for cell in CELLS}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(store, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert set(run(store, folder).values()) == {"done"}
+    return results(folder)
+
+
+@pytest.mark.slow
+def test_processes_give_what_one_gives_though_one_of_them_is_killed(store, undisturbed, tmp_path):
+    killed = []
+
+    def kill_one(name, words):
+        if "epoch 4" in words and not killed:
+            killed.append(holder(tmp_path / "cells" / name).pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    before = set(multiprocessing.active_children())
+    found = run(store, tmp_path, jobs=2, told=kill_one)
+    assert len(killed) == 1
+    assert killed[0] != os.getpid()
+    assert found.keys() == undisturbed.keys()
+    assert "failed" not in found.values()
+    assert results(tmp_path) == undisturbed
+    assert set(multiprocessing.active_children()) <= before
+
+
+@pytest.mark.slow
+def test_a_cell_that_kills_its_process_twice_fails_and_the_others_are_done(store, tmp_path):
+    victim = "usleep_psd_f5_d3_abc_all_seed0"
+
+    def kill(name, words):
+        if name == victim:
+            os.kill(holder(tmp_path / "cells" / name).pid, signal.SIGKILL)
+
+    outcomes = {
+        o.cell.name: o
+        for o in run_grid(store, CELLS, LONG, tmp_path, device="cpu", jobs=2, told=kill)
+    }
+    failed = [o for o in outcomes.values() if o.status == "failed"]
+    assert [o.reason for o in failed] == [
+        f"{victim}: its process died twice, perhaps for want of memory"
+    ]
+    assert {o.status for o in outcomes.values() if o not in failed} == {"done"}
+    assert (tmp_path / "cells" / victim / "failed.json").exists()
+
+
+class Ended(BaseException):
+    """Instead of the end of the process."""
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """What is asked of a GPU that this machine lacks, and of the process; broken if it is told."""
+    heard, broken = [], []
+
+    def synchronize():
+        heard.append("waited")
+        if broken:
+            raise torch.AcceleratorError("an illegal memory access was encountered")
+
+    def end(code):
+        heard.append(f"ended with {code}")
+        raise Ended
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(os, "_exit", end)
+    return heard, broken
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_worker_that_is_asked_to_end_waits_for_its_gpu(gpu, is_broken):
+    heard, broken = gpu
+    broken += [True] * is_broken
+    with pytest.raises(Ended):
+        places._leave(signal.SIGTERM, None)
+    assert heard == ["waited", "ended with 0"]
+
+
+def served(monkeypatch, outcome):
+    """Serve one unit that comes to an outcome; return what is sent, and how the process ends."""
+    sent = []
+
+    class Pipe:
+        units = iter([CELLS[:1]])
+
+        def recv(self):
+            return next(self.units, None) or end_of_file()
+
+        def send(self, message):
+            sent.append(message)
+
+    def end_of_file():
+        raise EOFError
+
+    monkeypatch.setattr(places, "begin_worker", lambda: None)
+    monkeypatch.setattr(places.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(places, "work_on", lambda unit, job, told: iter([outcome]))
+    with pytest.raises((Ended, EOFError)) as ended:
+        places._serve(Pipe(), None, None, torch.get_num_threads())
+    return sent, ended.type
+
+
+def test_a_worker_whose_gpu_is_lost_dies_instead_of_failing_what_comes_next(gpu, monkeypatch):
+    heard, broken = gpu
+    broken.append(True)
+    failure = Outcome(CELLS[0], FAILURE, "CUDA error")
+    assert served(monkeypatch, failure) == ([failure.reason], Ended)
+    assert heard == ["waited", "ended with 1"]
+
+
+def test_a_worker_goes_on_after_a_failure_that_its_gpu_survived(gpu, monkeypatch):
+    failure = Outcome(CELLS[0], FAILURE, "its loss was not finite")
+    assert served(monkeypatch, failure) == ([failure, None], EOFError)
+    assert gpu[0] == ["waited"]
+
+
+def test_a_cell_that_is_done_is_told_though_the_gpu_is_lost_by_then(gpu, monkeypatch):
+    gpu[1].append(True)
+    done = Outcome(CELLS[0], FINISHED)
+    assert served(monkeypatch, done) == ([done, None], EOFError)
+
+
+class Mortal:
+    """A worker whose pipe says what is given, and ends where that does."""
+
+    def __init__(self, *lives):
+        self.lives, self.unit, self.last_words = iter(lives), None, ""
+        self.pipe = self
+        self.start()
+
+    def start(self):
+        self.messages = iter(next(self.lives, ()))
+
+    def end(self):
+        pass
+
+    def recv(self):
+        message = next(self.messages, None)
+        if message is None:
+            raise EOFError
+        return message
+
+
+@pytest.mark.parametrize(
+    ("lives", "reason"),
+    [
+        (([], []), "perhaps for want of memory"),
+        ((["a fault"], ["a worse one"]), "each time as its GPU was lost (a worse one)"),
+        ((["a fault"], []), "once as its GPU was lost (a fault)"),
+        (([], ["a fault"]), "once as its GPU was lost (a fault)"),
+    ],
+)
+def test_why_processes_died_is_said_by_those_that_could_say_it(tmp_path, lives, reason):
+    unit = tuple(CELLS[:1])
+    job = Job(None, Runs(tmp_path), LONG)
+    worker, waiting, deaths = Mortal(*lives), deque([unit]), {unit: []}
+    outcomes = []
+    while waiting or worker.unit:
+        worker.unit = worker.unit or waiting.popleft()
+        outcomes += places._heard(worker, job, waiting, deaths, lambda *_: None)
+    assert [o.reason for o in outcomes] == [f"{CELLS[0].name}: its process died twice, {reason}"]
+
+
+def test_where_a_process_cannot_be_started_all_are_asked_to_end_and_then_waited_for(monkeypatch):
+    said = []
+
+    class Started(places._Worker):
+        def start(self):
+            if self._arguments[1] == "1":
+                process.start = no_more
+                monkeypatch.setattr(places.multiprocessing, "get_context", lambda _: process)
+                super().start()
+
+        def ask_to_end(self):
+            super().ask_to_end()
+            said.append(f"ask {self._arguments[1]}")
+
+        def end(self):
+            super().end()
+            said.append(f"wait for {self._arguments[1]}")
+
+    def no_more():
+        raise OSError("no more processes")
+
+    process = SimpleNamespace(Pipe=multiprocessing.Pipe)
+    process.Process = lambda **_: process
+    monkeypatch.setattr(places, "_Worker", Started)
+    with pytest.raises(OSError, match="no more processes"):
+        list(places._in_processes([*zip(CELLS[:2])], None, ["0", "1"], lambda *_: None))
+    assert said == ["ask 0", "ask 1", "wait for 0", "wait for 1"]
+
+
+def test_a_worker_that_does_not_end_when_it_is_asked_is_killed(monkeypatch):
+    monkeypatch.setattr(places, "_LEAVE_S", 0.2)
+    worker = places._Worker(None, None, 1)
+    worker.pipe, theirs = multiprocessing.Pipe()
+    worker._process = multiprocessing.get_context("spawn").Process(target=stubborn, args=(theirs,))
+    worker._process.start()
+    assert worker.pipe.recv() == "deaf"
+    worker.end()
+    assert worker._process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_a_run_that_is_closed_early_leaves_no_process_and_can_go_on(store, undisturbed, tmp_path):
+    before = set(multiprocessing.active_children())
+    cells = run_grid(store, CELLS, LONG, tmp_path, device="cpu", jobs=2)
+    next(cells)
+    cells.close()
+    assert set(multiprocessing.active_children()) <= before
+    assert not any(holder(Runs(tmp_path).folder(cell)) for cell in CELLS)
+    run(store, tmp_path)
+    assert results(tmp_path) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_gives_the_same_though_a_worker_is_killed(store, undisturbed, tmp_path):
+    pytest.importorskip("distributed")
+    killed = []
+
+    def kill_the_first_that_works(workers, stop):
+        pids = [worker.pid for worker in workers]
+        while not killed and not stop.is_set():
+            for path in tmp_path.glob("runs/cells/*/history.csv"):
+                who = holder(path.parent)
+                if who is not None and who.pid in pids:
+                    os.kill(who.pid, signal.SIGKILL)
+                    killed.append(who.pid)
+                    return
+            time.sleep(0.02)
+
+    stop = threading.Event()
+    with cluster(tmp_path) as (address, workers):
+        killer = threading.Thread(target=kill_the_first_that_works, args=(workers, stop))
+        killer.start()
+        with contextlib.ExitStack() as at_the_end:
+            at_the_end.callback(killer.join)
+            at_the_end.callback(stop.set)
+            found = run(store, tmp_path / "runs", dask=address)
+    assert len(killed) == 1
+    assert found.keys() == undisturbed.keys()
+    assert set(found.values()) <= {"done", "already there"}
+    assert results(tmp_path / "runs") == undisturbed
+
+
+def test_gpus_go_by_the_names_that_the_process_sees(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus() == ["0", "1"]
+    assert visible_gpus(1) == ["0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-8f")
+    assert visible_gpus() == ["3", "GPU-8f"]
+    with pytest.raises(ArgumentError, match="3 GPUs were asked for, found 2 CUDA devices"):
+        visible_gpus(3)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ArgumentError, match="a GPU was asked for, found 0 CUDA devices"):
+        visible_gpus()
+
+
+@pytest.mark.slow
+def test_each_process_is_given_a_gpu_and_its_share_of_the_threads(store, tmp_path, monkeypatch):
+    from psdnorm.experiments import places
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)  # here, not in the process
+    seen = []
+    real = places._Worker.__init__
+
+    def note(self, job, gpu, threads):
+        seen.append((gpu, threads))
+        real(self, job, gpu, threads)
+
+    monkeypatch.setattr(places._Worker, "__init__", note)
+    reason = {
+        o.reason
+        for o in run_grid(
+            store, CELLS[:1], LONG, tmp_path, device="cuda", gpus=["no-such-gpu", "1", "2"]
+        )
+    }
+    assert seen == [("no-such-gpu", 6)]  # one unit needs one process
+    assert reason == {f"{CELLS[0].name}: device is 'cuda', found 0 CUDA devices"}

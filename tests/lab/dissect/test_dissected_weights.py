@@ -1,0 +1,191 @@
+"""Weights of a dissection are looked at before its nights: whole, and of the cell at hand."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+from cells import TINY
+
+from psdnorm.errors import ArgumentError, CheckpointError
+from psdnorm.experiments.grid import FORMAT, Runs
+from psdnorm.lab.dissect.dissected_models import find_models, predicted_folder, without_damaged
+from psdnorm.lab.dissect.dissected_run import Dissection
+from psdnorm.lab.dissect.dissected_weights import trained_for
+from psdnorm.lab.dissect.troubles import conditions_of
+from psdnorm.prepare.recipe import RECIPES
+from psdnorm.store import Store
+from psdnorm.training import Cell
+from psdnorm.training.adabn import AdaptedCell
+from psdnorm.training.network import build_model
+
+RECIPE = RECIPES["paper"]
+BATCH, PSD = (Cell("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "psd"))
+ADABN = AdaptedCell("usleep", "adabn3", hold_out="SHHS")
+CELLS = [BATCH, ADABN, PSD]
+CONDITIONS = tuple(conditions_of(["gain"]))
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A folder of runs, the cells of which kept their first weights."""
+    runs = Runs(tmp_path / "runs")
+    for cell in (BATCH, PSD):
+        model = build_model(cell, TINY, RECIPE.layout())
+        model.save_pretrained(
+            runs.folder(cell) / "weights",
+            recipe=RECIPE.to_dict(),
+            training_data={"cell": cell.to_json()},
+        )
+    for cell in CELLS:
+        runs.folder(cell).mkdir(parents=True, exist_ok=True)
+        (runs.folder(cell) / "done.json").touch()
+        (runs.folder(cell) / "config.json").write_text(json.dumps({"recipe": RECIPE.to_dict()}))
+    listed = [{"cell": cell.to_json(), "sequences": 1} for cell in CELLS]
+    grid = {"format": FORMAT, "protocol": TINY.to_json(), "cells": listed}
+    (runs.path / "grid.json").write_text(json.dumps(grid))
+    return runs
+
+
+def planned(runs, out):
+    return Dissection(runs, out, tuple(find_models(runs).cells), CONDITIONS, subjects=1, hours=0.1)
+
+
+def truncated(runs):
+    path = runs.folder(BATCH) / "weights" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    return f"{path} has 1000 bytes, expected "
+
+
+def of_another_cell(runs):
+    folder = runs.folder(BATCH) / "weights"
+    shutil.rmtree(folder)
+    shutil.copytree(runs.folder(PSD) / "weights", folder)
+    return f"{folder} has a network whose norm is 'psd', expected 'batch' as {BATCH.name} has it"
+
+
+def of_another_shape(runs):
+    folder = runs.folder(BATCH) / "weights"
+    card = json.loads((folder / "config.json").read_text())
+    card["arguments"]["n_time_filters"] += 1
+    (folder / "config.json").write_text(json.dumps(card))
+    return f"{folder / 'model.safetensors'} does not fit the USleep of config.json: "
+
+
+def without_a_card(runs):
+    (runs.folder(BATCH) / "weights" / "config.json").unlink()
+    return f"{runs.folder(BATCH) / 'weights' / 'config.json'} does not exist"
+
+
+def predicted(found, cell, conditions):
+    """The traces of a network that predicted some conditions with the weights that it has now."""
+    found.claim()
+    for condition in conditions:
+        predicted_folder(found.out, cell, condition).mkdir(parents=True)
+        (predicted_folder(found.out, cell, condition) / "scores.parquet").touch()
+
+
+DAMAGES = [truncated, of_another_cell, of_another_shape, without_a_card]
+
+
+def test_sound_weights_are_not_found_damaged(runs, tmp_path):
+    assert planned(runs, tmp_path / "out").damaged() == {}
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_cannot_be_used_is_named_with_its_kin_and_not_with_others(runs, tmp_path, damage):
+    sentence = damage(runs)
+    found = planned(runs, tmp_path / "out").damaged()
+    assert found.keys() == {BATCH, ADABN}
+    assert found[BATCH] == found[ADABN]
+    assert found[BATCH].startswith(sentence)
+
+
+def test_networks_that_are_damaged_have_nothing_left_and_the_others_have_all(runs, tmp_path):
+    truncated(runs)
+    found = planned(runs, tmp_path / "out")
+    damaged = found.damaged()
+    models = without_damaged(find_models(runs), runs, found.out, CONDITIONS, damaged)
+    assert models.cells == [PSD]
+    assert [sentence.split(":")[0] for sentence in models.gone] == [
+        f"{BATCH.name} is left out",
+        f"{ADABN.name} is left out",
+    ]
+
+
+def test_what_was_predicted_before_the_weights_were_damaged_counts(runs, tmp_path):
+    found = planned(runs, tmp_path / "out")
+    predicted(found, BATCH, CONDITIONS[:3])
+    predicted(found, ADABN, CONDITIONS)
+    reason = truncated(runs)
+    damaged = found.damaged()
+    models = without_damaged(find_models(runs), runs, found.out, CONDITIONS, damaged)
+    assert models.cells == CELLS
+    (sentence,) = models.gone
+    assert sentence.startswith(f"{BATCH.name} counts with 3 of 4 conditions: {reason}")
+    now = Dissection(runs, found.out, tuple(CELLS), CONDITIONS, 1, 0.1, unable=frozenset(damaged))
+    assert {cell for cell, _ in now.left()} == {PSD}
+    now.claim()  # though the files differ from those that predicted
+
+
+def test_weights_that_are_sound_and_others_than_those_that_predicted_are_refused(runs, tmp_path):
+    found = planned(runs, tmp_path / "out")
+    predicted(found, PSD, CONDITIONS)
+    folder = runs.folder(PSD) / "weights"
+    fresh = build_model(PSD, TINY, RECIPE.layout())
+    fresh.save_pretrained(folder, recipe=RECIPE.to_dict(), training_data={"cell": PSD.to_json()})
+    assert found.damaged() == {}
+    with pytest.raises(ArgumentError, match="is of other weights than"):
+        found.claim()
+
+
+def test_where_all_are_damaged_the_reason_is_in_the_refusal(runs, tmp_path):
+    found = planned(runs, tmp_path / "out")
+    with pytest.raises(ArgumentError, match=r"no network that can predict.*: torn$"):
+        without_damaged(
+            find_models(runs), runs, found.out, CONDITIONS, dict.fromkeys(CELLS, "torn")
+        )
+
+
+def test_a_network_for_other_nights_is_refused(runs, tmp_path):
+    recipe = RECIPES["robust"]
+    store = Store.plan(tmp_path / "nights", recipe.to_dict(), recipe.layout())
+    with pytest.raises(ArgumentError, match="expects nights of the recipe paper"):
+        trained_for(runs, PSD, store)
+
+
+def test_a_network_of_another_filter_size_is_refused(runs, tmp_path):
+    other = Cell("usleep", "psd", 17, norm_depth=2, hold_out="SHHS")
+    shutil.copytree(runs.folder(PSD), runs.folder(other))
+    store = Store.plan(tmp_path / "nights", RECIPE.to_dict(), RECIPE.layout())
+    with pytest.raises(CheckpointError, match=r"whose filter_size is 5, expected 17 as usleep_psd"):
+        trained_for(runs, other, store)
+
+
+@pytest.mark.parametrize(("own", "expected"), [(0.05, 1.0), (1.0, 0.05)])
+def test_a_network_that_sees_its_input_at_another_scale_is_refused(runs, tmp_path, own, expected):
+    for scale in (own, expected):
+        arguments = TINY.model_arguments | {"input_scale": scale}
+        protocol = replace(TINY, model_arguments=arguments)
+        if scale == own:
+            build_model(PSD, protocol, RECIPE.layout()).save_pretrained(
+                runs.folder(PSD) / "weights", recipe=RECIPE.to_dict()
+            )
+    grid = json.loads((runs.path / "grid.json").read_text())
+    (runs.path / "grid.json").write_text(json.dumps(grid | {"protocol": protocol.to_json()}))
+    store = Store.plan(tmp_path / "nights", RECIPE.to_dict(), RECIPE.layout())
+    with pytest.raises(CheckpointError, match="has a network whose input_scale is"):
+        trained_for(runs, PSD, store)
+
+
+def test_a_network_of_aligned_nights_that_does_not_say_onto_what_is_refused(runs, tmp_path):
+    tma = Cell("usleep", "tma", norm_depth=None, hold_out="SHHS")
+    build_model(tma, TINY, RECIPE.layout()).save_pretrained(
+        runs.folder(tma) / "weights",
+        recipe=RECIPE.to_dict(),
+        training_data={"cell": tma.to_json()},
+    )
+    store = Store.plan(tmp_path / "nights", RECIPE.to_dict(), RECIPE.layout())
+    with pytest.raises(CheckpointError, match=r"aligned nights \(TMA\) and does not say onto what"):
+        trained_for(runs, tma, store)

@@ -1,0 +1,235 @@
+"""The file of a study says all of it, and what is wrong in it is one sentence."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from studies import described, written_study
+
+from psdnorm.errors import ArgumentError
+from psdnorm.experiments.presets import PAPER_COHORTS
+from psdnorm.lab.study import read_study
+from psdnorm.lab.study.running import seconds_of
+from psdnorm.lab.study.study_nights import planned_amounts
+from psdnorm.training.adabn import AdaptedCell
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+FILES = sorted(EXPERIMENTS.glob("*.yaml"))
+PAPERS = [path for path in FILES if path.stem != "dissection"]  # which nobody else has
+GRID = {"norms": ["psd"]}
+
+
+def test_what_is_not_said_is_usual(tmp_path):
+    study = read_study(written_study(tmp_path))
+    assert study.nights.shift == {"ABC": 1.0, "MASS": 1.0}
+    assert (study.nights.hours, study.nights.seed, study.keep) == (8.0, 0, "scores")
+    assert {cell.name for cell in study.cells} == {
+        f"usleep_{norm}_{cohort}_all_seed0"
+        for norm in ("batch", "psd_f5_d3")
+        for cohort in ("ABC", "MASS")
+    }
+
+
+def test_blocks_are_put_together_and_cells_are_there_once(tmp_path):
+    blocks = [
+        {"norms": ["psd"], "filter_sizes": [3, 5], "hold_outs": ["MASS"], "seeds": 2},
+        {"norms": ["psd", "adabn3"], "balanced": [4, "all"], "hold_outs": ["MASS"], "seeds": 1},
+    ]
+    study = read_study(written_study(tmp_path, grid=blocks, protocol={"max_epochs": 7}))
+    assert {cell.name for cell in study.cells} == {
+        *(f"usleep_psd_f{f}_d3_MASS_all_seed{seed}" for f in (3, 5) for seed in (0, 1)),
+        "usleep_psd_f5_d3_MASS_at4_seed0",
+        *(f"usleep_{norm}_MASS_{n}_seed0" for norm in ("batch", "adabn3") for n in ("at4", "all")),
+    }
+    assert study.protocol.max_epochs == 7
+    assert study.expected_epochs == 7  # no more than there may be
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"grids": []}, "the file has the key 'grids', expected one of name, about, store, grid"),
+        ({"name": "Main table"}, "name is 'Main table', expected small letters and digits"),
+        ({"about": ""}, "about is '', expected words"),
+        ({"keep": "all"}, "keep is 'all', expected one of scores, predictions, weights"),
+        ({"expected_epochs": 0}, "expected_epochs is 0, expected a whole number from 1 on"),
+        ({"store": {"recipe": "paper"}}, "store lacks the key 'subjects'"),
+        ({"store": 3}, "store is 3, expected the keys subjects, recipe, hours, shift, seed"),
+        (
+            {"store": {"recipe": "paper", "subjects": {"ABC": 3}}},
+            "store.subjects is {'ABC': 3}, expected a number for each of two cohorts at least",
+        ),
+        (
+            {"store": {"recipe": "paper", "subjects": {"ABC": 3, "mass": 3}}},
+            "store.subjects is 'mass', expected one of ABC",
+        ),
+        (
+            {"store": {"recipe": "paper", "subjects": {"ABC": 3, "MASS": 1}}},
+            "store.subjects.MASS is 1, expected a whole number from 2 on",
+        ),
+        (
+            {"store": {"recipe": "best", "subjects": {"ABC": 3, "MASS": 3}}},
+            "store.recipe is 'best', expected one of paper, ",
+        ),
+        (
+            {"store": {"recipe": "paper", "subjects": {"ABC": 3, "MASS": 3}, "shift": {"ABC": 1}}},
+            "store.shift is ['ABC'], expected one number, or one for each of ['ABC', 'MASS']",
+        ),
+        (
+            {"store": {"recipe": "paper", "subjects": {"ABC": 3, "MASS": 3}, "shift": "far"}},
+            "store.shift.ABC is 'far', expected a number from 0 to 10",
+        ),
+        (
+            {"store": {"recipe": "paper", "subjects": {"ABC": 3, "MASS": 3}, "hours": 49}},
+            "store.hours is 49, expected a number from 0.02 to 48",
+        ),
+        ({"grid": GRID}, "grid is {'norms': ['psd']}, expected a list of blocks"),
+        ({"grid": [{"seeds": 2}]}, "grid[0] lacks the key 'norms'"),
+        ({"grid": [GRID, GRID | {"norm": 1}]}, "grid[1] has the key 'norm', expected one of "),
+        ({"grid": [{"norms": ["psdd"]}]}, "grid[0]: norm is 'psdd', expected one of batch, "),
+        ({"grid": [GRID | {"models": "usleep"}]}, "grid[0].models is 'usleep', expected a list"),
+        ({"grid": [GRID | {"seeds": [0]}]}, "grid[0].seeds is [0], expected a whole number"),
+        ({"grid": [GRID | {"balanced": ["al"]}]}, "grid[0].balanced is 'al', expected a whole"),
+        (
+            {"grid": [GRID | {"filter_sizes": ["best"]}]},
+            "grid[0].filter_sizes is 'best', expected auto, or a whole number from 1 on",
+        ),
+        (
+            {"grid": [{"norms": ["tma"], "filter_sizes": ["auto"]}]},
+            "grid[0]: filter_size is 'auto' with norm 'tma', expected a whole number from 1 on: ",
+        ),
+        ({"grid": [GRID | {"hold_outs": ["SOF"]}]}, "grid[0].hold_outs is 'SOF', expected one of"),
+        ({"protocol": {"patient": 3}}, "protocol has the key 'patient', expected one of lr, "),
+        ({"protocol": {"patience": 0}}, "protocol: patience "),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_with_the_file(tmp_path, changes, sentence):
+    path = written_study(tmp_path, **changes)
+    with pytest.raises(ArgumentError) as refused:
+        read_study(path)
+    assert str(refused.value).startswith(f"{path}: {sentence}")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: a\nname: b\n", ", line 2: expected YAML, found that the key 'name' is there twice"),
+        ("1: a\n", ", line 1: expected YAML, found that the key 1 is not a word"),
+        ("name: [a\nabout: b", "expected YAML, found that "),
+        ("", "the file is None, expected the keys name, about"),
+    ],
+)
+def test_what_is_no_sound_yaml_is_refused(tmp_path, text, words):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(ArgumentError) as refused:
+        read_study(path)
+    assert words in str(refused.value)
+    assert str(path) in str(refused.value)
+    with pytest.raises(ArgumentError, match=r"none\.yaml cannot be read: No such file"):
+        read_study(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"borrow": "main"}, "borrow is 'main', expected a list of names of studies"),
+        ({"borrow": []}, "borrow is [], expected a list of names of studies"),
+        ({"borrow": [3]}, "borrow is 3, expected small letters and digits"),
+        ({"borrow": ["../main"]}, "borrow is '../main', expected small letters and digits"),
+        ({"borrow": ["tiny"]}, "borrow is 'tiny', expected the name of another study"),
+        ({"keep": "weights"}, "keep is 'weights' with borrow, expected scores: a borrowed cell"),
+        ({"borrow": ["none"]}, "borrow is 'none', but {folder}/none.yaml cannot be read: No such"),
+        ({"borrow": ["wrong"]}, "borrow is 'wrong', but {folder}/wrong.yaml: the file is None, "),
+        ({"borrow": ["other"]}, "borrow is 'other', but {folder}/other.yaml has the name 'main'"),
+        (
+            {"store": {"recipe": "paper", "subjects": {"ABC": 4, "MASS": 5}, "shift": 2}},
+            "borrow is 'main', whose store.shift is {{'ABC': 1.0, 'MASS': 1.0}}, expected "
+            "{{'ABC': 2.0, 'MASS': 2.0}} as in this study",
+        ),
+        (
+            {"protocol": {"patience": 7}},
+            "borrow is 'main', whose protocol.patience is 3, expected 7 as in this study",
+        ),
+    ],
+)
+def test_what_cannot_be_borrowed_is_one_sentence_with_the_file(tmp_path, changes, sentence):
+    written_study(tmp_path, name="main").with_name("other.yaml").write_text(
+        (tmp_path / "main.yaml").read_text()
+    )
+    (tmp_path / "wrong.yaml").write_text("")
+    path = written_study(tmp_path, **{"borrow": ["main"]} | changes)
+    with pytest.raises(ArgumentError) as refused:
+        read_study(path)
+    assert str(refused.value).startswith(f"{path}: {sentence.format(folder=tmp_path)}")
+    assert "\n" not in str(refused.value)
+
+
+def test_two_studies_may_borrow_from_each_other(tmp_path):
+    one = written_study(tmp_path, name="one", borrow=["two"])
+    two = written_study(tmp_path, name="two", borrow=["one"], expected_epochs=3)
+    assert read_study(one).borrow == ("two",)
+    assert read_study(two).borrow == ("one",)
+
+
+def test_an_experiment_trains_no_cell_that_one_before_it_has():
+    before, studies = set(), {path.stem: read_study(path) for path in FILES}
+    order = ["main", "low-data", "filter-size", "whitening", "norm-depth", "training-size"]
+    for study in map(studies.get, order):
+        left = before.intersection(study.cells)
+        for lender in study.borrow:
+            # none is named in vain
+            assert left.intersection(studies[lender].cells), (study.name, lender)
+            left -= set(studies[lender].cells)
+        assert not left, study.name
+        before |= set(study.cells)
+
+
+def test_json_that_tests_write_is_what_yaml_reads(tmp_path):
+    assert yaml.safe_load(written_study(tmp_path).read_text()) == described()
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_each_experiment_is_named_as_its_file_and_can_be_estimated(path):
+    study = read_study(path)
+    assert study.name == path.stem
+    assert min(seconds_of(study, planned_amounts(study)).values()) > 0
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=[path.stem for path in PAPERS])
+def test_the_papers_experiments_have_its_cohorts_one_subject_in_50(path):
+    study = read_study(path)
+    assert study.nights.subjects == {
+        cohort: max(8, round(subjects / 50)) for cohort, (subjects, _) in PAPER_COHORTS.items()
+    }
+
+
+def test_networks_to_dissect_are_trained_without_a_shift_and_keep_their_weights():
+    study = read_study(EXPERIMENTS / "dissection.yaml")
+    assert set(study.nights.shift.values()) == {0.0}
+    assert study.keep == "weights"
+    trained = [cell for cell in study.cells if not isinstance(cell, AdaptedCell)]
+    shapes = {(cell.norm, cell.filter_size) for cell in trained}
+    assert {norm for norm, _ in shapes} == {"batch", "layer", "instance", "tma", "psd"}
+    assert ("psd", 17) in shapes
+    assert len(trained) == 3 * len(shapes) == 3 * 6
+
+
+def test_all_experiments_of_the_paper_are_there():
+    # cause-… are ours: what a difference from the paper may come from
+    names = {path.stem for path in PAPERS if not path.stem.startswith("cause-")}
+    assert names == {
+        *("main", "cnn-transformer", "whitening", "as-released", "filter-size"),
+        *("training-size", "norm-depth", "low-data"),
+    }
+
+
+def test_the_main_table_is_whole_and_estimated_to_fit_60_minutes_of_one_gpu():
+    study = read_study(EXPERIMENTS / "main.yaml")
+    trained = [cell for cell in study.cells if not isinstance(cell, AdaptedCell)]
+    assert {cell.norm for cell in trained} == {"batch", "layer", "instance", "tma", "psd"}
+    assert (len(trained), len(study.cells)) == (10 * 5 * 3, 10 * 8 * 3)
+    seconds = seconds_of(study, planned_amounts(study))
+    # a sixth is left for what the estimate leaves out
+    assert sum(seconds.values()) < 50 * 60

@@ -1,0 +1,222 @@
+"""Scores travel in one small file; nights and weights are not needed to read them again."""
+
+import json
+import lzma
+import shutil
+import tarfile
+
+import pytest
+from stores import tree
+from studies import drawn_study, written_study
+
+from psdnorm.errors import ArgumentError, StoreError
+from psdnorm.lab.study import read_study
+from psdnorm.lab.study.packing import (
+    check_folder,
+    left_behind,
+    note_nights,
+    pack,
+    packed_path,
+    restore,
+)
+from psdnorm.lab.study.running import runs_of
+from psdnorm.report.build import build_report
+from psdnorm.report.results import read_results
+from psdnorm.training.run_folder import write_json
+
+ADABN = ("batch", "adabn3", "psd")
+
+
+def test_what_is_restored_is_what_was_packed(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    (runs.path / "cells" / "usleep_batch_ABC_all_seed0" / "weights").mkdir()
+    (runs.path / "cells" / "usleep_batch_ABC_all_seed0" / "weights" / "big").touch()
+    assert pack(study, runs) == tmp_path / "results" / "tiny.tar.xz"
+    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    assert restore(study, elsewhere) == 4
+    before = {name: content for name, content in tree(runs.path).items() if "weights" not in name}
+    assert tree(elsewhere.path) == before
+    assert restore(study, elsewhere) == 0  # what is there stays
+
+
+def test_the_same_cells_are_packed_into_the_same_bytes(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    first = pack(study, runs).read_bytes()
+    assert pack(study, runs).read_bytes() == first
+
+
+def test_a_report_is_built_from_what_was_packed(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    pack(study, runs)
+    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    restore(study, elsewhere)
+    verdict, results = build_report(elsewhere.path, tmp_path / "report", figures=False)
+    assert results.simulated
+    assert verdict.headline
+    expected = read_results(runs.path).subjects
+    assert results.subjects.equals(expected)
+
+
+def test_a_batch_norm_cell_is_packed_only_with_all_of_its_adabn_cells(tmp_path):
+    unfinished = ["usleep_adabn3_MASS_all_seed0"]
+    study, runs = drawn_study(tmp_path, tmp_path / "work", ADABN, unfinished)
+    pack(study, runs)
+    with tarfile.open(packed_path(study)) as archive:
+        cells = {name.split("/")[1] for name in archive.getnames() if "/" in name}
+    assert cells == {
+        *("usleep_batch_ABC_all_seed0", "usleep_adabn3_ABC_all_seed0"),
+        *(f"usleep_psd_f5_d3_{cohort}_all_seed0" for cohort in ("ABC", "MASS")),
+    }
+
+
+def test_a_restored_cell_says_that_it_kept_scores_alone(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    path = runs.path / "cells" / "usleep_batch_ABC_all_seed0" / "done.json"
+    write_json(path, json.loads(path.read_text()) | {"keep": "weights"})
+    pack(study, runs)
+    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    restore(study, elsewhere)
+    (found,) = elsewhere.path.glob("cells/usleep_batch_ABC_*/done.json")
+    assert json.loads(found.read_text())["keep"] == "scores"
+
+
+def test_nothing_is_packed_before_a_cell_is_finished_nor_restored_before_it_is_packed(tmp_path):
+    study = read_study(written_study(tmp_path))
+    runs = runs_of(study, tmp_path / "work")
+    assert pack(study, runs) is None
+    assert restore(study, runs) == 0
+    assert not runs.path.exists()
+
+
+def test_results_of_another_protocol_are_refused(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    pack(study, runs)
+    changed = read_study(written_study(tmp_path, protocol={"patience": 7}))
+    with pytest.raises(ArgumentError, match=r"tiny\.tar\.xz was made with another protocol than"):
+        restore(changed, runs_of(changed, tmp_path / "elsewhere"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_results_of_other_nights_than_the_folder_has_are_refused(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    pack(study, runs)
+    grid = runs.path / "grid.json"
+    write_json(grid, json.loads(grid.read_text()) | {"data": "1" * 64})
+    with pytest.raises(ArgumentError, match="differ in their data, expected results of the same"):
+        restore(study, runs)
+
+
+def test_a_damaged_file_is_refused_and_nothing_is_unpacked(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    path = pack(study, runs)
+    whole = path.read_bytes()
+    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    for damaged in (whole[:-200], b"no archive", lzma.compress(b"no archive")):
+        path.write_bytes(damaged)
+        with pytest.raises(StoreError, match=r"tiny\.tar\.xz (cannot be read as packed|has no)"):
+            restore(study, elsewhere)
+    assert not elsewhere.path.exists()
+
+
+def test_what_the_system_cannot_read_is_refused_in_one_sentence(tmp_path):
+    study = read_study(written_study(tmp_path))
+    packed_path(study).mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"tiny\.tar\.xz cannot be read as packed results: .*Is a"):
+        restore(study, runs_of(study, tmp_path / "elsewhere"))
+
+
+def test_results_of_another_version_of_psdnorm_are_refused(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    grid = runs.path / "grid.json"
+    write_json(grid, json.loads(grid.read_text()) | {"format": 0})
+    pack(study, runs)
+    with pytest.raises(StoreError, match=r"tiny\.tar\.xz has the grid\.json of another version"):
+        restore(study, runs_of(study, tmp_path / "elsewhere"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_no_file_is_written_outside_of_the_folder(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    path = pack(study, runs)
+    with tarfile.open(path) as archive:
+        contents = [(m, archive.extractfile(m).read()) for m in archive]
+    with tarfile.open(path, "w:xz") as archive:
+        for member, content in contents:
+            (tmp_path / "content").write_bytes(content)
+            archive.add(tmp_path / "content", member.name)
+        archive.add(tmp_path / "content", "../outside")
+        archive.add(tmp_path / "content", "cells/../../outside/done.json")
+    assert restore(study, runs_of(study, tmp_path / "a" / "b")) == 4
+    assert not list(tmp_path.rglob("outside"))
+
+
+def test_a_batch_norm_cell_is_unpacked_only_with_the_adabn_cells_that_are_asked_for_now(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work", ["batch", "psd"])
+    pack(study, runs)
+    grid = [{"norms": [*ADABN], "seeds": 1}]
+    asked = read_study(written_study(tmp_path, grid=grid))
+    elsewhere = runs_of(asked, tmp_path / "elsewhere")
+    assert restore(asked, elsewhere) == 2
+    assert {cell.norm for cell in asked.cells if elsewhere.is_done(cell)} == {"psd"}
+    assert {cell.norm for cell in left_behind(asked, elsewhere)} == {"batch"}
+    assert left_behind(study, elsewhere) == left_behind(asked, elsewhere)
+    assert restore(study, elsewhere) == 2  # without AdaBN they are of use
+    assert left_behind(study, elsewhere) == []
+
+
+def test_no_adabn_cell_is_unpacked_beside_a_batch_norm_cell_that_was_trained_here(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work", ADABN)
+    pack(study, runs)
+    for cohort in ("ABC", "MASS"):
+        shutil.rmtree(runs.path / "cells" / f"usleep_adabn3_{cohort}_all_seed0")
+    with open(runs.path / "cells" / "usleep_batch_MASS_all_seed0" / "scores.parquet", "ab") as file:
+        file.write(b"of another training")
+    assert restore(study, runs) == 1
+    assert [cell.name for cell in left_behind(study, runs)] == ["usleep_adabn3_MASS_all_seed0"]
+
+
+def test_nothing_is_left_behind_before_anything_is_packed(tmp_path):
+    study, runs = drawn_study(
+        tmp_path, tmp_path / "work", unfinished=["usleep_batch_ABC_all_seed0"]
+    )
+    assert left_behind(study, runs) == []
+
+
+CHANGES = {
+    "subjects": {"subjects": {"ABC": 4, "MASS": 6}},
+    "shift": {"shift": 0.5},
+    "hours": {"hours": 6},
+    "seed": {"seed": 1},
+    "recipe": {"recipe": "robust"},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_results_and_folders_of_nights_that_the_file_no_longer_describes_are_refused(
+    tmp_path, name
+):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    note_nights(runs, study.nights.to_json())
+    check_folder(study, runs)
+    path = pack(study, runs)
+    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    restore(study, elsewhere)
+    check_folder(study, elsewhere)
+    store = {"subjects": {"ABC": 4, "MASS": 5}, "recipe": "paper"} | CHANGES[name]
+    changed = read_study(written_study(tmp_path, store=store))
+    sentence = f"has cells of nights whose {name} is .*, expected .* as in {changed.path}"
+    with pytest.raises(ArgumentError, match=f"{path} {sentence}"):
+        restore(changed, runs_of(changed, tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    for folder in (runs, elsewhere):
+        with pytest.raises(ArgumentError, match=f"{folder.path} {sentence}"):
+            check_folder(changed, folder)
+
+
+def test_what_a_folder_says_of_its_nights_stays(tmp_path):
+    study, runs = drawn_study(tmp_path, tmp_path / "work")
+    note_nights(runs, None)
+    check_folder(study, runs)
+    note_nights(runs, study.nights.to_json())
+    note_nights(runs, study.nights.to_json() | {"seed": 7})
+    check_folder(study, runs)

@@ -1,0 +1,348 @@
+"""A study goes on where it stopped, and ends as if it had never been stopped."""
+
+import itertools
+import random
+import signal
+import threading
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+from cells import outcome
+from studies import drawn_study, trained_study, written_study
+
+from psdnorm.errors import ArgumentError
+from psdnorm.experiments.cost import read_cost
+from psdnorm.experiments.grid import Axes, grid_of, units_of
+from psdnorm.experiments.work import FAILURE, FINISHED, THERE, Outcome
+from psdnorm.lab.study import read_study, running
+from psdnorm.lab.study.packing import pack, restore
+from psdnorm.lab.study.running import (
+    MinutesAreUp,
+    for_minutes,
+    run_study,
+    runs_of,
+    shares_of,
+    sigterm_is_ctrl_c,
+)
+from psdnorm.lab.study.study_cost import Meter
+from psdnorm.lab.study.study_nights import made_store
+
+NORMS = ("batch", "psd")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return read_study(trained_study(tmp_path_factory.mktemp("study")))
+
+
+@pytest.fixture(scope="module")
+def nights(study, tmp_path_factory):
+    return made_store(tmp_path_factory.mktemp("nights"), study.nights, 1, lambda made, n: made)
+
+
+def run(study, nights, work, **options):
+    """Run a study in this process; return what came of its cells, and its folder."""
+    runs = runs_of(study, work)
+    meter = Meter(runs, "cpu", 1, study.protocol.batch_size, None)
+    with closing(run_study(study, nights, runs, meter, device="cpu", **options)) as cells:
+        return list(cells), runs
+
+
+@pytest.fixture(scope="module")
+def at_once(study, nights, tmp_path_factory):
+    """The study as it is when nothing disturbs it."""
+    outcomes, runs = run(study, nights, tmp_path_factory.mktemp("at_once"))
+    assert [each.status for each in outcomes] == ["done"] * 4
+    return runs
+
+
+def results(study, runs):
+    return {cell.name: outcome(runs.folder(cell)) for cell in study.cells}
+
+
+@pytest.mark.slow
+def test_in_two_pieces_it_ends_as_at_once_bit_for_bit(study, nights, at_once, tmp_path):
+    def interrupt(name, words):
+        if "psd" in name and "epoch 2, batch 1" in words:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(study, nights, tmp_path, told=interrupt)
+    runs = runs_of(study, tmp_path)
+    left = [cell for cell in study.cells if not runs.is_done(cell)]
+    assert [cell.norm for cell in left] == ["psd", "psd"]
+    assert (runs.folder(left[0]) / "resume.pt").exists()
+    outcomes, _ = run(study, nights, tmp_path)
+    assert [each.cell for each in outcomes] == left  # no finished cell is run again
+    assert results(study, runs) == results(study, at_once)
+    assert [piece["cells"] for piece in read_cost(runs.path)["pieces"]] == [2, 2]
+
+
+@pytest.mark.slow
+def test_where_only_results_survive_finished_cells_are_not_run_again(
+    study, nights, at_once, tmp_path
+):
+    def interrupt(name, words):
+        if "psd" in name:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(study, nights, tmp_path / "lost", told=interrupt)
+    pack(study, runs_of(study, tmp_path / "lost"))
+    runs = runs_of(study, tmp_path / "new")
+    assert restore(study, runs) == 2
+    outcomes, _ = run(study, nights, tmp_path / "new")
+    assert [each.cell.norm for each in outcomes] == ["psd", "psd"]
+    scores = [
+        {name: files["scores.parquet"] for name, files in results(study, each).items()}
+        for each in (runs, at_once)
+    ]
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.slow
+def test_processes_that_share_a_device_come_to_the_same(study, nights, at_once, tmp_path):
+    outcomes, runs = run(study, nights, tmp_path, workers=2)
+    assert sorted(each.status for each in outcomes) == ["done"] * 4
+    assert results(study, runs) == results(study, at_once)
+
+
+@pytest.mark.slow
+def test_other_nights_than_the_folder_was_begun_with_are_refused(study, nights, at_once, tmp_path):
+    changed = trained_study(tmp_path)
+    changed.write_text(changed.read_text().replace('"hours": 0.2', '"hours": 0.25'))
+    other = read_study(changed)
+    others = made_store(tmp_path, other.nights, 1, lambda made, n: made)
+    with pytest.raises(ArgumentError, match=r"tiny has cells of other nights than .* take other"):
+        run(other, others, at_once.path.parent)
+
+
+def test_a_share_has_few_networks_and_about_its_part_of_the_time(tmp_path):
+    path = written_study(
+        tmp_path,
+        grid=[{"norms": ["batch", "layer", "instance", "tma", "psd", "adabn3"], "seeds": 6}],
+    )
+    study = read_study(path)
+    seconds = {cell: 0.1 if cell.norm == "adabn3" else 1.0 for cell in study.cells}
+    units = units_of(study.cells)
+    shares = shares_of(units, seconds, 8)
+    assert sorted(map(str, study.cells)) == sorted(str(cell) for share in shares for cell in share)
+    total = sum(seconds.values())
+    for share in shares:
+        assert abs(sum(map(seconds.get, share)) - total / 8) < 1.2
+        assert len({cell.norm.replace("tma", "batch") for cell in share} - {"adabn3"}) <= 2
+    owner = {cell: number for number, share in enumerate(shares) for cell in share}
+    assert all(len({owner[cell] for cell in unit}) == 1 for unit in units)
+    assert len(shares_of(units[:2], seconds, 8)) == 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_however_long_units_take_shares_have_each_once_and_lie_side_by_side(seed):
+    draw = random.Random(seed)
+    norms = draw.sample(["batch", "layer", "tma", "psd", "adabn3", "adabnall"], draw.randint(1, 6))
+    cohorts = tuple("ABCD"[: draw.randint(1, 4)])
+    axes = Axes(norms=tuple(norms), filter_sizes=(5, 17), hold_outs=cohorts, seeds=(0, 1, 2))
+    cells = grid_of([axes])
+    units, workers = units_of(cells), draw.randint(1, 30)
+    seconds = {cell: draw.choice([0.0, 0.01, 1.0, 20.0]) for cell in cells}
+    shares = shares_of(units, seconds, workers)
+    assert 1 <= len(shares) <= workers
+    assert sorted(cell.name for share in shares for cell in share) == sorted(c.name for c in cells)
+    lengths = {unit: sum(map(seconds.get, unit)) for unit in units}
+    fair, networks = sum(lengths.values()) / workers, set()
+    for share in shares:
+        assert sum(map(seconds.get, share)) <= fair + max(lengths.values()) + 1e-9
+        assert [*share] == [cell for cell in cells if cell in share]  # first ones first
+        own = {running._norm(unit[0]) for unit in units if unit[0] in share}
+        assert own == {running._norm(unit[0]) for unit in units if unit[-1] in share}
+        assert len(own & networks) <= 1  # all but one are here alone, or begin here
+        networks |= own
+
+
+def test_as_many_workers_as_units_get_one_each():
+    cells = grid_of([Axes(norms=("batch", "psd"), hold_outs=("A", "B"), seeds=(0, 1))])
+    seconds = {cell: 20.0 if cell.norm == "batch" else 1.0 for cell in cells}
+    units = units_of(cells)
+    for more in (0, 1, 30):
+        assert shares_of(units, seconds, len(units) + more) == units
+    whole = shares_of(units[:3], dict.fromkeys(cells, 1.0), 2)
+    assert sorted(map(len, whole)) == [1, 2]
+
+
+def test_units_that_take_no_time_go_with_the_last():
+    cells = grid_of([Axes(norms=("batch", "psd"), hold_outs=("A",), seeds=(0, 1))])
+    seconds = {cell: float(cell.norm == "batch") for cell in cells}
+    shares = shares_of(units_of(cells), seconds, 2)
+    assert [[cell.norm for cell in share] for share in shares] == [
+        ["batch"],
+        ["batch", "psd", "psd"],
+    ]
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 7])
+def test_stopped_at_any_time_what_lacks_of_a_norm_are_its_last_seeds(tmp_path, workers):
+    path = written_study(tmp_path, grid=[{"norms": ["batch", "tma", "layer", "psd"], "seeds": 6}])
+    study = read_study(path)
+    shares = shares_of(units_of(study.cells), dict.fromkeys(study.cells, 1.0), workers)
+    first = {norm: [] for norm in ("batch", "tma", "layer", "psd")}
+    for share in shares:
+        # of a norm that is cut, the first seeds are in the share that has them at its beginning
+        norms = [norm for norm, _ in itertools.groupby(cell.norm for cell in share)]
+        for norm in norms:
+            seeds = [cell.seed for cell in share if cell.norm == norm]
+            assert seeds == sorted(seeds)
+            first[norm].append((min(seeds), norms.index(norm)))
+    for places in first.values():
+        assert [place for _, place in sorted(places)] == sorted(place for _, place in places)
+
+
+@pytest.fixture
+def pretended(tmp_path, monkeypatch):
+    """Run a study whose cells only seem to run, by what is given; return what it counted, too."""
+    study, runs = drawn_study(tmp_path, tmp_path / "work", [*NORMS, "adabn3"])
+    for path in runs.path.glob("cells/*/done.json"):
+        path.rename(path.with_name("finished.json"))
+    monkeypatch.setattr(running, "check_grid", lambda *_, **__: None)
+    monkeypatch.setattr(running, "Amounts", lambda *_: SimpleNamespace(entry=lambda cell: None))
+    monkeypatch.setattr(running, "seconds_of", lambda study, _: dict.fromkeys(study.cells, 1.0))
+    for method in ("check", "extend", "other_nights"):
+        monkeypatch.setattr(type(runs), method, lambda *_: None)
+    counted = []
+    meter = SimpleNamespace(count=counted.append)
+
+    def run(run_units, workers=1):
+        monkeypatch.setattr(running, "run_units", run_units)
+        return run_study(study, None, runs, meter, device="cpu", workers=workers)
+
+    return study, runs, counted, run
+
+
+def test_cells_of_a_share_whose_process_died_are_tried_one_by_one(pretended):
+    study, _, counted, run = pretended
+    given = []
+
+    def died(units, **options):
+        given.append(list(units))
+        for cell in (cell for unit in units for cell in unit):
+            alone = len(given) > 1
+            is_bad = cell.norm == "psd" and cell.hold_out == "ABC"
+            if alone and not is_bad:
+                yield Outcome(cell, FINISHED)
+            else:
+                yield Outcome(cell, FAILURE, f"{cell.name}: its process died twice, perhaps")
+
+    found = {o.cell: o.status for o in run(died)}
+    assert [len(units) for units in given] == [1, 4]
+    assert sorted(found.values()) == ["done"] * 5 + ["failed"]
+    assert {each.cell for each in counted} == {*study.cells}
+    assert len(counted) == 6
+
+
+def test_a_unit_that_was_alone_in_its_process_when_that_died_is_not_tried_again(pretended):
+    study, _, counted, run = pretended
+    given = []
+
+    def died(units, **options):
+        given.append(list(units))
+        for cell in (cell for unit in units for cell in unit):
+            yield Outcome(cell, FAILURE, f"{cell.name}: its process died twice, perhaps")
+
+    assert [o.cell for o in run(died, workers=4)] == [each.cell for each in counted]
+    assert [len(units) for units in given] == [4, 0]
+    assert len(counted) == len(study.cells)
+
+
+def test_a_cell_that_was_finished_before_is_not_counted_with_the_rest_of_its_unit(pretended):
+    study, runs, counted, run = pretended
+    before = runs.folder(study.cells[0])
+    (before / "finished.json").rename(before / "done.json")
+
+    def done(units, **options):
+        for cell in (cell for unit in units for cell in unit):
+            yield Outcome(cell, THERE if runs.is_done(cell) else FINISHED)
+
+    assert [o.cell for o in run(done)] == list(study.cells[1:])
+    assert [each.cell for each in counted] == list(study.cells[1:])
+
+
+def test_a_cell_that_is_finished_while_all_is_stopped_is_counted_once(pretended):
+    study, runs, counted, run = pretended
+
+    def stopped(units, **options):
+        for number, cell in enumerate(study.cells[:3]):
+            folder = runs.folder(cell)
+            (folder / "finished.json").rename(folder / "done.json")
+            if number == 0:
+                yield Outcome(cell, FINISHED)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run(stopped))
+    assert [each.cell for each in counted] == list(study.cells[:3])
+    assert {each.status for each in counted} == {FINISHED}
+
+
+def test_workers_have_ended_when_what_they_finished_at_the_end_is_counted(pretended):
+    study, runs, counted, run = pretended
+
+    def ends_late(units, **options):
+        try:
+            yield Outcome(study.cells[0], FAILURE, "its loss was not finite")
+        finally:
+            folder = runs.folder(study.cells[1])
+            (folder / "finished.json").rename(folder / "done.json")
+
+    cells = run(ends_late)
+    next(cells)
+    cells.close()
+    assert [each.cell for each in counted] == list(study.cells[:2])
+
+
+def test_sigterm_ends_a_block_as_ctrl_c_would_and_a_second_one_does_not_disturb_the_end():
+    ended = []
+
+    def work():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            ended.append("gently")
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), sigterm_is_ctrl_c():
+        work()
+    assert ended == ["gently"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_block_ends_when_its_minutes_are_up_and_says_so():
+    with pytest.raises(MinutesAreUp), for_minutes(1e-4):
+        threading.Event().wait(60)
+
+
+def test_minutes_are_up_too_where_a_shell_made_the_process_ignore_ctrl_c():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(MinutesAreUp), for_minutes(1e-4):
+            threading.Event().wait(60)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_before_is_still_ctrl_c():
+    with pytest.raises(KeyboardInterrupt) as stopped, for_minutes(60):
+        raise KeyboardInterrupt
+    assert type(stopped.value) is KeyboardInterrupt
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
+def test_minutes_that_are_none_are_refused(minutes):
+    with (
+        pytest.raises(ArgumentError, match=r"minutes is .*, expected a number above 0"),
+        for_minutes(minutes),
+    ):
+        pass

@@ -1,0 +1,271 @@
+"""Kernels that keep rows on the chip compute what the plain path computes, gradients included.
+
+Elsewhere than on a device that has them, the same source is compiled for the processor, where
+every CUDA thread is a thread and the copy engines are late at random (``resident_emulation``).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rows_on_the_chip import draw, error, signals
+
+from psdnorm.ops import reference
+from psdnorm.ops.hopper import rows as resident
+
+LANES = 8
+SHIM = Path(__file__).parent / "resident_emulation"
+TOLERANCE = {torch.float32: 5e-6, torch.bfloat16: 4e-3}
+emulated = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ to emulate the device")
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory):
+    """Compile the kernel of a task for a filter size, dtype and length, each once."""
+    folder, built = tmp_path_factory.mktemp("emulation"), {}
+    compiler = ["g++", "-std=c++17", "-O1", "-pthread", "-w", f"-DLANES={LANES}"]
+    # what is the same for all, the standard library above all, is read once
+    shutil.copy(SHIM / "device.h", folder)
+    subprocess.run([*compiler, "-x", "c++-header", folder / "device.h"], check=True)
+
+    def build(task, filter_size, dtype, length):
+        align = int(np.gcd(16 // dtype.itemsize, length))
+        key = task, filter_size, dtype, align
+        if key not in built:
+            built[key] = folder / f"{task}-{len(built)}"
+            files = [*resident.sources(task), SHIM / "main.h"]
+            source = folder / f"{built[key].name}.cpp"
+            text = "".join(file.read_text() for file in files)
+            source.write_text(f'#include "device.h"\n#define TASK {task.title()}\n{text}')
+            defined = resident.definitions(filter_size, dtype, align)
+            subprocess.run([*compiler, *defined, source, "-o", built[key]], check=True)
+        return built[key]
+
+    return build
+
+
+def run(binary, task, x, filter_size, cluster_size, warps, clusters, arrays, affine, eps):
+    """Emulate; everything that the kernel wrote, in one array."""
+    n_signals = 2 if task == "backward" else 1
+    cut = resident.cut_to(
+        x.shape[-1], filter_size, x.element_size(), n_signals, cluster_size, warps, LANES
+    )
+    program = binary(task, filter_size, x.dtype, x.shape[-1])
+    given = {"grad": n_signals == 2, "weight": affine, "bias": affine and n_signals == 1}
+    n, channels, length = x.shape
+    arguments = resident._Arguments(
+        rows=n * channels,
+        channels=channels,
+        length=length,
+        segments=reference.n_segments(length, filter_size),
+        cluster_size=cluster_size,
+        clusters=min(clusters, n * channels),
+        slice=cut.slice,
+        chunks=cut.chunks,
+        room=cut.room,
+        eps=eps,
+        **{name: int(is_given) for name, is_given in given.items()},
+    )
+    source, target = program.with_suffix(".in"), program.with_suffix(".out")
+    with source.open("wb") as file:
+        file.write(bytes(arguments))
+        file.write(np.array([warps, cut.shared_bytes], dtype=np.int32).tobytes())
+        for array in (x, *arrays):
+            file.write(array.float().contiguous().numpy().tobytes())
+    subprocess.run([program, source, target], check=True, timeout=60)
+    return torch.from_numpy(np.fromfile(target, dtype=np.float32))
+
+
+def split(found, *shapes):
+    parts = found.split([int(np.prod(shape)) for shape in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+# shape, filter size, programs of a cluster, warps of a program, clusters, affine, mean
+CASES = [
+    ((3, 2, 1000), 1, 1, 3, 2, True, 3.0),
+    ((2, 2, 1002), 1, 2, 2, 1, False, 0.0),
+    ((5, 1, 1154), 2, 2, 2, 1, True, 5e3),
+    ((2, 2, 2004), 3, 2, 3, 1, True, -20.0),
+    ((2, 3, 2002), 5, 2, 3, 1, True, 3e3),
+    ((4, 1, 4000), 5, 4, 3, 1, False, 3.0),
+    ((2, 1, 98), 5, 2, 2, 1, True, 0.0),
+    ((2, 1, 1010), 5, 2, 1, 4, True, 0.0),  # a cluster for each row
+    ((7, 1, 866), 8, 2, 2, 2, True, 5e3),
+    ((2, 2, 3462), 17, 2, 2, 1, True, 1.0),
+]
+
+
+def cases(more=()):
+    values = [*CASES, *more]
+    return pytest.mark.parametrize(
+        ("shape", "filter_size", "cluster_size", "warps", "clusters", "affine", "mean"),
+        values,
+        ids=[f"{v[0]} f={v[1]}" for v in values],
+    )
+
+
+def check_backward(binary, shape, filter_size, cut, affine, mean, dtype):
+    n, channels, length = shape
+    # one segment, whose mean is zero: only a large eps keeps its first bin away from 0 / 0
+    eps = 1e-3 if length > 2 * filter_size else 0.1
+    x = signals(shape, mean, dtype)
+    # related to x: what comes through the PSD must weigh as much as the rest
+    grad = (draw(*shape, seed=4) + 0.1 + 0.5 * (x - mean)).to(dtype)
+    target = 0.5 + draw(channels, filter_size // 2 + 1, seed=1).abs()
+    weight = 1 + 0.2 * draw(channels, seed=2) if affine else None
+    leaf = x.double().requires_grad_()
+    offset, psd = reference.row_statistics(leaf, filter_size, eps)
+    plain = reference.normalize(leaf, offset, psd, target.double(), filter_size)
+    scaled = plain if weight is None else plain * weight.double()[:, None]
+    scaled.backward(grad.double())
+    sums = torch.stack([(grad.double() * plain.detach()).sum(-1), grad.double().sum(-1)], -1)
+    arrays = [grad, offset.detach(), psd.detach(), target, *([weight] if affine else [])]
+    found = run(binary, "backward", x, filter_size, *cut, arrays, affine, eps)
+    dx, row_sums = split(found, shape, (n, channels, 2))
+    assert error(dx, leaf.grad) < TOLERANCE[dtype]
+    assert (row_sums - sums).abs().max() < 5e-6 * sums.abs().max()
+    assert torch.equal(found, run(binary, "backward", x, filter_size, *cut, arrays, affine, eps))
+
+
+def check_forward(binary, shape, filter_size, cut, affine, mean, dtype):
+    n, channels, length = shape
+    eps = 1e-3 if length > 2 * filter_size else 0.1
+    x, bins = signals(shape, mean, dtype), filter_size // 2 + 1
+    target = 0.5 + draw(channels, bins, seed=1).abs()
+    weight = 1 + 0.2 * draw(channels, seed=2) if affine else None
+    bias = draw(channels, seed=3) if affine else None
+    wide = [p.double() if affine else None for p in (weight, bias)]
+    offset, psd = reference.row_statistics(x.double(), filter_size, eps)
+    y = reference.normalize(x.double(), offset, psd, target.double(), filter_size, *wide)
+    arrays = [target, *([weight, bias] if affine else [])]
+    found = run(binary, "forward", x, filter_size, *cut, arrays, affine, eps)
+    written = split(found, shape, (n, channels), (n, channels, bins))
+    assert error(written[0], y) < TOLERANCE[dtype]
+    assert (written[1] - offset).abs().max() < 2e-6
+    assert ((written[2] - psd) / psd).abs().max() < 5e-6
+    assert torch.equal(found, run(binary, "forward", x, filter_size, *cut, arrays, affine, eps))
+
+
+@emulated
+class TestEmulated:
+    @cases(
+        [
+            ((3, 2, 6), 5, 2, 1, 1, False, 0.0),
+            ((5, 1, 18), 17, 1, 2, 1, True, 0.0),
+            ((2, 2, 1732), 12, 2, 2, 1, True, 5.0),
+        ]
+    )
+    def test_the_gradient_matches_float64(
+        self, binary, shape, filter_size, cluster_size, warps, clusters, affine, mean
+    ):
+        cut = cluster_size, warps, clusters
+        check_backward(binary, shape, filter_size, cut, affine, mean, torch.float32)
+
+    @cases([((3, 2, 6), 5, 2, 1, 1, False, 0.0), ((5, 1, 18), 17, 1, 2, 1, True, 0.0)])
+    def test_rows_carried_onto_a_target_match_float64(
+        self, binary, shape, filter_size, cluster_size, warps, clusters, affine, mean
+    ):
+        cut = cluster_size, warps, clusters
+        check_forward(binary, shape, filter_size, cut, affine, mean, torch.float32)
+
+    @pytest.mark.parametrize("check", [check_backward, check_forward])
+    # the last part of a row of 578 has two samples, less than a vector, and starts anywhere in it
+    @pytest.mark.parametrize("length", [2000, 578])
+    def test_half_precision(self, binary, check, length):
+        check(binary, (3, 2, length), 5, (2, 2, 1), True, 0.3, torch.bfloat16)
+
+    # 2e19: its square is the only thing that overflows
+    @pytest.mark.parametrize("value", [float("nan"), 2e19])
+    def test_a_row_that_is_not_finite_spoils_only_itself(self, binary, value):
+        x, results = signals((3, 1, 1154), 0.3, torch.float32), []
+        for sample in (x[1, 0, 777].clone(), value):
+            x[1, 0, 777] = sample
+            written = run(binary, "forward", x, 2, 2, 2, 1, [torch.ones(1, 2)], False, 1e-3)
+            results.append(written[: x.numel()].view_as(x))
+        healthy, found = results
+        assert not found[1].isfinite().any()
+        assert torch.equal(found[::2], healthy[::2])
+
+    def test_rounding_makes_no_power_negative(self, binary):
+        """Samples that alternate have none at frequency zero."""
+        n, length, eps = 8, 1154, 1e-9
+        heights = draw(n, 1, 1).abs()
+        x = heights * (1 - 2 * (torch.arange(length) % 2))
+        cut, target = (2, 2, 2), torch.ones(1, 2)
+        found = run(binary, "forward", x, 2, *cut, [target], False, eps)
+        y, _, psd = split(found, x.shape, (n, 1), (n, 1, 2))
+        assert (psd >= eps).all()
+        assert y.isfinite().all()
+
+
+def test_a_variable_leaves_all_to_the_other_kernels():
+    assert resident.ENABLED
+    command = [sys.executable, "-c", "from psdnorm.ops import resident; print(resident.ENABLED)"]
+    environment = {**os.environ, "PSDNORM_RESIDENT": "0"}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert run.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("way", resident._SHORTEST_ROWS)
+def test_longer_filters_need_longer_rows_and_some_are_never_served(way):
+    shortest = [resident._shortest_row(*way, filter_size) for filter_size in range(1, 33)]
+    assert shortest == sorted(shortest)
+    assert shortest[-1] == float("inf")
+
+
+def test_elsewhere_it_serves_nothing():
+    assert not resident.serves((torch.randn(70, 4, 16386),), 5, "boxcar", "circular", "row")
+
+
+def most_threads(n_signals, filter_size):
+    """Return what the source says in __launch_bounds__."""
+    source = resident.sources(resident._TASKS[n_signals])[-1].read_text()
+    (bound,) = re.findall(r"__launch_bounds__\((.*?)\)", source)
+    if bound.isdigit():
+        return int(bound)
+    limit, of_long, of_short = map(
+        int, re.fullmatch(r"FILTER > (.*) \? (.*) : (.*)", bound).groups()
+    )
+    return of_long if filter_size > limit else of_short
+
+
+@pytest.mark.parametrize(("n_signals", "itemsize"), [(1, 4), (2, 4), (1, 2), (2, 2)])
+def test_a_cut_row_fits_into_shared_memory_and_leaves_nothing_out(n_signals, itemsize):
+    for length in (*range(6000, 210_000, 5002), 105_000, 52_500, 26_250):
+        for filter_size in range(1, 18):
+            cut = resident._cut(length, filter_size, itemsize, n_signals)
+            assert cut.shared_bytes <= resident._ALONE
+            assert cut.slice * cut.cluster_size * cut.warps >= length
+            hop = filter_size - filter_size // 2
+            assert cut.slice % hop == 0
+            # programs that leave room for others must leave them registers, too
+            if cut.shared_bytes <= resident._PAIRED // 2 < n_signals * itemsize * length:
+                assert filter_size <= 7
+            assert cut.warps * resident._LANES <= most_threads(n_signals, filter_size)
+
+
+@pytest.mark.parametrize(
+    ("n", "clusters", "is_staggered"), [(3, 6, False), (12, 24, False), (64, 24, True)]
+)
+def test_a_launch_has_no_more_clusters_than_rows_and_a_counter(
+    monkeypatch, n, clusters, is_staggered
+):
+    launched = []
+    cut = resident.cut_to(6000, 5, 4, 1, 2, 4)
+    kernel = resident._Kernel(lambda *given: launched.append(given), None, cut, 24)
+    monkeypatch.setattr(resident, "_kernel", lambda *_: kernel)
+    monkeypatch.setattr(resident.claims, "counter", lambda: torch.zeros(1, dtype=torch.int32))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    resident.measure_and_normalize(torch.randn(n, 2, 6000), torch.ones(2, 3), 5, 1e-5)
+    ((n_clusters, _, arguments),) = launched
+    assert n_clusters == arguments.clusters == clusters
+    assert arguments.rows == 2 * n
+    assert arguments.claims
+    assert bool(arguments.stagger) == is_staggered

@@ -1,0 +1,121 @@
+"""On a Dask cluster the same store comes out, with a scheduler and workers as they are in life."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from clinic import clinic
+from stores import tree
+
+from psdnorm.errors import ArgumentError
+from psdnorm.prepare.prepare import Preparation
+from psdnorm.prepare.recipe import RECIPES
+from psdnorm.runtime.parallel import on_dask
+
+pytestmark = pytest.mark.slow
+
+
+@contextlib.contextmanager
+def started(*arguments):
+    """A process of ``dask``, killed in the end."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dask", *arguments],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Address of a scheduler, and its two workers."""
+    pytest.importorskip("distributed")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    address = f"tcp://127.0.0.1:{port}"
+    quiet = ("--no-dashboard",)
+    with contextlib.ExitStack() as processes:
+        processes.enter_context(started("scheduler", "--host", "127.0.0.1", "--port", port, *quiet))
+        _wait_for(int(port))
+        workers = [
+            processes.enter_context(
+                started(
+                    *("worker", address, "--no-nanny", "--nthreads", "1", *quiet),
+                    *("--local-directory", str(tmp_path / f"worker{number}")),
+                )
+            )
+            for number in range(2)
+        ]
+        yield address, workers
+
+
+def _wait_for(port):
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.1)
+
+
+def preparation(source, store):
+    return Preparation("folder", source, store, RECIPES["robust"])
+
+
+def test_workers_make_the_store_that_one_process_makes(cluster, tmp_path):
+    address, _ = cluster
+    source = clinic(tmp_path / "source", "S01", "S02", "S03", **{"S04.edf": "no edf"})
+    here = {o.recording: o for o in preparation(source, tmp_path / "here").run()}
+    there = {o.recording: o for o in preparation(source, tmp_path / "there").run(dask=address)}
+    assert there == here
+    assert tree(tmp_path / "there") == tree(tmp_path / "here")
+
+
+def test_what_a_killed_worker_held_is_prepared_by_the_other(cluster, tmp_path):
+    address, workers = cluster
+    source = clinic(tmp_path / "source", *(f"S{i:02}" for i in range(30)))
+    list(preparation(source, tmp_path / "undisturbed").run())
+    _both_are_there(address)
+    outcomes = []
+    for outcome in preparation(source, tmp_path / "store").run(dask=address):
+        if not outcomes:
+            workers[0].send_signal(signal.SIGKILL)
+        outcomes.append(outcome)
+    assert len({outcome.recording for outcome in outcomes}) == len(outcomes) == 30
+    assert "failed" not in {outcome.status for outcome in outcomes}
+    assert tree(tmp_path / "store") == tree(tmp_path / "undisturbed")
+
+
+def _both_are_there(address):
+    from distributed import Client
+
+    with Client(address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+
+
+def test_what_dask_cannot_do_is_lost_and_said(cluster):
+    address, _ = cluster
+    found = set(on_dask(int, ["1", "x", "3"], address, lost=lambda item, why: f"{item}: {why}"))
+    assert found == {1, 3, "x: Dask lost it: invalid literal for int() with base 10: 'x'"}
+
+
+def test_a_scheduler_without_workers_is_named(cluster, tmp_path, monkeypatch):
+    address, workers = cluster
+    _both_are_there(address)
+    for worker in workers:
+        worker.kill()
+        worker.wait()
+    monkeypatch.setattr("psdnorm.runtime.parallel._WORKERS_S", 1)
+    source = clinic(tmp_path / "source", "S01")
+    with pytest.raises(ArgumentError, match=rf"^the Dask scheduler at {address} has no worker$"):
+        list(preparation(source, tmp_path / "store").run(dask=address))

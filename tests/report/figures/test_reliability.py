@@ -1,0 +1,60 @@
+"""Reliability follows from the epochs in each bin."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from experiments import COHORTS, write_runs
+
+from psdnorm.experiments.grid import Axes
+from psdnorm.report.figures.comparison import comparisons
+from psdnorm.report.figures.reliability import draw_calibration
+from psdnorm.report.results import read_results
+from psdnorm.training import Cell
+
+
+def test_accuracy_confidence_and_error_are_those_of_all_epochs(comparison, runs, line_of):
+    epochs, right, confidence = np.zeros(15), np.zeros(15), np.zeros(15)
+    for cohort in COHORTS:
+        for seed in range(3):
+            name = Cell("usleep", "psd", hold_out=cohort, seed=seed).name
+            table = pd.read_parquet(runs / "cells" / name / "scores.parquet")
+            for b in range(15):
+                epochs[b] += table[f"bin_{b:02}_epochs"].sum()
+                right[b] += table[f"bin_{b:02}_correct"].sum()
+                confidence[b] += table[f"bin_{b:02}_confidence"].sum()
+    used = epochs > 0
+    drawing = draw_calibration(comparison)
+    axes = drawing.canvas.axes[-1]
+    assert axes.get_title(loc="left").startswith("PSDNorm")
+    line = line_of(axes, "accuracy")
+    assert line.get_xdata() == pytest.approx(100 * confidence[used] / epochs[used])
+    assert line.get_ydata() == pytest.approx(100 * right[used] / epochs[used])
+    heights = [bar.get_height() for bar in axes.patches]
+    assert heights == pytest.approx(100 * epochs / epochs.sum())
+    error = 100 * np.abs(right - confidence).sum() / epochs.sum()
+    assert f"PSDNorm {error:.2f} %" in drawing.words
+
+
+def test_a_norm_that_lacks_cells_is_named(tmp_path):
+    lacking = [Cell("usleep", "psd", hold_out="MASS", seed=0).name]
+    axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0,))]
+    write_runs(tmp_path, axes, unfinished=lacking)
+    drawing = draw_calibration(comparisons(read_results(tmp_path))[0])
+    assert "PSDNorm has 1 of 2 cells." in drawing.caption
+    assert "Cells count here, too, that the verdict leaves out." in drawing.caption
+
+
+def test_norms_with_as_many_cells_of_other_people_are_named(tmp_path):
+    lacking = [
+        Cell("usleep", norm, hold_out=cohort, seed=0).name
+        for norm, cohort in (("psd", "MASS"), ("batch", "CHAT"))
+    ]
+    axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT", "MASS"), seeds=(0,))]
+    write_runs(tmp_path, axes, unfinished=lacking)
+    caption = draw_calibration(comparisons(read_results(tmp_path))[0]).caption
+    assert "BatchNorm has 2 of 3 cells. PSDNorm has 2 of 3 cells." in caption
+
+
+def test_norms_that_have_all_cells_are_not_named(comparison):
+    caption = draw_calibration(comparison).caption
+    assert "cells" not in caption.lower()

@@ -1,0 +1,227 @@
+"""Which norms are compared, on which scores, and what is said of the others."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from experiments import write_runs
+
+from psdnorm.experiments.grid import Axes
+from psdnorm.report.results import read_results
+from psdnorm.report.verdict.contest import contests, norms_to_compare
+from psdnorm.training import Cell
+
+COHORTS = {"ABC": 2, "CHAT": 3, "MASS": 4}
+TEN = tuple("ABCDEFGHIJ")
+
+
+def grid(cohorts=tuple(COHORTS), seeds=(0, 1, 2)):
+    return {(cohort, seed) for cohort in cohorts for seed in seeds}
+
+
+@pytest.fixture
+def contest(tmp_path):
+    """Draw norms at all places but those that each lacks, and return the first contest."""
+
+    def draw(norms, lacking=None, seeds=(0, 1, 2)):
+        gone = [
+            Cell("usleep", norm, hold_out=cohort, seed=seed).name
+            for norm, places in (lacking or {}).items()
+            for cohort, seed in places
+        ]
+        axes = [Axes(norms=norms, hold_outs=tuple(COHORTS), seeds=seeds)]
+        write_runs(tmp_path, axes, COHORTS, epochs=30, unfinished=gone)
+        return contests(read_results(tmp_path))[0]
+
+    return draw
+
+
+def test_norms_with_the_same_cells_are_all_compared():
+    norms, shared = norms_to_compare(dict.fromkeys(["batch", "layer", "psd"], grid()))
+    assert norms == ["batch", "layer", "psd"]
+    assert shared == grid()
+
+
+@pytest.mark.parametrize("others", [("batch", "psd"), ("batch", "instance", "tma", "psd")])
+@pytest.mark.parametrize(
+    "few", [{("ABC", 0)}, grid(seeds=(1,))], ids=["one cell", "one seed of three"]
+)
+def test_a_norm_with_few_cells_does_not_cost_the_others_theirs(others, few):
+    norms, shared = norms_to_compare(dict.fromkeys(others, grid()) | {"layer": few})
+    assert norms == list(others)
+    assert shared == grid()
+
+
+def test_two_norms_with_few_cells_do_not_keep_each_other():
+    few = {norm: {("ABC", 0)} for norm in ("layer", "tma")}
+    norms, _ = norms_to_compare(dict.fromkeys(["batch", "instance", "psd"], grid()) | few)
+    assert norms == ["batch", "instance", "psd"]
+
+
+@pytest.mark.parametrize("others", [("batch", "psd"), ("batch", "layer", "instance", "psd")])
+def test_a_norm_that_lacks_one_cohort_of_ten_is_kept(others):
+    places = dict.fromkeys(others, grid(TEN)) | {"tma": grid(TEN[1:])}
+    norms, shared = norms_to_compare(places)
+    assert norms == [*others, "tma"]
+    assert shared == grid(TEN[1:])
+
+
+def test_two_norms_are_compared_on_the_one_cell_that_they_share():
+    norms, shared = norms_to_compare({"batch": grid(), "psd": {("ABC", 0)}})
+    assert norms == ["batch", "psd"]
+    assert shared == {("ABC", 0)}
+
+
+def test_a_norm_that_is_ahead_does_not_cost_the_others_their_place():
+    others = dict.fromkeys(["layer", "instance", "psd"], grid(seeds=(0,)))
+    norms, shared = norms_to_compare({"batch": grid()} | others)
+    assert norms == ["batch", "layer", "instance", "psd"]
+    assert shared == grid(seeds=(0,))
+
+
+def test_where_nothing_is_shared_the_norm_with_most_cells_is_alone():
+    norms, _ = norms_to_compare({"batch": {("ABC", 0)}, "psd": grid(seeds=(1, 2))})
+    assert norms == ["psd"]
+
+
+def test_among_equals_batchnorm_and_psdnorm_are_preferred():
+    halves = {"layer": 0, "batch": 1, "instance": 0, "psd": 1}
+    norms, _ = norms_to_compare({norm: grid(seeds=(seed,)) for norm, seed in halves.items()})
+    assert norms == ["batch", "psd"]
+
+
+def test_a_dropped_norm_is_named_with_the_cells_that_it_shares(contest):
+    found = contest(("batch", "tma", "psd"), {"tma": grid() - {("ABC", 0)}})
+    assert list(found.arms) == ["batch", "psd"]
+    assert found.dropped == {"tma": "usleep tma f5 @all"}
+    assert len(found.subjects) == sum(COHORTS.values())
+    assert found.left_out == [
+        "TMA is left out: it has 1 of the 9 cells (a cohort in a seed) that the other norms share."
+    ]
+
+
+def test_a_cohort_that_a_norm_lacks_is_named_with_the_norm(contest):
+    found = contest(("batch", "tma", "psd"), {"tma": grid(("CHAT",))})
+    assert list(found.cohorts.index) == ["ABC", "MASS"]
+    assert found.left_out == ["CHAT is left out for all norms, as TMA has no score there."]
+    assert found.n_seeds == (3, 3)
+
+
+def test_a_cohort_of_which_no_seed_has_all_norms_is_named(contest):
+    lacking = {"batch": {("CHAT", 0), ("CHAT", 1)}, "psd": {("CHAT", 2)}}
+    assert contest(("batch", "psd"), lacking).left_out == [
+        "CHAT is left out for all norms, as no subject has a score of every norm in the same seed."
+    ]
+
+
+def test_a_whole_grid_leaves_nothing_out(contest):
+    found = contest(("batch", "psd"))
+    assert found.left_out == []
+    assert found.partial == ""
+    assert found.dropped == {}
+
+
+def test_a_lacking_cell_costs_the_other_norms_this_cell_and_not_its_seed(contest):
+    found = contest(("batch", "psd"), {"psd": {("CHAT", 1)}})
+    known = found.tables.by_seed.dropna().index.to_frame(index=False)
+    assert {*zip(known["cohort"], known["seed"], strict=True)} == grid() - {("CHAT", 1)}
+    assert found.n_seeds == (2, 3)
+    assert found.left_out == ["PSDNorm lacks 3 of the 9 scores of CHAT."]
+
+
+def test_means_of_a_partial_grid_are_of_all_cohorts_each_over_the_seeds_that_it_shares(
+    contest, tmp_path
+):
+    found = contest(("batch", "psd"), {"psd": {("CHAT", 1)}})
+    for norm in ("batch", "psd"):
+        of_cohorts = [
+            np.mean([mean_of(tmp_path, norm, cohort, seed) for seed in seeds])
+            for cohort, seeds in {"ABC": (0, 1, 2), "CHAT": (0, 2), "MASS": (0, 1, 2)}.items()
+        ]
+        assert found.means.loc["Mean(Dataset)", norm] == pytest.approx(np.mean(of_cohorts))
+        over_subjects = np.average(of_cohorts, weights=list(COHORTS.values()))
+        assert found.means.loc["Mean(Subject)", norm] == pytest.approx(over_subjects)
+    gains = found.subjects["psd"] - found.subjects["batch"]
+    difference = found.means.loc["Mean(Subject)", "psd"] - found.means.loc["Mean(Subject)", "batch"]
+    assert difference == pytest.approx(gains.mean())
+
+
+def test_the_spread_is_of_seeds_that_have_all_cohorts(contest, tmp_path):
+    found = contest(("batch", "psd"), {"psd": {("CHAT", 1)}})
+    expected = [np.mean([mean_of(tmp_path, "psd", c, seed) for c in COHORTS]) for seed in (0, 2)]
+    assert list(found.seeds["Mean(Dataset)"].index) == [0, 2]
+    assert found.seeds["Mean(Dataset)"]["psd"].to_list() == pytest.approx(expected)
+
+
+def mean_of(path, norm, cohort, seed):
+    """Mean of a cohort's subjects' balanced accuracies, straight from the files."""
+    name = Cell("usleep", norm, hold_out=cohort, seed=seed).name
+    table = pd.read_parquet(path / "cells" / name / "scores.parquet")
+    columns = [c for c in table if "_as_" in c]
+    matrices = table[columns].to_numpy(float).reshape(-1, 5, 5)
+    return np.mean(
+        [np.mean([m[i, i] / m[i].sum() for i in range(5) if m[i].any()]) for m in matrices]
+    )
+
+
+def test_what_lacks_and_how_the_rest_is_counted_is_one_sentence(contest):
+    found = contest(("batch", "tma", "psd"), {"psd": {("CHAT", 1)}, "tma": {("CHAT", 1)}})
+    assert found.partial == (
+        "Not complete: 2 of 27 cells have no result; norms are compared on the 8 of 9 places (a "
+        "cohort in a seed) that all of them have, where each cohort counts by the mean over its "
+        "seeds; ± is over seeds 0 and 2, which have all of these cohorts."
+    )
+    assert found.lacking == ["TMA and PSDNorm each lack 3 of the 9 scores of CHAT."]
+
+
+def test_a_cohort_that_does_not_count_is_in_that_sentence(contest):
+    found = contest(("batch", "tma", "psd"), {"tma": grid(("CHAT",))})
+    assert "on the 6 of 9 places" in found.partial
+    assert "counts by the mean over its seeds (CHAT is left out); ± is over seeds 0, 1 and 2" in (
+        found.partial
+    )
+
+
+def test_a_seed_that_no_norm_has_finished_lacks_too(contest):
+    every = dict.fromkeys(("batch", "psd"), grid(seeds=(1, 2)))
+    found = contest(("batch", "psd"), every)
+    assert found.partial.startswith("Not complete: 12 of 18 cells have no result; ")
+    assert found.partial.endswith("; there is no ±, as only seed 0 has all of these cohorts.")
+
+
+def test_of_one_norm_alone_nothing_is_said_of_others(contest):
+    found = contest(("psd",), {"psd": {("CHAT", 1)}})
+    assert found.partial == (
+        "Not complete: 1 of 9 cells has no result; each cohort counts by the mean over its seeds; "
+        "± is over seeds 0 and 2, which have all of these cohorts."
+    )
+
+
+def test_where_no_seed_has_all_cohorts_all_seeds_count_and_there_is_no_spread(contest):
+    lacking = {"psd": {("ABC", 0), ("CHAT", 1), ("MASS", 2)}}
+    found = contest(("batch", "psd"), lacking)
+    assert found.seeds["Mean(Dataset)"].empty
+    assert found.seeds["Mean(Subject)"].empty
+    assert found.n_seeds == (2, 2)
+    assert len(found.subjects) == sum(COHORTS.values())
+    assert found.means.notna().all(axis=None)
+    assert found.partial.endswith("; there is no ±, as no seed has all of these cohorts.")
+
+
+def test_cells_of_filter_sizes_that_are_not_compared_are_no_part_of_the_grid(tmp_path):
+    axes = [
+        Axes(norms=("batch", "psd"), hold_outs=tuple(COHORTS), seeds=(0,)),
+        Axes(norms=("psd",), filter_sizes=(17,), hold_outs=("ABC",), seeds=(3,)),
+    ]
+    gone = [Cell("usleep", "psd", 17, hold_out="ABC", seed=3).name]
+    write_runs(tmp_path, axes, COHORTS, epochs=30, unfinished=gone)
+    assert contests(read_results(tmp_path))[0].partial == ""
+
+
+def test_a_grid_that_has_a_seed_more_for_one_cohort_lacks_nothing(tmp_path):
+    norms = ("batch", "psd")
+    axes = [
+        Axes(norms=norms, hold_outs=tuple(COHORTS), seeds=(0,)),
+        Axes(norms=norms, hold_outs=("ABC",), seeds=(1,)),
+    ]
+    write_runs(tmp_path, axes, COHORTS, epochs=30)
+    assert contests(read_results(tmp_path))[0].partial == ""
