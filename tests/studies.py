@@ -2,7 +2,7 @@
 
 import json
 
-from experiments import write_runs
+from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.lab.study import read_study

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from cells import LAYOUT, learnable, small_store
-from experiments import write_runs
+from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.models import USleep

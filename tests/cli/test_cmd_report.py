@@ -4,7 +4,7 @@ import json
 from functools import partial
 
 import pytest
-from experiments import write_runs
+from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from experiments import MERIT, write_runs
+from experiment_runs import MERIT, write_runs
 
 from psdnorm.compare import compared_figures
 from psdnorm.compare.compared_figures import comparison_figures

@@ -2,7 +2,7 @@
 
 import pytest
 from browsers import MARKS, chromium, watched
-from experiments import MERIT, write_runs
+from experiment_runs import MERIT, write_runs
 
 from psdnorm.compare.compared_page import write_comparison
 from psdnorm.compare.comparison_of_runs import compare

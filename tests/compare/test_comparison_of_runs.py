@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from experiments import COHORTS, MERIT, write_runs
+from experiment_runs import COHORTS, MERIT, write_runs
 from stores import filled, night
 
 import psdnorm

@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from experiments import COHORTS, write_runs
+from experiment_runs import COHORTS, write_runs
 from stores import filled, night
 
 from psdnorm.errors import ArgumentError
@@ -52,7 +52,7 @@ def report(runs, tmp_path_factory):
 @pytest.fixture
 def unrendered(monkeypatch):
     """Figures are drawn, but not made into pictures."""
-    monkeypatch.setattr(figures.building, "rendered", lambda drawing, **_: drawn(1, 10)[0])
+    monkeypatch.setattr(figures.all_figures, "rendered", lambda drawing, **_: drawn(1, 10)[0])
 
 
 def page_of(path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from browsers import MARKS, chromium, watched
-from experiments import write_runs
+from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.report.build import build_report

@@ -5,7 +5,7 @@ import inspect
 import shlex
 
 import pytest
-from experiments import write_runs
+from experiment_runs import write_runs
 
 from psdnorm.cli.cmd_lodo import _axes, _cells, lodo
 from psdnorm.experiments.grid import Axes, grid_of

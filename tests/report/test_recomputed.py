@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from experiments import write_runs
+from experiment_runs import write_runs
 from scipy import stats
 from sklearn import metrics
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from experiments import COHORTS, NORMS, write_runs
+from experiment_runs import COHORTS, NORMS, write_runs
 
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import METRICS, read_scores, subject_metrics

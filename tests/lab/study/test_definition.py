@@ -13,7 +13,7 @@ from psdnorm.lab.study.running import seconds_of
 from psdnorm.lab.study.study_nights import planned_amounts
 from psdnorm.training.adabn import AdaptedCell
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 FILES = sorted(EXPERIMENTS.glob("*.yaml"))
 PAPERS = [path for path in FILES if path.stem != "dissection"]  # which nobody else has
 GRID = {"norms": ["psd"]}

@@ -16,7 +16,7 @@ from psdnorm.prepare.recipe import RECIPES
 from psdnorm.training import Cell, Protocol
 from psdnorm.training.network import build_model
 
-FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
+FILES = sorted((Path(__file__).parents[3] / "experiments").glob("*.yaml"))
 SMALL = {"length": 1, "stride": 1}  # sequences of one epoch, 3000 samples
 USLEEP = {"depth": 4, "n_time_filters": 4}
 TRANSFORMER = {"channels": [4, 8, 8], "strides": [3, 5, 2], "n_heads": 2, "n_layers": 1}

@@ -207,7 +207,7 @@ class TestEmulated:
 
 def test_a_variable_leaves_all_to_the_other_kernels():
     assert resident.ENABLED
-    command = [sys.executable, "-c", "from psdnorm.ops import resident; print(resident.ENABLED)"]
+    command = [sys.executable, "-c", "from psdnorm.ops.hopper import rows; print(rows.ENABLED)"]
     environment = {**os.environ, "PSDNORM_RESIDENT": "0"}
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.stdout.strip() == "False"

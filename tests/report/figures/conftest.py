@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pandas as pd
 import pytest
-from experiments import COHORTS, write_runs
+from experiment_runs import COHORTS, write_runs
 
 from psdnorm.report.figures.comparison import comparisons
 from psdnorm.report.results import read_results

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from experiments import write_runs
+from experiment_runs import write_runs
 from PIL import Image
 
 from psdnorm.errors import MissingExtraError

@@ -1,7 +1,7 @@
 """Norms are compared at one setting each, and what is left out is named."""
 
 import pytest
-from experiments import write_runs
+from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw

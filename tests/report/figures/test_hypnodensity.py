@@ -5,7 +5,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from experiments import write_runs
+from experiment_runs import write_runs
 from sklearn.metrics import balanced_accuracy_score
 
 from psdnorm.evaluation import score_predictions, write_scores

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from experiments import COHORTS, write_runs
+from experiment_runs import COHORTS, write_runs
 from sklearn.metrics import f1_score
 
 from psdnorm.experiments.grid import Axes

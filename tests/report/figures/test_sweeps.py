@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from experiments import write_runs
+from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.report.figures.comparison import comparisons

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from experiments import write_runs
+from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw

@@ -4,7 +4,7 @@ import csv
 import io
 
 import pytest
-from experiments import write_runs
+from experiment_runs import write_runs
 
 from psdnorm.report.results import read_results
 from psdnorm.report.tables import build_tables

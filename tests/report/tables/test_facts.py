@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from experiments import write_runs
+from experiment_runs import write_runs
 from stores import filled, night
 
 from psdnorm.report.results import read_results

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from experiments import write_runs
+from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import make_cell
 from psdnorm.report.results import read_results

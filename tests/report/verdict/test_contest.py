@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from experiments import write_runs
+from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.report.results import read_results

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from experiments import COHORTS, MERIT, write_runs
+from experiment_runs import COHORTS, MERIT, write_runs
 
 from psdnorm.evaluation.statistics import (
     bootstrap_gains,

@@ -1,0 +1,7 @@
+import pytest
+from cells import small_store
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    return small_store(tmp_path_factory.mktemp("store"))
