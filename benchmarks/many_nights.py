@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from psdnorm.io import EPOCH_S
 from psdnorm.lab.simulate import simulate_night
-from psdnorm.lab.simulate.edf_writing import Trace, write_edf
+from psdnorm.lab.simulate.cohort_files import Trace, write_edf
 
 COHORTS = ("ABC", "CFS", "HPAP", "PHYS", "SHHS")  # five rates from 100 to 256 Hz
 FLAT = "flat"

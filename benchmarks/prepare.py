@@ -23,9 +23,8 @@ import scipy
 
 from psdnorm.cohorts import NightFiles, find_nights, read_night
 from psdnorm.io.scoring import write_stages
-from psdnorm.lab.simulate.edf_writing import Trace, write_edf
-from psdnorm.prepare.fingerprint import checksum, fingerprint
-from psdnorm.prepare.prepare import prepare_night
+from psdnorm.lab.simulate.cohort_files import Trace, write_edf
+from psdnorm.prepare.prepare import checksum, fingerprint, prepare_night
 from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.store import Night, Store

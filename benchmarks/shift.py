@@ -33,9 +33,14 @@ from psdnorm.models import from_pretrained
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import Recipe
-from psdnorm.staging.conditions import channel_conditions
-from psdnorm.staging.shift import shift_report
-from psdnorm.staging.trust_verdict import IN_RANGE, NOT_TRUSTED, VERDICTS, worst_of
+from psdnorm.staging.shift import (
+    IN_RANGE,
+    NOT_TRUSTED,
+    VERDICTS,
+    channel_conditions,
+    shift_report,
+    worst_of,
+)
 from psdnorm.store import Store
 from psdnorm.training import Cell, predict_night, run_cell
 from psdnorm.training.run_folder import WEIGHTS

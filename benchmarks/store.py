@@ -27,10 +27,9 @@ import torch
 
 from benchmarks.norms import check_table, environment
 from psdnorm.batches import Loader, class_weights, leave_one_dataset_out
-from psdnorm.batches.residence import RESIDENCES
+from psdnorm.batches.loader import RESIDENCES
 from psdnorm.store import Layout, Night, Store
-from psdnorm.store.index import night_path
-from psdnorm.store.night_files import encode_head
+from psdnorm.store.folder import encode_head, night_path
 
 N_NIGHTS, N_EPOCHS, N_TIMES = 16, 960, 3000
 N_RECORDINGS = 15_000

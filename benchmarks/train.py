@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.norms import check_table, environment
 from benchmarks.step import N_CHANS, seconds, training_step
-from psdnorm.batches.residence import RESIDENCES
+from psdnorm.batches.loader import RESIDENCES
 from psdnorm.store import Layout, Night, Store
 from psdnorm.training import Cell, Protocol, Silent, run_cell
 from psdnorm.training.cell import MODELS

@@ -27,9 +27,13 @@ from psdnorm.lab.simulate.hypnograms import (
     sleep_period,
 )
 from psdnorm.lab.simulate.measure import band_powers_db
-from psdnorm.lab.simulate.scalp import REFERENCE
-from psdnorm.lab.simulate.simulated_night import simulate_night
-from psdnorm.lab.simulate.wide import CONTRAST_DB, wide_profile, wide_table
+from psdnorm.lab.simulate.recorder import REFERENCE
+from psdnorm.lab.simulate.simulated_night import (
+    CONTRAST_DB,
+    simulate_night,
+    wide_profile,
+    wide_table,
+)
 
 TARGET = Path("src/psdnorm/lab/simulate/fitted.json")
 TEST_SUBJECT = "SC400"

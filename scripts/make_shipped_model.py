@@ -16,7 +16,7 @@ from psdnorm.io.recording import Recording
 from psdnorm.lab.simulate import PROFILES
 from psdnorm.lab.simulate.into_store import as_recording
 from psdnorm.lab.simulate.plan import Settings, plan_nights
-from psdnorm.lab.simulate.wide import wide_recording
+from psdnorm.lab.simulate.simulated_night import wide_recording
 from psdnorm.models import from_pretrained
 from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import RECIPES
@@ -31,7 +31,7 @@ HELD_OUT = "named"
 N_COHORTS = 5
 LEARNED_FROM = (
     "nights that were simulated, each in a clinic of its own "
-    "(psdnorm.lab.simulate.wide); no patient's recording. The simulator's parameters are "
+    "(psdnorm.lab.simulate); no patient's recording. The simulator's parameters are "
     "statistics of 9 (spectra) and 19 (hypnograms) Sleep-EDF subjects, SC4001's not among them"
 )
 

@@ -40,9 +40,6 @@ BELOW_THE_WALL = (
 ON_DEMAND = (
     "psdnorm.ops.triton.forward",
     "psdnorm.ops.triton.backward",
-    "psdnorm.ops.triton.barycenter",
-    "psdnorm.ops.triton.grid_order",
-    "psdnorm.ops.triton.sizes",
     "psdnorm.ops.conv.banded_kernels",
 )
 
@@ -86,7 +83,6 @@ ROOMS = (
     "recompute",
     "functional",
     "layer",
-    "passes",
     "convert",
     "adaptation",
     "models",

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from psdnorm.errors import ArgumentError, ConversionError
-from psdnorm.layer import PSDNorm
-from psdnorm.passes import (
+from psdnorm.convert import (
     DEFAULT_LAYERS,
     Buffers,
     Names,
@@ -28,6 +26,8 @@ from psdnorm.passes import (
     resolve,
     restore,
 )
+from psdnorm.errors import ArgumentError, ConversionError
+from psdnorm.layer import PSDNorm
 
 
 def calibrate(

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from psdnorm.errors import MissingExtraError
 from psdnorm.evaluation import read_scores, subject_metrics
-from psdnorm.experiments.execute import run_grid
+from psdnorm.experiments.execute import Outcome, Told, run_grid
 from psdnorm.experiments.grid import Axes, Runs, grid_of
-from psdnorm.experiments.work import Outcome, Told
 from psdnorm.lab.simulate.cohort_files import write_nights
 from psdnorm.lab.simulate.plan import PlannedNight, Settings, plan_nights
 from psdnorm.prepare.prepare import Outcome as Prepared

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from psdnorm.batches.gathering import Copying, Rooms
+from psdnorm.batches.loader import Copying, Rooms
 
 
 def noise(n, n_times, dtype):

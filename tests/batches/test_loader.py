@@ -8,11 +8,10 @@ import torch
 from stores import filled, night
 
 from psdnorm.batches import Loader
-from psdnorm.batches.loader import ahead
-from psdnorm.batches.residence import RESIDENCES, available_memory, choose_residence
+from psdnorm.batches.loader import RESIDENCES, ahead, available_memory, choose_residence
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.store import Store
-from psdnorm.store.index import night_path
+from psdnorm.store.folder import night_path
 
 CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
 

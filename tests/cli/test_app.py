@@ -9,8 +9,9 @@ import pytest
 import typer
 from clinic import clinic
 
-from psdnorm.cli import app, main
-from psdnorm.cli.app import command
+from psdnorm.cli import app
+from psdnorm.cli import main
+from psdnorm.cli._shared import command
 from psdnorm.errors import ArgumentError, RecordingError
 
 LONG = "night [1].edf is truncated: " + "x" * 200
@@ -156,7 +157,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["psdnorm.cli", "typer", "psdnorm.cli.app", "torch", "pandas"])
+@pytest.mark.parametrize(
+    "module", ["psdnorm.cli", "typer", "psdnorm.cli._shared", "torch", "pandas"]
+)
 def test_ctrl_c_while_it_loads_is_one_sentence(module):
     command = [sys.executable, "-c", CTRL_C_WHILE_IT_LOADS, module]
     run = subprocess.run(command, capture_output=True, text=True)

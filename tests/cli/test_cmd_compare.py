@@ -12,7 +12,7 @@ from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.models import USleep
-from psdnorm.store.index import night_path
+from psdnorm.store.folder import night_path
 
 AXES = Axes(norms=("psd",), hold_outs=("ABC", "CHAT"), seeds=(0,))
 

@@ -12,14 +12,14 @@ from cells import TINY
 from dissections import CELLS, written_dissection
 
 from psdnorm.batches import window_starts
-from psdnorm.experiments.cost import read_cost
+from psdnorm.experiments.estimate import read_cost
 from psdnorm.experiments.execute import run_grid
-from psdnorm.lab.dissect.dissected_nights import TestNights
+from psdnorm.lab.dissect.dissection import TestNights
 from psdnorm.lab.dissect.troubles import conditions_of
 from psdnorm.lab.simulate.into_store import add_nights
 from psdnorm.lab.simulate.plan import Settings, plan_nights
 from psdnorm.prepare.recipe import RECIPES
-from psdnorm.runtime.locks import held
+from psdnorm.runtime.files import held
 from psdnorm.store import Store
 from psdnorm.training import Cell
 from psdnorm.training.adabn import AdaptedCell

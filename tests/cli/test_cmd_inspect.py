@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from psdnorm.cli import app
 from psdnorm.store import Layout, Store, summarize
-from psdnorm.store.index import night_path
+from psdnorm.store.folder import night_path
 
 LAYOUT = Layout(2, 300, 10.0, "float32")
 HALF = np.array([0, 2] * 30)

@@ -10,7 +10,7 @@ from cells import small_store
 from stores import tree
 
 from psdnorm.store import Store
-from psdnorm.store.index import night_path
+from psdnorm.store.folder import night_path
 
 SMALL = ("--batch-size", 4, "--model-arguments", '{"depth": 3, "n_time_filters": 4}')
 LISTS = ("norms", "models", "balanced", "filter-size", "norm-depth", "hold-out")
@@ -159,7 +159,7 @@ def test_what_failed_is_listed_with_exit_code_1_and_done_after_the_repair(
     lodo, store, tmp_path, monkeypatch
 ):
     arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc,mno", "--out", tmp_path)
-    from psdnorm.experiments import work
+    from psdnorm.experiments import execute as work
 
     def fail(store, cell, *others, run=work.run_cell, **options):
         if cell.hold_out == "abc":
@@ -184,7 +184,7 @@ def test_what_failed_is_listed_with_exit_code_1_and_done_after_the_repair(
 
 
 def test_what_another_process_runs_is_listed_with_exit_code_1(lodo, store, tmp_path):
-    from psdnorm.runtime.locks import held
+    from psdnorm.runtime.files import held
 
     name = "usleep_psd_f5_d3_abc_all_seed0"
     arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc", "--out", tmp_path)
@@ -195,7 +195,7 @@ def test_what_another_process_runs_is_listed_with_exit_code_1(lodo, store, tmp_p
 
 
 def test_an_interrupted_run_says_how_to_go_on(lodo, store, tmp_path, monkeypatch):
-    from psdnorm.experiments import work
+    from psdnorm.experiments import execute as work
 
     def interrupt(store, cell, *others, run=work.run_cell, **options):
         if cell.hold_out == "mno":

@@ -7,7 +7,7 @@ import pytest
 from cells import PROTOCOL, small_store
 
 from psdnorm.experiments.grid import Axes, Entry, Runs, grid_of
-from psdnorm.runtime.locks import held
+from psdnorm.runtime.files import held
 
 CELLS = grid_of([Axes(norms=("psd",), hold_outs=("abc", "mno"), seeds=(0, 1))])
 

@@ -15,7 +15,7 @@ from psdnorm.cli import lodo_tables
 from psdnorm.errors import ArgumentError
 from psdnorm.lab.study import read_study, running
 from psdnorm.lab.study import study_nights as nights
-from psdnorm.lab.study.packing import pack, packed_path
+from psdnorm.lab.study.result_cache import pack, packed_path
 from psdnorm.report.build import build_report
 
 

@@ -9,8 +9,8 @@ from cells import nights, small_store
 
 import psdnorm.cli.cmd_train  # noqa: F401 (adds the command)
 from psdnorm.cli import main
-from psdnorm.runtime.locks import held
-from psdnorm.store.index import night_path
+from psdnorm.runtime.files import held
+from psdnorm.store.folder import night_path
 from psdnorm.training import Bars
 
 SMALL = json.dumps({"depth": 3, "n_time_filters": 4})

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from psdnorm.cli import console
+from psdnorm.cli import _shared as console
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from cells import TINY
 from dissections import CELLS, written_dissection
 
-from psdnorm.experiments.cost import read_cost
-from psdnorm.lab.dissect.dissected_nights import TestNights
+from psdnorm.experiments.estimate import read_cost
+from psdnorm.lab.dissect.dissection import TestNights
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.training.network import build_model
 

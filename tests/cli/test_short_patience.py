@@ -5,7 +5,7 @@ from cells import nights, small_store
 from studies import drawn_study, trained_study, written_study
 
 import psdnorm.cli.cmd_train  # noqa: F401 (adds the command)
-from psdnorm.lab.study.packing import pack
+from psdnorm.lab.study.result_cache import pack
 
 SMALL = (
     *("--batch-size", 4, "--model-arguments", '{"depth": 3, "n_time_filters": 4}'),

@@ -9,12 +9,12 @@ import torch
 from cells import LAYOUT, balanced_accuracies, learnable, nights, small_store
 
 from psdnorm.compare.checkpoints import compare_checkpoints
-from psdnorm.compare.compared_page import write_comparison
-from psdnorm.compare.comparison_of_runs import compare
+from psdnorm.compare.compare_page import write_comparison
+from psdnorm.compare.runs import compare
 from psdnorm.errors import ArgumentError, CheckpointError, StoreError
 from psdnorm.models import USleep, from_pretrained
 from psdnorm.store import Store
-from psdnorm.store.index import night_path
+from psdnorm.store.folder import night_path
 from psdnorm.training.aligned_nights import AlignedStore, training_barycenter
 from psdnorm.training.predict import predict_night
 

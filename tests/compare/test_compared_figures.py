@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from experiment_runs import MERIT, write_runs
 
-from psdnorm.compare import compared_figures
-from psdnorm.compare.compared_figures import comparison_figures
-from psdnorm.compare.comparison_of_runs import compare
+from psdnorm.compare import compare_page as compared_figures
+from psdnorm.compare.compare_page import comparison_figures
+from psdnorm.compare.runs import compare
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
 from psdnorm.training import Cell

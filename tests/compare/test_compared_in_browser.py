@@ -4,8 +4,8 @@ import pytest
 from browsers import MARKS, chromium, watched
 from experiment_runs import MERIT, write_runs
 
-from psdnorm.compare.compared_page import write_comparison
-from psdnorm.compare.comparison_of_runs import compare
+from psdnorm.compare.compare_page import write_comparison
+from psdnorm.compare.runs import compare
 from psdnorm.experiments.grid import Axes
 
 pytestmark = MARKS

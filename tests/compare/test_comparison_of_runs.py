@@ -12,14 +12,14 @@ from experiment_runs import COHORTS, MERIT, write_runs
 from stores import filled, night
 
 import psdnorm
-from psdnorm.compare.compared_page import comparison_page, sentences, write_comparison
-from psdnorm.compare.comparison_of_runs import compare
+from psdnorm.compare.compare_page import comparison_page, sentences, write_comparison
+from psdnorm.compare.runs import compare
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation.statistics import bootstrap_gains
 from psdnorm.experiments.grid import Axes
 from psdnorm.report.figures import Figures
 from psdnorm.report.results import read_results
-from psdnorm.report.verdict.contest import contests
+from psdnorm.report.verdict.duels import contests
 from psdnorm.report.verdict.verdict import judge
 from psdnorm.training import Cell
 

@@ -8,8 +8,15 @@ import pytest
 from cells import CELL, LAYOUT, PROTOCOL, nights, small_store
 
 from psdnorm.batches import leave_one_dataset_out
-from psdnorm.drift.feature_spectra import bures_wasserstein, measure_night
-from psdnorm.drift.spread import QUANTILES, measure_spread, measures, spread_of, swap_gap
+from psdnorm.drift.spectra import (
+    QUANTILES,
+    bures_wasserstein,
+    measure_night,
+    measure_spread,
+    measures,
+    spread_of,
+    swap_gap,
+)
 from psdnorm.errors import CheckpointError
 from psdnorm.models import USleep, from_pretrained
 from psdnorm.training import run as runs

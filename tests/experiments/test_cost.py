@@ -12,8 +12,8 @@ import torch
 
 import psdnorm
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments import cost
-from psdnorm.experiments.cost import PieceMeter, commit_of, merged_costs, read_cost
+from psdnorm.experiments import estimate as cost
+from psdnorm.experiments.estimate import PieceMeter, commit_of, merged_costs, read_cost
 
 
 def piece(began, seconds, cells=1, sequences=100):

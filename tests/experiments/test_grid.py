@@ -13,9 +13,9 @@ from stores import tree
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.experiments.execute import cohorts_to_hold_out, means, run_grid
 from psdnorm.experiments.grid import Axes, Runs, grid_of, units_of
-from psdnorm.runtime import locks as locking
-from psdnorm.runtime.locks import held
-from psdnorm.store.index import night_path
+from psdnorm.runtime import files as locking
+from psdnorm.runtime.files import held
+from psdnorm.store.folder import night_path
 from psdnorm.training import Cell
 from psdnorm.training.adabn import AdaptedCell
 
@@ -209,7 +209,7 @@ def _not_trained(store, cells):
 
 
 def test_a_fault_of_ours_is_told_as_one_and_stops_nobody(store, tmp_path, monkeypatch):
-    from psdnorm.experiments import work
+    from psdnorm.experiments import execute as work
 
     def run_cell(store, cell, *args, **kwargs):
         raise KeyError(cell.seed) if cell.seed else MemoryError

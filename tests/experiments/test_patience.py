@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from cells import CELL, PROTOCOL
 
-from psdnorm.experiments.estimate import Amount
-from psdnorm.experiments.patience import ENOUGH_STEPS, FEW_STEPS, short_patience
-from psdnorm.training.run_state import Position
+from psdnorm.experiments.estimate import ENOUGH_STEPS, FEW_STEPS, Amount, short_patience
+from psdnorm.training.run_folder import Position
 
 LONG = replace(PROTOCOL, batch_size=64, patience=10, max_epochs=80)
 

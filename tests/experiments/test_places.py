@@ -16,12 +16,10 @@ from cells import PROTOCOL, outcome
 from cluster import cluster
 
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments import places
-from psdnorm.experiments.execute import run_grid
+from psdnorm.experiments import execute as places
+from psdnorm.experiments.execute import FAILURE, FINISHED, Job, Outcome, run_grid, visible_gpus
 from psdnorm.experiments.grid import Axes, Runs, grid_of
-from psdnorm.experiments.places import visible_gpus
-from psdnorm.experiments.work import FAILURE, FINISHED, Job, Outcome
-from psdnorm.runtime.locks import holder
+from psdnorm.runtime.files import holder
 
 LONG = replace(PROTOCOL, max_epochs=8, patience=8)
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -305,7 +303,7 @@ def test_gpus_go_by_the_names_that_the_process_sees(monkeypatch):
 
 @pytest.mark.slow
 def test_each_process_is_given_a_gpu_and_its_share_of_the_threads(store, tmp_path, monkeypatch):
-    from psdnorm.experiments import places
+    from psdnorm.experiments import execute as places
 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)  # here, not in the process

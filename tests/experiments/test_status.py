@@ -11,7 +11,7 @@ from psdnorm.experiments import status as rooms
 from psdnorm.experiments.execute import run_grid
 from psdnorm.experiments.grid import Axes, Entry, Runs, grid_of
 from psdnorm.experiments.status import standing
-from psdnorm.runtime.locks import held, holder
+from psdnorm.runtime.files import held, holder
 
 CELLS = grid_of([Axes(norms=("batch", "psd"), hold_outs=("abc",), seeds=(0, 1))])
 

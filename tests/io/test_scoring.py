@@ -9,9 +9,8 @@ from scorings import nsrr, profusion
 
 from psdnorm.errors import ArgumentError, RecordingError
 from psdnorm.io import STAGES, read_stages
-from psdnorm.io.scoring import FORMATS, grid_s, read_bouts, write_stages
-from psdnorm.io.stage_names import stage_of
-from psdnorm.models import card
+from psdnorm.io.scoring import FORMATS, grid_s, read_bouts, stage_of, write_stages
+from psdnorm.models import checkpoint as card
 
 W, N1, N2, N3, REM, NO = 0, 1, 2, 3, 4, -1
 START = datetime(2001, 2, 3, 22, 10, 5)

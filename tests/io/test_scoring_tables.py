@@ -4,7 +4,7 @@ import pytest
 
 from psdnorm.errors import RecordingError
 from psdnorm.io import read_stages
-from psdnorm.io.stage_names import says_stage
+from psdnorm.io.scoring import says_stage
 
 W, N1, N2, N3, REM, NO = 0, 1, 2, 3, 4, -1
 HEAD = "onset\tduration\ttrial_type\n"

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from clinic import LABELS, SCORES, clinic, samples, signal
 
-from psdnorm.io.derivation import resolve
-from psdnorm.prepare.electrodes import electrodes_of, flat_epochs
+from psdnorm.io.channels import resolve
 from psdnorm.prepare.prepare import PREPARED, Preparation
+from psdnorm.prepare.quality import electrodes_of, flat_epochs
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.store import Store
 

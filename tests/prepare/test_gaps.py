@@ -8,9 +8,8 @@ from clinic import samples
 from psdnorm.errors import RecordingError
 from psdnorm.io import Recording, read_recording
 from psdnorm.io.recording import PausedRecording, epochs_in_gaps
-from psdnorm.prepare.gaps import between_gaps, preprocess_night
 from psdnorm.prepare.prepare import Preparation
-from psdnorm.prepare.preprocess import preprocess
+from psdnorm.prepare.preprocess import between_gaps, preprocess, preprocess_night
 from psdnorm.prepare.recipe import RECIPES
 
 LABELS = ("C3-M2", "C4-M1")

@@ -13,7 +13,7 @@ from psdnorm.errors import CheckpointError, StoreError
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import batch as many
 from psdnorm.staging.batch import FAILED, STAGED, SUMMARY_TABLE, THERE, Nights, Options
-from psdnorm.staging.find_files import find_recordings
+from psdnorm.staging.result_files import find_recordings
 
 
 @pytest.fixture(scope="module")

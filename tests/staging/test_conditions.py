@@ -7,8 +7,7 @@ import pytest
 
 from psdnorm.errors import RecordingError
 from psdnorm.lab.simulate import simulate_night
-from psdnorm.staging.conditions import channel_conditions
-from psdnorm.staging.trust_verdict import NOT_TRUSTED, UNUSUAL
+from psdnorm.staging.shift import NOT_TRUSTED, UNUSUAL, channel_conditions
 
 
 @functools.cache

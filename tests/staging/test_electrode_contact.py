@@ -7,10 +7,8 @@ from stagers import flat, recording, small_model
 
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import load_model, stage
-from psdnorm.staging.derivations import plan_channels
-from psdnorm.staging.electrode_contact import electrode_conditions
-from psdnorm.staging.sources import open_source
-from psdnorm.staging.trust_verdict import UNUSUAL
+from psdnorm.staging.derivations import electrode_conditions, open_source, plan_channels
+from psdnorm.staging.shift import UNUSUAL
 
 
 def conditions(recorded, wanted=None, unit=None, measured=None, n_epochs=4):

@@ -8,7 +8,7 @@ from stagers import recording
 
 from psdnorm.errors import ArgumentError
 from psdnorm.staging import write_edf_annotations
-from psdnorm.staging.find_files import distinct_names, find_recordings
+from psdnorm.staging.result_files import distinct_names, find_recordings
 
 
 def test_a_folder_is_searched_for_signals_and_scorings_are_left_out(tmp_path):

@@ -10,10 +10,15 @@ import stagings
 
 from psdnorm.errors import StoreError
 from psdnorm.report.figures.hypnodensity import STAGE_LEVELS
-from psdnorm.staging.clock import clock_ticks, time_words
-from psdnorm.staging.hypnogram_figures import draw_night, night_png, write_png
+from psdnorm.staging.hypnogram_figures import (
+    draw_distances,
+    draw_night,
+    draw_spectra,
+    night_png,
+    write_png,
+)
 from psdnorm.staging.shift import Distance
-from psdnorm.staging.shift_figures import draw_distances, draw_spectra
+from psdnorm.staging.words import clock_ticks, time_words
 
 LEVELS = [STAGE_LEVELS[stage] for stage in ("W", "N1", "N2", "N3", "REM")]
 

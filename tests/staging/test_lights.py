@@ -7,7 +7,7 @@ import pytest
 
 from psdnorm.errors import ArgumentError
 from psdnorm.staging import sleep_statistics
-from psdnorm.staging.lights import find_lights, given_lights
+from psdnorm.staging.sleep_statistics import find_lights, given_lights
 
 # an hour and a half of wake, an hour of sleep, two of wake
 NIGHT = [0] * 180 + [2] * 120 + [0] * 240

@@ -2,7 +2,7 @@
 
 import pytest
 
-from psdnorm.staging.montage import find_montage, groups_of
+from psdnorm.staging.derivations import find_montage, groups_of
 
 
 def found(*labels):

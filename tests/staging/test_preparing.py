@@ -12,9 +12,8 @@ from psdnorm.errors import RecordingError
 from psdnorm.prepare.prepare import Preparation
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import preparing
-from psdnorm.staging.derivations import plan_channels
+from psdnorm.staging.derivations import open_source, plan_channels
 from psdnorm.staging.preparing import prepare_channels
-from psdnorm.staging.sources import open_source
 
 ROBUST = RECIPES["robust"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from psdnorm.errors import ArgumentError, RecordingError
 from psdnorm.io.edf import read_annotations
-from psdnorm.io.edf_plus import write_annotations
+from psdnorm.io.edf_header import write_annotations
 from psdnorm.staging import (
     least_confident,
     read_corrected,

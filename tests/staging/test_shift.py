@@ -8,19 +8,20 @@ import pytest
 import scipy.signal
 import torch
 
-from psdnorm.drift.spread import measure_spread
+from psdnorm.drift.spectra import measure_spread
 from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.models import USleep
-from psdnorm.staging.conditions import Condition
 from psdnorm.staging.shift import (
     IN_RANGE,
     NOT_TRUSTED,
     UNUSUAL,
+    Condition,
+    Reason,
     measure_pair,
     night_report,
     shift_report,
+    verdict_of,
 )
-from psdnorm.staging.trust_verdict import Reason, verdict_of
 
 SFREQ, N_TIMES = 64.0, 640
 CHANNELS = ("C3-A2", "C4-A1")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from psdnorm.staging.spectra import spectrogram_of
+from psdnorm.staging.preparing import spectrogram_of
 
 
 @pytest.mark.parametrize("sfreq", [100.0, 256.0, 199.7])

@@ -6,14 +6,13 @@ import pytest
 from clinic import samples
 from stagers import flat, recording, small_model, small_network
 
-from psdnorm.drift.spread import measure_spread
+from psdnorm.drift.spectra import measure_spread
 from psdnorm.io import UNSCORED, Recording
 from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import load_model, stage
-from psdnorm.staging.conditions import Condition
 from psdnorm.staging.preparing import PreparedNight
-from psdnorm.staging.shift import IN_RANGE, NOT_TRUSTED, UNUSUAL
+from psdnorm.staging.shift import IN_RANGE, NOT_TRUSTED, UNUSUAL, Condition
 from psdnorm.staging.trust import doubt_of_unit
 
 LABELS = ("F3-M2", "C3-M2", "C4-M1")

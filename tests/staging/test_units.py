@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.staging.units import doubt_unit, factor_of, spread_uv
+from psdnorm.staging.derivations import doubt_unit, factor_of, spread_uv
 
 
 @pytest.mark.parametrize("spread", [2.1, 20.0, 299.0])

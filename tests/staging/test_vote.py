@@ -5,7 +5,7 @@ import torch
 from stagers import small_model
 
 from psdnorm.staging import load_model
-from psdnorm.staging.trust_verdict import UNUSUAL
+from psdnorm.staging.shift import UNUSUAL
 from psdnorm.staging.vote import (
     STRIDE_ALONE,
     STRIDE_TOGETHER,
@@ -13,7 +13,7 @@ from psdnorm.staging.vote import (
     dissenters,
     predict_groups,
 )
-from psdnorm.staging.windows import predict_epochs
+from psdnorm.training.predict import predict_epochs
 
 CPU = torch.device("cpu")
 

@@ -6,7 +6,7 @@ import torch
 from stagers import small_network
 
 from psdnorm.errors import ShapeError
-from psdnorm.staging.windows import predict_epochs
+from psdnorm.training.predict import predict_epochs
 
 
 def forward(x):

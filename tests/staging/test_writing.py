@@ -11,7 +11,14 @@ from stagers import recording, small_model, undrawn
 
 from psdnorm.errors import MissingExtraError, StoreError
 from psdnorm.io import read_stages
-from psdnorm.staging import agreement, load_model, read_tsv, stage, write_night, writing
+from psdnorm.staging import (
+    agreement,
+    load_model,
+    read_tsv,
+    stage,
+    write_night,
+    writing,
+)
 from psdnorm.staging.writing import FILES, is_finished, read_summary
 
 MARKS = {"recording": "a", "options": "b"}

@@ -9,7 +9,7 @@ from stores import LAYOUT, RECIPE, filled, night, tree
 
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.store import Layout, Store, recipe_hash
-from psdnorm.store.index import night_path
+from psdnorm.store.folder import night_path
 
 
 @pytest.fixture

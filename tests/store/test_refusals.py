@@ -15,7 +15,7 @@ from stores import LAYOUT, RECIPE, filled, night, tree
 
 from psdnorm.errors import MissingExtraError, PsdnormError, StoreError
 from psdnorm.store import Layout, Night, Store
-from psdnorm.store.index import night_path
+from psdnorm.store.folder import night_path
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_a_recipe_that_json_cannot_hold_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["pandas", "pyarrow"])
 def test_without_pandas_or_pyarrow_it_says_what_to_install(name, monkeypatch):
-    hide(monkeypatch, name, "psdnorm.store", "psdnorm.store.folder", "psdnorm.store.index")
+    hide(monkeypatch, name, "psdnorm.store", "psdnorm.store.folder", "psdnorm.store.folder")
     with pytest.raises(MissingExtraError) as caught:
         importlib.import_module("psdnorm.store")
     expected = 'a store needs pandas and pyarrow: pip install "psdnorm[data]"'

@@ -21,7 +21,7 @@ import psdnorm
 from psdnorm.runtime.files import PARTIAL
 from psdnorm.store import Store
 from psdnorm.training import run_cell
-from psdnorm.training.run_state import FILE
+from psdnorm.training.run_folder import FILE
 
 ROOMS = tuple(str(Path(psdnorm.__file__).parent / room) for room in ("training", "store/atomic"))
 OPTIONS = {"device": "cpu", "keep": "weights", "save_every_steps": 3}

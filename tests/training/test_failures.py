@@ -13,7 +13,8 @@ from cells import CELL, PROTOCOL, learnable, small_store
 
 from psdnorm.errors import TrainingError
 from psdnorm.models import from_pretrained
-from psdnorm.training import objective, run_cell
+from psdnorm.training import loop as objective
+from psdnorm.training import run_cell
 from psdnorm.training.run import split_of
 
 BAD_STEP = 11  # in the second epoch of 8 steps each

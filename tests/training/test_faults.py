@@ -15,10 +15,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from psdnorm.errors import StoreError, TrainingError
-from psdnorm.runtime.locks import held
-from psdnorm.store.index import night_path
+from psdnorm.runtime.files import held
+from psdnorm.store.folder import night_path
 from psdnorm.training import Cell, Silent, run_cell
-from psdnorm.training import run_state as state
+from psdnorm.training import run_folder as state
 from psdnorm.training.run import split_of
 
 SHORT = replace(PROTOCOL, max_epochs=2)

@@ -14,9 +14,15 @@ from psdnorm.models import from_pretrained
 from psdnorm.store import Night, Store
 from psdnorm.training import Cell, run_cell
 from psdnorm.training import filter_size as rule
-from psdnorm.training.filter_size import Choice, choice_for, choose_filter_size, drawn_nights
+from psdnorm.training.filter_size import (
+    Choice,
+    choice_for,
+    choose_filter_size,
+    drawn_nights,
+    left_out_accuracy,
+    sample_nights,
+)
 from psdnorm.training.run import split_of
-from psdnorm.training.surrogate import left_out_accuracy, sample_nights
 
 AUTO = Cell("usleep", "psd", "auto", hold_out="abc")
 ONE_EPOCH = replace(PROTOCOL, max_epochs=1)

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from psdnorm.evaluation import confusion_matrix
-from psdnorm.training.objective import confusion_counts, weighted_sums
+from psdnorm.training.loop import confusion_counts, weighted_sums
 
 WEIGHTS = torch.tensor([0.5, 2.0, 0.7, 0.0, 1.3])
 

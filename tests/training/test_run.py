@@ -16,7 +16,8 @@ from psdnorm.evaluation import score_predictions, subject_metrics
 from psdnorm.models import from_pretrained
 from psdnorm.models.norms import NORMS
 from psdnorm.store import Store
-from psdnorm.training import Cell, Protocol, network, objective, run_cell
+from psdnorm.training import Cell, Protocol, network, run_cell
+from psdnorm.training import loop as objective
 from psdnorm.training import run as runs
 from psdnorm.training.predict import predict_nights
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from psdnorm.training.run_state import (
+from psdnorm.training.run_folder import (
     Position,
     State,
     generator_states,

@@ -7,8 +7,8 @@ from cells import LAYOUT, learnable, nights, small_store
 
 from psdnorm import PSDNorm
 from psdnorm.ops import reference
-from psdnorm.training import surrogate
-from psdnorm.training.surrogate import left_out_accuracy, normalized_spectra, sample_nights
+from psdnorm.training import filter_size as surrogate
+from psdnorm.training.filter_size import left_out_accuracy, normalized_spectra, sample_nights
 
 
 def layer_output(store, filter_size, target):

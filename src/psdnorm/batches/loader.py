@@ -1,8 +1,14 @@
-"""Batches of sequences, in the same order wherever the nights are."""
+"""Batches of sequences for training, gathered from nights in memory or on disk."""
 
+import collections
+import functools
+import itertools
 import queue
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,15 +16,188 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from psdnorm.batches.gathering import Copying, Rooms
-from psdnorm.batches.residence import load_all, mapped_night, resolve_residence
 from psdnorm.batches.sequences import LENGTH, STRIDE, Sequences
-from psdnorm.errors import ArgumentError
+from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.store import Store
 from psdnorm.store.night import UNSCORED
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_GRAIN = 32768  # values from which on torch shares a copy among its threads
+_PART = 4  # pieces that a thread takes at once
+_MOST_THREADS = 8  # more wait for each other in Python
+
+
+class Copying:
+    """Copy many pieces of memory at once, to another type too, with a few threads.
+
+    Torch would share each piece among all its threads and wait for them at its end, 64 times in a
+    batch, which was measured to cost up to 40 times the copy where other processes hold the cores.
+    Here each thread has its own pieces, and there is one wait.
+    """
+
+    def __init__(self) -> None:
+        self.n_threads = min(torch.get_num_threads(), _MOST_THREADS)
+        self._others: ThreadPoolExecutor | None = None
+
+    def __call__(self, targets: Sequence[NDArray], sources: Sequence[NDArray]) -> None:
+        """Copy each source, (n, …), into the target of its place, (n, …)."""
+        if self.n_threads > 1 and self._others is None:
+            self._others = ThreadPoolExecutor(self.n_threads - 1, "psdnorm-copy")
+        is_same = targets[0].dtype == sources[0].dtype
+        parts: collections.deque[Callable[[], None]] = collections.deque()
+        copied: list[Future] = []
+        for at in range(0, len(targets), _PART):
+            part = targets[at : at + _PART], sources[at : at + _PART]
+            # what torch is to convert is cut up here: threads that do it wait for each other
+            parts.append(functools.partial(_copy, *part) if is_same else _conversion(*part))
+            if self._others is not None and len(copied) < self.n_threads - 1:
+                copied.append(self._others.submit(_do_all, parts))
+        _do_all(parts)
+        for other in copied:
+            other.result()
+
+
+def _do_all(parts: collections.deque[Callable[[], None]]) -> None:
+    """Do what is left, while others do too."""
+    while True:
+        try:
+            part = parts.popleft()
+        except IndexError:
+            return
+        part()
+
+
+def _copy(targets: Sequence[NDArray], sources: Sequence[NDArray]) -> None:
+    for into, piece in zip(targets, sources, strict=True):
+        np.copyto(into, piece)
+
+
+def _conversion(targets: Sequence[NDArray], sources: Sequence[NDArray]) -> Callable[[], None]:
+    # torch converts three times as fast as NumPy
+    into, pieces = _small(targets), _small(sources)
+    return lambda: torch._foreach_copy_(into, pieces)
+
+
+def _small(arrays: Sequence[NDArray]) -> list[Tensor]:
+    """Cut arrays of rows of one size into pieces that torch copies with one thread."""
+    n = max(1, (_GRAIN - 1) // arrays[0][0].size)
+    return list(itertools.chain.from_iterable(torch.from_numpy(a).split(n) for a in arrays))
+
+
+class Rooms:
+    """Arrays that are used again when nobody refers to them any longer.
+
+    Fresh memory of the size of a batch costs more than filling it: the system clears every page.
+    """
+
+    def __init__(self) -> None:
+        self._free: collections.deque[NDArray[np.float32]] = collections.deque()
+
+    def empty(self, shape: tuple[int, ...]) -> Tensor:
+        """Return a tensor of float32 of this shape, with anything in it."""
+        array = None
+        while self._free and array is None:
+            found = self._free.popleft()
+            array = found if found.shape == shape else None  # an epoch's last batch was smaller
+        if array is None:
+            array = np.empty(shape, np.float32)
+        view = array.view()
+        weakref.finalize(view, self._free.append, array).atexit = False
+        return torch.from_numpy(view)
+
+
+RESIDENCES = ("map", "pinned", "device")
+# of what is free; the network needs the rest
+_SHARE = 0.6
+
+
+def choose_residence(n_bytes: int, device_free: int, host_free: int) -> str:
+    """Return the fastest residence that a store fits into.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Of the signals.
+    device_free, host_free : int
+        Free bytes on the device and in the memory beside it; 0 where there is no such device.
+    """
+    if n_bytes <= _SHARE * device_free:
+        return "device"
+    return "pinned" if n_bytes <= _SHARE * host_free else "map"
+
+
+def resolve_residence(asked: str, n_bytes: int, device: torch.device) -> str:
+    """Return the residence that was asked for, or for ``"auto"`` the one to choose by size."""
+    if asked in RESIDENCES:
+        return asked
+    if asked != "auto":
+        raise ArgumentError(
+            f"residence is {asked!r}, expected 'auto', {', '.join(map(repr, RESIDENCES))}"
+        )
+    if device.type != "cuda":
+        return "map"  # the system's cache of files is in memory already
+    return choose_residence(n_bytes, torch.cuda.mem_get_info(device)[0], available_memory())
+
+
+def available_memory() -> int:
+    """Return the bytes of memory that can be had without swapping; 0 where nobody tells."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return 0
+
+
+def mapped_night(store: Store, sequences: Sequences, night: int) -> Tensor:
+    """Map a night as the index knows it, (E, C, T)."""
+    recording = sequences.recordings[night]
+    signals = store.signals(recording)
+    expected = sequences.offsets[night + 1] - sequences.offsets[night]
+    if len(signals) != expected:
+        raise StoreError(
+            f"recording {recording!r} has {len(signals)} epochs, expected {expected} as in the "
+            "index: open the store again"
+        )
+    return torch.from_numpy(signals)
+
+
+def load_all(store: Store, sequences: Sequences, device: torch.device, *, pin: bool) -> Tensor:
+    """Bring all nights to a device, laid end to end, (ΣE, C, T), in the type of the store."""
+    layout = store.layout
+    shape = (int(sequences.offsets[-1]), layout.n_channels, layout.n_times)
+    dtype = getattr(torch, layout.dtype)
+    try:
+        everything = torch.empty(shape, dtype=dtype, device=device)
+    except RuntimeError as error:
+        n_bytes = int(np.prod(shape)) * dtype.itemsize
+        raise ArgumentError(
+            f"the signals take {n_bytes / 2**30:.1f} GiB, more than {device} has free: "
+            "use residence='map'"
+        ) from error
+    if pin:
+        _pin(everything)
+    for night in range(len(sequences.recordings)):
+        first, last = sequences.offsets[night : night + 2]
+        everything[first:last].copy_(mapped_night(store, sequences, night))
+    return everything
+
+
+def _pin(everything: Tensor) -> None:
+    """Let the device read this memory itself."""
+    # not torch's pinned allocator, which takes the next power of two
+    cudart = torch.cuda.cudart()
+    address = everything.data_ptr()
+    torch.cuda.check_error(cudart.cudaHostRegister(address, everything.nbytes, 0))
+
+    def unpin() -> None:
+        torch.cuda.synchronize()  # no copy may still be reading
+        cudart.cudaHostUnregister(address)
+
+    weakref.finalize(everything, unpin).atexit = False  # the system takes it all back by itself
+
 
 LAST = ("keep", "drop", "fill")
 _AHEAD = 2  # batches that are read while the device works

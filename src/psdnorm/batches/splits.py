@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psdnorm.errors import ArgumentError
-from psdnorm.models.card import STAGES
+from psdnorm.models.checkpoint import STAGES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -28,7 +28,7 @@ if _INSTALLED:
         cmd_study,
         cmd_train,
     )
-    from psdnorm.cli.app import app
+    from psdnorm.cli._shared import app
 
 
 def main() -> None:

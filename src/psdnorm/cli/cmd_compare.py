@@ -9,12 +9,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from psdnorm.cli.app import SOME_FAILED, command
-from psdnorm.cli.console import errors, output, say, track
+from psdnorm.cli._shared import SOME_FAILED, command, errors, output, say, track
 from psdnorm.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from psdnorm.compare.comparison_of_runs import ArmComparison, Comparison
+    from psdnorm.compare.runs import ArmComparison, Comparison
 
 # eighty columns are enough for these; sentences say the rest
 _SHOWN = {
@@ -59,7 +58,7 @@ def compare(
     Folders of psdnorm lodo are compared arm by arm, cells (RUNS/cells/NAME) subject by subject. Two
     checkpoints need --store: both are evaluated on its nights, those of their trainings aside.
     """
-    from psdnorm.compare.compared_page import sentences, write_comparison
+    from psdnorm.compare.compare_page import sentences, write_comparison
     from psdnorm.present.figure import matplotlib
     from psdnorm.report.report_folder import PAGE, check_place
 
@@ -95,7 +94,7 @@ def _compared(
     a: Path, b: Path, store: Path | None, cohorts: list[str], device: str
 ) -> "Comparison":
     if store is None:
-        from psdnorm.compare.comparison_of_runs import compare as compare_scores
+        from psdnorm.compare.runs import compare as compare_scores
 
         if cohorts:
             raise ArgumentError(
@@ -108,7 +107,7 @@ def _compared(
             )
         with errors.status("Comparing"):
             return compare_scores(a, b)
-    from psdnorm.cli.opening import open_nights
+    from psdnorm.cli._shared import open_nights
     from psdnorm.compare.checkpoints import compare_checkpoints
 
     return compare_checkpoints(a, b, open_nights(store), cohorts, device=device, watch=track)
@@ -127,7 +126,7 @@ def _typed(
 
 
 def _table(arm: "ArmComparison", found: "Comparison") -> Table:
-    from psdnorm.compare.comparison_of_runs import HEAD
+    from psdnorm.compare.runs import HEAD
 
     simulated = ", SIMULATED nights" if found.simulated else ""
     title = f"{arm.name}: balanced accuracy{simulated}, {found.recipes}"

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from psdnorm.cli.app import INTERRUPTED, SOME_FAILED, command
-from psdnorm.cli.console import cores, errors, output, say, track
+from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, errors, output, say, track
 
 
 @command

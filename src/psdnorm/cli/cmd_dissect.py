@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from psdnorm.cli.app import INTERRUPTED, SOME_FAILED, command
-from psdnorm.cli.console import cores, errors, output, say, track
-from psdnorm.cli.parsing import words
+from psdnorm.cli._shared import (
+    INTERRUPTED,
+    SOME_FAILED,
+    command,
+    cores,
+    errors,
+    output,
+    say,
+    track,
+    words,
+)
 from psdnorm.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from psdnorm.lab.dissect.dissected_models import Models
-    from psdnorm.lab.dissect.dissected_run import Dissection
+    from psdnorm.lab.dissect.dissection import Dissection
+    from psdnorm.lab.dissect.settings import Models
 
 _REPORT = "report"
 _DEFAULTS: dict[str, Any] = {"subjects": 10, "hours": 8.0, "seed": 0, "kinds": ()}
@@ -65,7 +73,7 @@ def dissect(
     not all. cost.json in OUT tells what it cost.
     """
     from psdnorm.lab.study.running import sigterm_is_ctrl_c
-    from psdnorm.runtime.locks import held
+    from psdnorm.runtime.files import held
     from psdnorm.training.process import resolve_device
 
     resolve_device(device)
@@ -102,9 +110,8 @@ def _planned(
 ) -> "tuple[Dissection, Models]":
     """Return what is asked for: an option that is not given is what the folder was begun with."""
     from psdnorm.experiments.grid import GRID, Runs
-    from psdnorm.lab.dissect.dissected_models import find_models, without_damaged
-    from psdnorm.lab.dissect.dissected_run import Dissection
-    from psdnorm.lab.dissect.dissected_settings import begun_with
+    from psdnorm.lab.dissect.dissection import Dissection
+    from psdnorm.lab.dissect.settings import begun_with, find_models, without_damaged
     from psdnorm.lab.dissect.troubles import conditions_of
     from psdnorm.report.results import instead_of_runs
 
@@ -134,7 +141,7 @@ def _run(
     found: "Dissection", jobs: int, device: str, fast: bool | str, predictions: bool
 ) -> list[str]:
     """Simulate and predict what is left; return a sentence for each failure."""
-    from psdnorm.lab.dissect.dissected_cost import metered
+    from psdnorm.lab.dissect.dissection import metered
 
     left = found.left()
     failed: list[str] = []
@@ -161,8 +168,7 @@ def _run(
 
 def _report(found: "Dissection", typed: str, gone: list[str], figures: bool) -> None:
     from psdnorm.lab.dissect.dissected import read_losses
-    from psdnorm.lab.dissect.dissected_limits import limits
-    from psdnorm.lab.dissect.dissected_page import write_dissection
+    from psdnorm.lab.dissect.dissection_page import limits, write_dissection
     from psdnorm.report.naming import without_roots
     from psdnorm.report.report_folder import PAGE
 

@@ -1,20 +1,188 @@
-"""``psdnorm inspect``: what is in a store, printed and drawn."""
+"""``psdnorm inspect``."""
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
-from psdnorm.cli.app import SOME_FAILED, command
-from psdnorm.cli.console import errors, output, say
+from psdnorm.cli._shared import SOME_FAILED, command, errors, output, say
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError
+from psdnorm.models.checkpoint import STAGES
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from psdnorm.store import Store
     from psdnorm.store.summary import CohortPSD
+
+_UNKNOWN = "–"
+_MOST_FLAGS = 15
+_ORDER = ("lowpass_hz", "scaling", "clip", "trim", "trim_margin_s")  # in which it is done
+_SCALINGS = {
+    "none": "no scaling (µV)",
+    "epoch": "z-score per 30 s epoch and channel",
+    "recording": "median and interquartile range per recording and channel",
+}
+
+
+def print_tables(description: dict[str, Any]) -> None:
+    """Print what :func:`psdnorm.store.summary.describe` found."""
+    everything = description["all"]
+    _print(f"Store {description['store']}", bold=True)
+    if everything["simulated"]:
+        n_simulated, n_nights = everything["simulated"], everything["nights"]
+        which = "All" if n_simulated == n_nights else f"{n_simulated:,} of the"
+        _print(f"SIMULATED: {which} {n_nights:,} nights are made up, not recorded.", bold=True)
+    name = description["recipe"].get("name", "unnamed")
+    _print(f"Recipe {name} ({description['recipe_hash'][:12]}):")
+    for line in _recipe_lines(description):
+        output.print(Padding(Text(line), (0, 0, 0, 2)))
+    rows = [*description["cohorts"].items(), ("all", everything)]
+    for table in (_people(rows), _stages(rows), _spectra(description), _flags(everything)):
+        output.print()
+        output.print(table)
+    n_more = len(everything["flags"]) - _MOST_FLAGS
+    if n_more > 0:
+        _print(f"… and {n_more} other flags: --json lists all of them.")
+    output.print()
+
+
+def _people(rows: Sequence[tuple[str, dict[str, Any]]]) -> Table:
+    columns = ("subjects", "nights", "hours", "age (min–max)", "women", "simulated", "size")
+    table = _table("Who", ("cohort",), columns)
+    for name, row in rows:
+        cells = (
+            f"{row['subjects']:,}",
+            f"{row['nights']:,}",
+            f"{row['hours']:,.{1 if row['hours'] < 100 else 0}f}",
+            _age(row),
+            _percent(row["female"]),
+            f"{row['simulated']:,}" if row["simulated"] else "no",
+            _size(row["bytes"]),
+        )
+        _add(table, (name, *cells), last=row is rows[-1][1])
+    return table
+
+
+def _stages(rows: Sequence[tuple[str, dict[str, Any]]]) -> Table:
+    columns = (*STAGES, "unscored", "flagged nights")
+    table = _table("Stages, share of scored epochs; unscored, share of all", ("cohort",), columns)
+    for name, row in rows:
+        shares = (_percent(row[stage]) for stage in (*STAGES, "unscored"))
+        _add(table, (name, *shares, f"{row['flagged']:,}"), last=row is rows[-1][1])
+    return table
+
+
+def _spectra(description: dict[str, Any]) -> Table:
+    cohorts = description["cohorts"]
+    bands = next(iter(cohorts.values()))["band_powers_db"]
+    unit = description["units"]["band_powers_db"]
+    title = f"Mean spectral density in bands, {unit}"
+    table = _table(title, ("cohort", "channel"), (*bands, "of nights"))
+    for name, row in cohorts.items():
+        for place, channel in enumerate(row["channels"]):
+            powers = (_number(row["band_powers_db"][band][place]) for band in bands)
+            known = (name, channel) if place == 0 else ("", channel)
+            _add(table, (*known, *powers, str(row["spectrum"]["nights"])))
+    return table
+
+
+def _flags(everything: dict[str, Any]) -> Table | str:
+    flags = everything["flags"]
+    if not flags:
+        return "No night is flagged."
+    table = _table(f"Flags of {everything['flagged']:,} nights", ("flag",), ("nights",))
+    for flag, n_nights in list(flags.items())[:_MOST_FLAGS]:
+        _add(table, (flag, f"{n_nights:,}"))
+    return table
+
+
+def _recipe_lines(description: dict[str, Any]) -> Iterable[str]:
+    """Say what the recipe does; what is not known here is told as it stands."""
+    recipe, layout = description["recipe"], description["layout"]
+    told = ("name", "sfreq", "n_channels", "dtype")  # above, and by the layout below
+    keys = [key for key in (*_ORDER, *sorted(recipe.keys() - {*_ORDER, *told})) if key in recipe]
+    parts = [_step(key, recipe[key]) for key in keys]
+    if parts:
+        yield "; ".join(parts)
+    epoch_s = layout["n_times"] / layout["sfreq"]
+    yield (
+        f"epochs of {epoch_s:g} s, {layout['n_channels']} channels at {layout['sfreq']:g} Hz, "
+        f"{layout['dtype']}"
+    )
+
+
+def _step(key: str, value: Any) -> str:
+    match key, value:
+        case "lowpass_hz", int() | float():
+            return f"low-pass {value:g} Hz"
+        case "scaling", "none" | "epoch" | "recording":
+            return _SCALINGS[value]
+        case "clip", None:
+            return "not clipped"
+        case "clip", int() | float():
+            return f"clipped at ±{value:g}"
+        case "trim", str():
+            return f"wake trimmed in: {value}"
+        case "trim", list():
+            return f"wake trimmed in: {', '.join(map(str, value)) or 'none'}"
+        case "trim_margin_s", int() | float():
+            return f"{value / 60:g} min of wake kept where trimmed"
+    return f"{key}: {value}"
+
+
+def _table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 0, 0, 1),
+    )
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for number in numbers:
+        table.add_column(number, justify="right", overflow="fold")
+    return table
+
+
+def _add(table: Table, cells: Sequence[str], last: bool = False) -> None:
+    # as text: a name in brackets is no markup
+    table.add_row(*(Text(cell) for cell in cells), style="bold" if last else None)
+
+
+def _print(line: str, bold: bool = False) -> None:
+    output.print(line, style="bold" if bold else None, markup=False, highlight=False)
+
+
+def _age(row: dict[str, Any]) -> str:
+    if row["age_mean"] is None:
+        return _UNKNOWN
+    return f"{row['age_mean']:.0f} ({row['age_min']:.0f}–{row['age_max']:.0f})"
+
+
+def _percent(share: float | None) -> str:
+    return _UNKNOWN if share is None else f"{100 * share:.0f} %"
+
+
+def _number(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.1f}"
+
+
+def _size(n_bytes: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.0f} {unit}" if n_bytes >= 10 else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.1f} TB"
+
 
 FIGURE = "inspect.png"
 
@@ -77,7 +245,6 @@ def _show(
     as_json: bool,
     verified: bool,
 ) -> None:
-    from psdnorm.cli.inspect_tables import print_tables
     from psdnorm.store.summary import describe
 
     description = describe(store, summary, spectra)

@@ -8,10 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from psdnorm.cli.app import INTERRUPTED, SOME_FAILED, command
-from psdnorm.cli.console import errors, output, say
-from psdnorm.cli.opening import open_nights, recipe_name
-from psdnorm.cli.parsing import filter_sizes, json_object, numbers, sizes, words
+from psdnorm.cli._shared import (
+    INTERRUPTED,
+    SOME_FAILED,
+    command,
+    errors,
+    filter_sizes,
+    json_object,
+    numbers,
+    open_nights,
+    output,
+    recipe_name,
+    say,
+    sizes,
+    words,
+)
 from psdnorm.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -241,7 +252,7 @@ def _place(jobs: int | None, gpus: str | None, dask: str | None, device: str) ->
     if jobs is not None and jobs > 1 and device == "auto":
         place["device"] = "cpu"  # processes that share a GPU are in each other's way
     if gpus is not None:
-        from psdnorm.experiments.places import visible_gpus
+        from psdnorm.experiments.execute import visible_gpus
 
         wanted = None if gpus == "all" else numbers("--gpus", gpus)[0]
         place |= {"gpus": tuple(visible_gpus(wanted)), "device": "cuda"}

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from psdnorm.cli.app import INTERRUPTED, SOME_FAILED, command
-from psdnorm.cli.console import cores, errors, one_line, output, say, track
+from psdnorm.cli._shared import (
+    INTERRUPTED,
+    SOME_FAILED,
+    command,
+    cores,
+    errors,
+    one_line,
+    output,
+    say,
+    track,
+)
 
 if TYPE_CHECKING:
     from psdnorm.prepare.prepare import Outcome, Preparation

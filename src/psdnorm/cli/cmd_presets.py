@@ -2,8 +2,7 @@
 
 from rich.table import Table
 
-from psdnorm.cli.app import command
-from psdnorm.cli.console import output, say
+from psdnorm.cli._shared import command, output, say
 
 
 @command

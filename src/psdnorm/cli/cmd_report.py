@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from psdnorm.cli.app import SOME_FAILED, command
-from psdnorm.cli.console import errors, output, say
+from psdnorm.cli._shared import SOME_FAILED, command, errors, output, say
 
 
 @command
@@ -30,8 +29,8 @@ def report(
     figures (PNG, SVG) are beside it. A grid that is not finished makes a report, too, which says
     what it cannot say.
     """
+    from psdnorm.cli._shared import open_nights
     from psdnorm.cli.lodo_tables import counted
-    from psdnorm.cli.opening import open_nights
     from psdnorm.report.build import build_report
     from psdnorm.report.report_folder import PAGE
 

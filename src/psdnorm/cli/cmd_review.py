@@ -9,14 +9,13 @@ import typer
 from rich import box
 from rich.table import Table
 
-from psdnorm.cli.app import command
-from psdnorm.cli.console import errors, output, say
+from psdnorm.cli._shared import command, errors, output, say
 from psdnorm.errors import ArgumentError, StoreError
 
 if TYPE_CHECKING:
-    from psdnorm.staging.reopening import ReopenedNight
     from psdnorm.staging.review import Change
     from psdnorm.staging.sleep_statistics import SleepStatistics
+    from psdnorm.staging.writing import ReopenedNight
 
 _DEFAULT_N = 50
 _SHOWN_CHANGES = 20
@@ -52,7 +51,7 @@ def review(
     stage in the place of each question that you can answer, and export the annotations (Tools,
     Export annotations, EDF+).
     """
-    from psdnorm.staging.reopening import reopen
+    from psdnorm.staging.writing import reopen
 
     if corrected is not None and n is not None:
         raise ArgumentError(

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from psdnorm.cli.app import command
-from psdnorm.cli.console import cores, errors, output, say, track
+from psdnorm.cli._shared import command, cores, errors, output, say, track
 
 
 @command

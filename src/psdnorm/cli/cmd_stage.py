@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from psdnorm.cli.app import INTERRUPTED, SOME_FAILED, command
-from psdnorm.cli.console import errors, one_line, output, say, track
+from psdnorm.cli._shared import (
+    INTERRUPTED,
+    SOME_FAILED,
+    command,
+    errors,
+    one_line,
+    output,
+    say,
+    track,
+)
 from psdnorm.errors import ArgumentError
 
 if TYPE_CHECKING:
     from psdnorm.staging import Agreement, StagedNight
     from psdnorm.staging.batch import Nights, Options, Outcome
-    from psdnorm.staging.find_files import FoundRecordings
+    from psdnorm.staging.result_files import FoundRecordings
 
 _MOST_DISAGREEMENTS = 5
 
@@ -59,7 +67,7 @@ def stage(
     stopped.
     """
     from psdnorm.staging.batch import Nights, Options
-    from psdnorm.staging.find_files import find_recordings
+    from psdnorm.staging.result_files import find_recordings
 
     found = find_recordings(files)
     folder = None if model is None else str(model.absolute())

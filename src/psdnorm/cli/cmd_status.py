@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from psdnorm.cli.app import command
-from psdnorm.cli.console import output, say
+from psdnorm.cli._shared import command, output, say
 from psdnorm.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -44,8 +43,8 @@ def status(
 
 def _how_to_go_on(runs: Path) -> str:
     """Say which command goes on with a folder of runs."""
-    from psdnorm.experiments.cost import COST
-    from psdnorm.lab.study.archive import NIGHTS
+    from psdnorm.experiments.estimate import COST
+    from psdnorm.lab.study.result_cache import NIGHTS
 
     if not any((runs / name).exists() for name in (NIGHTS, COST)):
         return "give the command of psdnorm lodo again to go on"

@@ -1,21 +1,90 @@
-"""``psdnorm study``: an experiment from its file, in pieces, its scores in one small file."""
+"""``psdnorm study``."""
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
-from psdnorm.cli.app import INTERRUPTED, SOME_FAILED, command
-from psdnorm.cli.console import cores, errors, output, say, track
+from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, errors, output, say, track
+from psdnorm.cli.lodo_tables import SIMULATED, counted, duration, warn_of_short_patience
 from psdnorm.errors import ArgumentError
+from psdnorm.experiments.execute import label
+from psdnorm.lab.study.result_cache import loans, restorable
+from psdnorm.lab.study.running import seconds_of
+from psdnorm.lab.study.study_nights import planned_amounts
 
 if TYPE_CHECKING:
+    from psdnorm.experiments.execute import Outcome
     from psdnorm.experiments.grid import Runs
-    from psdnorm.experiments.work import Outcome
     from psdnorm.lab.study import Study
+    from psdnorm.training import Cell
+
+
+def print_estimate(study: "Study", runs: "Runs") -> None:
+    """Print the cells of a study by norm, and the time that they take together on one H200.
+
+    Those that are finished in packed results, its own or those it borrows from, count as done: they
+    are unpacked before any is run.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+        The folder of its cells, which need not exist.
+    """
+    amounts = planned_amounts(study)
+    seconds = seconds_of(study, amounts)
+    size = study.protocol.batch_size
+    packed = _packed(study, runs)
+    done = {cell for cell in study.cells if runs.is_done(cell)}.union(*packed.values())
+    table = Table(title=f"{study.name}: {study.about}")
+    table.add_column("what", no_wrap=True)
+    for name in ("cells", "done", "steps an epoch", "one cell", "all cells"):
+        table.add_column(name, justify="right")
+    for name in dict.fromkeys(map(label, study.cells)):
+        group = [cell for cell in study.cells if label(cell) == name]
+        steps = sum(amounts.of(cell).in_batches(size).training for cell in group) / size
+        own = [seconds[cell] for cell in group]
+        table.add_row(
+            name,
+            str(len(group)),
+            str(len(done.intersection(group))),
+            "–" if group[0].norm.startswith("ada") else f"{steps / len(group):.0f}",
+            f"{sum(own) / len(own):.1f} s",
+            duration(sum(own)),
+        )
+    output.print(table)
+    nights = study.nights
+    by_cohort = ", ".join(f"{cohort} {number}" for cohort, number in nights.subjects.items())
+    n_nights = sum(nights.subjects.values())
+    say(output, f"{n_nights} nights of {nights.hours:g} h, recipe {nights.recipe}: {by_cohort}")
+    for path, cells in packed.items():
+        say(output, f"done, and not unpacked yet: {counted(len(cells), 'cell')} in {path}")
+    left = sum(seconds[cell] for cell in study.cells if cell not in done) / 60
+    total = sum(seconds.values()) / 60
+    say(
+        output,
+        f"{counted(len(study.cells), 'cell')}, {len(done)} done; the others take about {left:.1f} "
+        f"of {total:.1f} minutes of one H200 that they share, at rates measured there and "
+        f"{counted(study.expected_epochs, 'epoch')} until early stopping; networks to compile and "
+        "nights to simulate come on top",
+    )
+    say(output, SIMULATED)
+    warn_of_short_patience(study.cells, done.__contains__, amounts, study.protocol)
+
+
+def _packed(study: "Study", runs: "Runs") -> dict[Path, Sequence["Cell"]]:
+    """Return what would be unpacked before anything is run, by file."""
+    found: dict[Path, Sequence[Cell]] = {}
+    own = restorable(study, runs)
+    if own is not None and own[1]:
+        found[own[0].path] = own[1]
+    return found | {loan.archive.path: loan.cells for loan in loans(study, runs)}
 
 
 @command
@@ -53,7 +122,7 @@ def study(
     there. Exit code 1: some failed or are left.
     """
     from psdnorm.lab.study import read_study
-    from psdnorm.lab.study.packing import check_folder, is_packed
+    from psdnorm.lab.study.result_cache import check_folder, is_packed
     from psdnorm.lab.study.running import check_minutes, runs_of
 
     if minutes is not None:
@@ -63,12 +132,10 @@ def study(
     runs = runs_of(described, work)
     check_folder(described, runs)
     if not restore:
-        from psdnorm.lab.study.networks import check_networks
+        from psdnorm.lab.study.definition import check_networks
 
         check_networks(described, runs)
     if dry_run:
-        from psdnorm.cli.study_tables import print_estimate
-
         print_estimate(described, runs)
         return
     if restore:
@@ -90,7 +157,7 @@ def _check_results(folder: Path | None) -> None:
 
 def _check_packed(described: "Study") -> None:
     """Refuse to restore a study where neither it nor one that it borrows from was packed."""
-    from psdnorm.lab.study.packing import packed_path
+    from psdnorm.lab.study.result_cache import packed_path
 
     if not any(packed_path(described, name).exists() for name in (None, *described.borrow)):
         others = f", nor do results of {', '.join(described.borrow)}" if described.borrow else ""
@@ -102,8 +169,7 @@ def _check_packed(described: "Study") -> None:
 def _unpack(described: "Study", runs: "Runs") -> None:
     """Unpack what the study has finished, and what others have of it."""
     from psdnorm.cli.lodo_tables import counted
-    from psdnorm.lab.study.borrowing import borrow
-    from psdnorm.lab.study.packing import left_behind, packed_path, restore
+    from psdnorm.lab.study.result_cache import borrow, left_behind, packed_path, restore
 
     def say_where_from(number: int, how: str, path: Path) -> None:
         cells = "cell was" if number == 1 else "cells were"
@@ -129,9 +195,9 @@ def _run(
     described: "Study", runs: "Runs", work: Path, minutes: float | None, workers: int, device: str
 ) -> None:
     """Run what is left for so many minutes, and pack what is finished, however it ends."""
-    from psdnorm.experiments.cost import commit_of
+    from psdnorm.experiments.estimate import commit_of
+    from psdnorm.lab.study.result_cache import Meter
     from psdnorm.lab.study.running import MinutesAreUp, for_minutes, sigterm_is_ctrl_c
-    from psdnorm.lab.study.study_cost import Meter
 
     size = described.protocol.batch_size
     meter = Meter(runs, device, workers, size, commit_of(described.path))
@@ -154,7 +220,7 @@ def _run(
 
 
 def _pack(described: "Study", runs: "Runs") -> None:
-    from psdnorm.lab.study.packing import pack
+    from psdnorm.lab.study.result_cache import pack
 
     packed = pack(described, runs)
     if packed is not None:

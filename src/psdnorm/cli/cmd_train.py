@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from psdnorm.cli.app import command
-from psdnorm.cli.console import errors, output, say
-from psdnorm.cli.opening import open_nights, recipe_name
-from psdnorm.cli.parsing import json_object, one_filter_size
+from psdnorm.cli._shared import (
+    command,
+    errors,
+    json_object,
+    one_filter_size,
+    open_nights,
+    output,
+    recipe_name,
+    say,
+)
 
 if TYPE_CHECKING:
     from psdnorm.store import Store
@@ -124,8 +130,7 @@ def _unshared(
 
 def _short_patience(nights: "Store", cell: "Cell", protocol: "Protocol") -> list[str]:
     """Say that the training may be stopped before it has learned, if it may."""
-    from psdnorm.experiments.estimate import Amounts
-    from psdnorm.experiments.patience import short_patience
+    from psdnorm.experiments.estimate import Amounts, short_patience
 
     sentence = short_patience([cell], Amounts(nights, protocol), protocol)
     return [] if sentence is None else [sentence]

@@ -13,8 +13,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from psdnorm.cli.console import errors, output, say
-from psdnorm.cli.opening import recipe_name
+from psdnorm.cli._shared import errors, output, recipe_name, say
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.experiments.estimate import (
     EPOCHS,
@@ -24,10 +23,10 @@ from psdnorm.experiments.estimate import (
     from_rates,
     measured_rates,
     relative_work,
+    short_patience,
 )
 from psdnorm.experiments.execute import label, means
 from psdnorm.experiments.grid import Entry, Runs
-from psdnorm.experiments.patience import short_patience
 from psdnorm.training import Cell, Protocol
 from psdnorm.training.adabn import base_of
 from psdnorm.training.cell import read_json
@@ -35,7 +34,7 @@ from psdnorm.training.process import resolve_device
 from psdnorm.training.run_folder import DONE
 
 if TYPE_CHECKING:
-    from psdnorm.experiments.work import Outcome
+    from psdnorm.experiments.execute import Outcome
     from psdnorm.store import Store
 
 SIMULATED = "The nights are simulated: this says nothing about patients."

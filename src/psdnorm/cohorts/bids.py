@@ -5,11 +5,19 @@ import os
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from psdnorm.cohorts.entry import Candidates, Found, NightFiles, Problem, duplicate, unscored
-from psdnorm.cohorts.file_layout import check_root, children
+from psdnorm.cohorts.file_layout import (
+    Candidates,
+    Found,
+    NightFiles,
+    Problem,
+    check_root,
+    children,
+    duplicate,
+    unscored,
+)
 from psdnorm.cohorts.people import Person, age_of, read_rows, sex_of
 from psdnorm.errors import RecordingError
-from psdnorm.io.derivation import fold
+from psdnorm.io.channels import fold
 
 _SIGNALS = ("_eeg.edf", "_eeg.bdf", "_eeg.vhdr", "_eeg.set", "_eeg.fif")
 _FACTS = {"age", "sex", "family", "family_id"}

@@ -3,13 +3,22 @@
 from pathlib import Path
 
 from psdnorm.cohorts.bids import find_bids
-from psdnorm.cohorts.entry import Candidates, Cohort, Found, NightFiles, Problem, duplicate
-from psdnorm.cohorts.file_layout import Fit, check_root, fitting
+from psdnorm.cohorts.file_layout import (
+    Candidates,
+    Cohort,
+    Fit,
+    Found,
+    NightFiles,
+    Problem,
+    check_root,
+    duplicate,
+    fitting,
+)
 from psdnorm.cohorts.own_folder import find_folder
 from psdnorm.cohorts.people import read_people
 from psdnorm.cohorts.ten_cohorts import COHORTS, central
 from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.io.derivation import Wanted, candidates, fold, resolve
+from psdnorm.io.channels import Wanted, candidates, fold, resolve
 from psdnorm.io.edf import read_header
 from psdnorm.io.reading import read_recording
 from psdnorm.io.recording import Recording

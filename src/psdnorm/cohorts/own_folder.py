@@ -10,11 +10,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from psdnorm.cohorts.entry import Candidates, Found, NightFiles, Problem, duplicate, unscored
-from psdnorm.cohorts.file_layout import below, children, pattern_of
+from psdnorm.cohorts.file_layout import (
+    Candidates,
+    Found,
+    NightFiles,
+    Problem,
+    below,
+    children,
+    duplicate,
+    pattern_of,
+    unscored,
+)
 from psdnorm.cohorts.people import age_of, read_rows, sex_of
 from psdnorm.errors import ArgumentError, PsdnormError, RecordingError
-from psdnorm.io.derivation import candidates, check_expression, fold
+from psdnorm.io.channels import candidates, check_expression, fold
 from psdnorm.io.scoring import holds_stages
 
 _SIGNALS = (".edf", ".bdf", ".rec")

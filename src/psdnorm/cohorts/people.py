@@ -9,10 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from psdnorm.cohorts.entry import Cohort, People, Problem
-from psdnorm.cohorts.file_layout import children
-from psdnorm.io.derivation import fold
-from psdnorm.io.edf_plus import decode
+from psdnorm.cohorts.file_layout import Cohort, People, Problem, children
+from psdnorm.io.channels import fold
+from psdnorm.io.edf_header import decode
 
 _SEXES = {"m": "M", "male": "M", "man": "M", "f": "F", "female": "F", "woman": "F"}
 _OLDEST = 120

@@ -4,7 +4,7 @@ Layouts and labels are those of the downloads; columns of the NSRR's tables are 
 dictionaries, ``nsrr_age`` and ``nsrr_sex`` in all that are harmonized.
 """
 
-from psdnorm.cohorts.entry import Candidates, Cohort, People
+from psdnorm.cohorts.file_layout import Candidates, Cohort, People
 
 _EDFS = "polysomnography/edfs/"
 _NSRR = "polysomnography/annotations-events-nsrr/"

@@ -11,15 +11,14 @@ import pandas as pd
 import torch
 
 from psdnorm.batches.sequences import LENGTH, STRIDE
-from psdnorm.compare.compared_remarks import A, B, same_folder
-from psdnorm.compare.comparison_of_runs import ArmComparison, Comparison, arranged
+from psdnorm.compare.runs import A, ArmComparison, B, Comparison, arranged, same_folder
 from psdnorm.errors import ArgumentError, StoreError, TrainingError
 from psdnorm.evaluation import subject_metrics
 from psdnorm.evaluation.scores import merge_scores, score_night
 from psdnorm.models import accelerate
 from psdnorm.report.naming import listed, without_roots
 from psdnorm.report.results import Results
-from psdnorm.report.tables.notes import counted
+from psdnorm.report.tables.layout import counted
 from psdnorm.report.trained import Trained, load_trained
 from psdnorm.store import Store
 from psdnorm.training.finite import NotFiniteError, origin
@@ -85,7 +84,7 @@ def compare_checkpoints(
     device : str or torch.device
     watch : callable
         Yields the nights that it is given, of which it is told the number and what is done with
-        them; such as :func:`psdnorm.cli.console.track`.
+        them; such as :func:`psdnorm.cli._shared.track`.
 
     Returns
     -------

@@ -6,17 +6,15 @@ them, so that no report needs the predictions themselves. What they say about no
 :mod:`psdnorm.evaluation.statistics`.
 """
 
-from psdnorm.evaluation.calibration import (
-    CalibrationBins,
-    calibration_bins,
-    expected_calibration_error,
-)
 from psdnorm.evaluation.means import MEAN_DATASET, MEAN_SUBJECT, aggregate
 from psdnorm.evaluation.metrics import (
+    CalibrationBins,
     accuracy,
     balanced_accuracy,
+    calibration_bins,
     cohen_kappa,
     confusion_matrix,
+    expected_calibration_error,
     f1_per_class,
     macro_f1,
     weighted_f1,

@@ -2,7 +2,7 @@
 
 Columns: ``cohort`` and ``subject``; ``W_as_N1`` and so on, the epochs of true stage W that were
 predicted N1; and for each bin of confidence ``bin_00_epochs``, ``bin_00_correct`` and
-``bin_00_confidence``, as in :class:`~psdnorm.evaluation.calibration.CalibrationBins`. All visits of
+``bin_00_confidence``, as in :class:`~psdnorm.evaluation.metrics.CalibrationBins`. All visits of
 a subject are one row.
 """
 
@@ -15,14 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from psdnorm.errors import ArgumentError, MissingExtraError, ShapeError, StoreError
 from psdnorm.evaluation import metrics
-from psdnorm.evaluation.calibration import (
+from psdnorm.evaluation.metrics import (
     N_BINS,
     CalibrationBins,
     as_probabilities,
     count_bins,
     expected_calibration_error,
 )
-from psdnorm.models.card import STAGES
+from psdnorm.models.checkpoint import STAGES
 from psdnorm.runtime.files import written
 
 try:

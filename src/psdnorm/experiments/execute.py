@@ -1,26 +1,471 @@
-"""An experiment: a grid of cells on a store, and what came of it."""
+"""Execute a grid of runs: here, in processes, or on a Dask cluster."""
 
+import contextlib
+import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from multiprocessing import connection
+from typing import TYPE_CHECKING, Any
 
-from psdnorm.errors import ArgumentError
+import torch
+
+from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate, read_scores, subject_metrics
 from psdnorm.experiments.estimate import Amounts
-from psdnorm.experiments.grid import Runs, units_of
-from psdnorm.experiments.places import run_units
-from psdnorm.experiments.work import Job, Outcome, Told
-from psdnorm.runtime.parallel import check_scheduler
+from psdnorm.experiments.grid import FAILED, Runs, Unit, units_of
+from psdnorm.runtime.files import held, holder
+from psdnorm.runtime.parallel import (
+    begin_worker,
+    check_scheduler,
+    ctrl_c_waits,
+    on_dask,
+    undisturbed,
+)
 from psdnorm.store import Store
-from psdnorm.training.adabn import base_of
+from psdnorm.training.adabn import AdaptedCell, base_of, run_adapted
 from psdnorm.training.cell import AUTO, Cell, Protocol, read_json
 from psdnorm.training.network import check_model
 from psdnorm.training.process import resolve_device
-from psdnorm.training.run import KEEP, check_cohorts, split_of
-from psdnorm.training.run_folder import DONE, SCORES
+from psdnorm.training.run import KEEP, check_cohorts, run_cell, split_of
+from psdnorm.training.run_folder import DONE, SCORES, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
+
+FINISHED, THERE, ELSEWHERE = "done", "already there", "elsewhere"
+FAILURE = "failed"
+Told = Callable[[str, str], None]  # of a cell's name, and words on how it goes
+
+# random generators, and the network that cells of one shape share, are the process's
+_alone = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all cells of a grid have in common where they run; other processes can be given it.
+
+    Attributes
+    ----------
+    store : Store
+    runs : Runs
+        The folder of the experiment.
+    protocol : Protocol
+    device, fast, keep, save_every_s
+        As in :func:`psdnorm.training.run_cell`. BatchNorm cells keep their weights in any case:
+        AdaBN may be asked for later.
+    """
+
+    store: Store
+    runs: Runs
+    protocol: Protocol
+    device: str = "auto"
+    fast: bool | str = "auto"
+    keep: str = "scores"
+    save_every_s: float = 300.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a cell.
+
+    Attributes
+    ----------
+    cell : Cell
+    status : {"done", "already there", "elsewhere", "failed"}
+        "elsewhere" where another process works on it.
+    reason : str
+        One sentence where it failed, else "".
+    seconds : float
+    balanced_accuracy : float
+        NaN unless it is done.
+    """
+
+    cell: Cell
+    status: str
+    reason: str = ""
+    seconds: float = 0.0
+    balanced_accuracy: float = float("nan")
+
+
+def work_on(unit: Unit, job: Job, told: Told) -> Iterator[Outcome]:
+    """Run the cells of a unit one after the other.
+
+    Parameters
+    ----------
+    unit : tuple of Cell
+        From :func:`psdnorm.experiments.grid.units_of`.
+    job : Job
+    told : callable
+        Is told how it goes.
+
+    Yields
+    ------
+    Outcome
+    """
+    for cell in unit:
+        with _alone:
+            outcome = _attempt(cell, job, told)
+        yield outcome
+
+
+def give_up(unit: Unit, job: Job, reason: str) -> list[Outcome]:
+    """Say of the cells of a unit that were not finished why they never will be.
+
+    Parameters
+    ----------
+    unit : tuple of Cell
+    job : Job
+    reason : str
+    """
+    outcomes = []
+    for cell in unit:
+        if job.runs.is_done(cell):
+            outcomes.append(_finished(cell, job, FINISHED))
+        elif holder(job.runs.folder(cell)) is not None:
+            outcomes.append(Outcome(cell, ELSEWHERE))
+        else:
+            outcomes.append(_failed(cell, job, reason, 0.0))
+    return outcomes
+
+
+def _attempt(cell: Cell, job: Job, told: Told) -> Outcome:
+    folder = job.runs.folder(cell)
+    if job.runs.is_done(cell):
+        return _finished(cell, job, THERE)
+    began = time.monotonic()
+    try:
+        with held(folder) as free:
+            if not free:
+                return Outcome(cell, ELSEWHERE)
+            if job.runs.is_done(cell):  # the one who held it finished it
+                return _finished(cell, job, THERE)
+            (folder / FAILED).unlink(missing_ok=True)
+            told(cell.name, "begins")
+            if not _run(cell, job, told):
+                return Outcome(cell, ELSEWHERE)
+        return _finished(cell, job, FINISHED)
+    except PsdnormError as error:
+        reason = str(error)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        where = "on the GPU" if isinstance(error, torch.OutOfMemoryError) else "on this machine"
+        reason = f"there was not enough memory {where}"
+    except Exception as error:  # one cell must not stop the others
+        detail = (str(error).strip().splitlines() or [""])[0]
+        reason = f"it stopped by a fault of psdnorm: {type(error).__name__} {detail:.200}"
+    return _failed(cell, job, reason, time.monotonic() - began)
+
+
+def _run(cell: Cell, job: Job, told: Told) -> bool:
+    """Run a cell that nobody else runs; tell whether it could be."""
+    folder = job.runs.folder(cell)
+    if not isinstance(cell, AdaptedCell):
+        run_cell(
+            job.store,
+            cell,
+            job.protocol,
+            folder,
+            device=job.device,
+            fast=job.fast,
+            keep="weights" if cell.norm == "batch" else job.keep,
+            save_every_s=job.save_every_s,
+            watcher=_Telling(cell.name, told),
+            lock=False,
+        )
+        return True
+    base_folder = job.runs.folder(cell.base)
+    if not job.runs.is_done(cell.base) and holder(base_folder) is not None:
+        return False
+    run_adapted(
+        job.store,
+        cell,
+        job.protocol,
+        folder,
+        base_folder,
+        device=job.device,
+        fast=job.fast,
+        keep=job.keep,
+    )
+    return True
+
+
+def _finished(cell: Cell, job: Job, status: str) -> Outcome:
+    done = read_json(job.runs.folder(cell) / DONE)
+    accuracy = done["balanced_accuracy"]
+    return Outcome(
+        cell,
+        status,
+        seconds=done["seconds"],
+        balanced_accuracy=float("nan") if accuracy is None else accuracy,
+    )
+
+
+def _failed(cell: Cell, job: Job, reason: str, seconds: float) -> Outcome:
+    named = reason if cell.name in reason else f"{cell.name}: {reason}"
+    document = {"reason": named, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+    # the disk may be full, or the folder never have been made: the outcome is told all the same
+    with contextlib.suppress(PsdnormError, OSError):
+        job.runs.folder(cell).mkdir(parents=True, exist_ok=True)
+        write_json(job.runs.folder(cell) / FAILED, document)
+    return Outcome(cell, FAILURE, named, seconds)
+
+
+class _Telling:
+    """Puts into words how a training goes."""
+
+    def __init__(self, name: str, told: Told) -> None:
+        self._name, self._told = name, told
+        self._epoch, self._n_batches = 0, 0
+        self._before = ""
+
+    def begin_epoch(self, epoch: int, first_batch: int, n_batches: int) -> None:
+        self._epoch, self._n_batches = epoch, n_batches
+        self._tell(f"batch {first_batch} of {n_batches}")
+
+    def step(self, batch: int, loss: float) -> None:
+        self._tell(f"batch {batch} of {self._n_batches}, loss {loss:.3f}")
+
+    def end_epoch(self, row: Mapping[str, float | int]) -> None:
+        self._before = (
+            f"; epoch {self._epoch + 1}: loss {row['train_loss']:.3f}, validation "
+            f"{row['validation_loss']:.3f}, balanced accuracy "
+            f"{row['validation_balanced_accuracy']:.3f}"
+        )
+
+    def _tell(self, words: str) -> None:
+        self._told(self._name, f"epoch {self._epoch + 1}, {words}{self._before}")
+
+
+_DEATHS = 2  # of processes with the same unit, after which it is not tried again
+_LEAVE_S = 10  # in which a process that is asked to end must have ended
+Deaths = dict[Unit, list[str]]  # last words of the processes that died with a unit
+
+
+def run_units(
+    units: Sequence[Unit],
+    job: Job,
+    *,
+    jobs: int = 1,
+    gpus: Sequence[str] = (),
+    dask: str | None = None,
+    told: Told = lambda name, words: None,
+) -> Iterator[Outcome]:
+    """Run units of work and yield what became of each cell, as it comes.
+
+    Cells in work are given up, and can be resumed, when the iterator is closed or interrupted;
+    only a Dask cluster goes on with those that it has begun.
+
+    Parameters
+    ----------
+    units : sequence of tuple of Cell
+    job : Job
+    jobs : int
+        Processes at a time; 1 is this one. They share the processor's threads.
+    gpus : sequence of str
+        From :func:`visible_gpus`: a process for each, instead.
+    dask : str, optional
+        Address of a scheduler whose workers do it instead; they must see the same files under the
+        same paths.
+    told : callable
+        Of a cell's name and words on how it goes; a Dask cluster tells nothing.
+
+    Yields
+    ------
+    Outcome
+    """
+    gone = {unit for unit in units if all(map(job.runs.is_done, unit))}
+    for unit in units:
+        if unit in gone:  # no process has to be started for it
+            yield from work_on(unit, job, told)
+    units = [unit for unit in units if unit not in gone]
+    if not units:
+        return
+    if dask is not None:
+        lost = partial(_lost, job)
+        for outcomes in on_dask(partial(_on_worker, job=job), units, dask, lost):
+            yield from outcomes
+    elif gpus or jobs > 1:
+        each: list[str | None] = [*gpus] or [None] * jobs
+        seen: set[Cell] = set()
+        for outcome in _in_processes(units, job, each[: len(units)], told):
+            if outcome.cell not in seen:  # a unit that was taken up again has cells that are done
+                yield outcome
+            seen.add(outcome.cell)
+    else:
+        for unit in units:
+            yield from work_on(unit, job, told)
+
+
+def visible_gpus(wanted: int | None = None) -> list[str]:
+    """Return the GPUs that this process may use, by the names of ``CUDA_VISIBLE_DEVICES``.
+
+    Parameters
+    ----------
+    wanted : int, optional
+        The first so many; all if it is not given.
+    """
+    count = torch.cuda.device_count()
+    if not count or (wanted is not None and wanted > count):
+        raise ArgumentError(
+            f"{'a GPU was' if wanted is None else f'{wanted} GPUs were'} asked for, found {count} "
+            "CUDA devices"
+        )
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(number) for number in range(count)] if named is None else named.split(",")
+    return [name.strip() for name in names][: count if wanted is None else wanted]
+
+
+def _on_worker(unit: Unit, job: Job) -> list[Outcome]:
+    return list(work_on(unit, job, lambda name, words: None))
+
+
+def _lost(job: Job, unit: Unit, reason: str) -> list[Outcome]:
+    return give_up(unit, job, reason)
+
+
+class _Worker:
+    """A process that runs one unit at a time, and a new one where it dies.
+
+    Unlike in a pool of the standard library, a death is that of one process alone: cells take long.
+    """
+
+    def __init__(self, job: Job, gpu: str | None, threads: int) -> None:
+        self._arguments = job, gpu, threads
+        self._process: Any = None
+        self.unit: Unit | None = None
+        self.last_words = ""  # of the process, on why it dies
+
+    def start(self) -> None:
+        context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+        with ctrl_c_waits():
+            self.pipe, theirs = context.Pipe()
+            process: Any = context.Process(target=_serve, args=(theirs, *self._arguments))
+            process.start()
+            self._process = process  # one that could not be started cannot be ended
+            theirs.close()  # or its end would not be seen when the process dies
+
+    def give(self, unit: Unit) -> None:
+        self.unit = unit
+        with contextlib.suppress(OSError):  # it died: the next look at the pipe says so
+            self.pipe.send(unit)
+
+    def ask_to_end(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+
+    def end(self) -> None:
+        if self._process is not None:
+            self.ask_to_end()
+            self._process.join(_LEAVE_S)
+            self._process.kill()
+            self._process.join()
+            self.pipe.close()
+
+
+def _serve(pipe: Any, job: Job, gpu: str | None, threads: int) -> None:
+    """Do what comes through the pipe; answer with words, outcomes, and None after a unit.
+
+    A string is the last that is heard of the process.
+    """
+    begin_worker()
+    signal.signal(signal.SIGTERM, _leave)
+    torch.set_num_threads(threads)
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # nothing has asked for a GPU before
+    while True:
+        for outcome in work_on(pipe.recv(), job, lambda *words: pipe.send(words)):
+            if outcome.status == FAILURE and not _gpu_answers():
+                pipe.send(outcome.reason)
+                os._exit(1)  # whatever came next would fail too: a new process tries once more
+            pipe.send(outcome)
+        pipe.send(None)
+
+
+def _leave(*_: object) -> None:
+    """End this process, but not while its GPU is at work.
+
+    Where processes share a GPU by NVIDIA's MPS, one that is killed in the midst of a kernel takes
+    those of its neighbours down with it.
+    """
+    _gpu_answers()
+    os._exit(0)
+
+
+def _gpu_answers() -> bool:
+    """Wait for the GPU, if this process uses one; tell whether that was possible."""
+    if torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return False
+    return True
+
+
+def _in_processes(
+    units: Sequence[Unit], job: Job, gpus: Sequence[str | None], told: Told
+) -> Iterator[Outcome]:
+    threads = max(1, torch.get_num_threads() // len(gpus))
+    waiting = deque(units)
+    deaths: Deaths = {unit: [] for unit in units}
+    workers = [_Worker(job, gpu, threads) for gpu in gpus]
+    try:
+        for worker in workers:
+            worker.start()
+        while waiting or any(worker.unit for worker in workers):
+            for worker in workers:
+                if worker.unit is None and waiting:
+                    worker.give(waiting.popleft())
+            busy: dict[Any, _Worker] = {w.pipe: w for w in workers if w.unit is not None}
+            for pipe in connection.wait(list(busy)):
+                yield from _heard(busy[pipe], job, waiting, deaths, told)
+    finally:
+        with undisturbed():
+            for worker in workers:
+                worker.ask_to_end()  # all at once, then one after the other is waited for
+            for worker in workers:
+                worker.end()
+
+
+def _heard(
+    worker: _Worker, job: Job, waiting: deque[Unit], deaths: Deaths, told: Told
+) -> Iterator[Outcome]:
+    """Take one message from a worker, or notice that it died."""
+    unit = worker.unit
+    assert unit is not None
+    try:
+        message = worker.pipe.recv()
+    except (EOFError, OSError):
+        deaths[unit].append(worker.last_words)
+        worker.end()
+        worker.start()
+        worker.unit, worker.last_words = None, ""
+        if len(deaths[unit]) < _DEATHS:
+            waiting.appendleft(unit)
+        else:
+            yield from give_up(unit, job, f"its process died twice, {_why(deaths[unit])}")
+        return
+    if message is None:
+        worker.unit = None
+    elif isinstance(message, Outcome):
+        yield message
+    elif isinstance(message, str):
+        worker.last_words = message
+    else:
+        told(*message)
+
+
+def _why(last_words: Sequence[str]) -> str:
+    said = [words for words in last_words if words]
+    if not said:
+        return "perhaps for want of memory"
+    times = "each time" if len(said) == len(last_words) else "once"
+    return f"{times} as its GPU was lost ({said[-1]})"
 
 
 def cohorts_to_hold_out(store: Store, wanted: Sequence[str] = ()) -> tuple[str, ...]:
@@ -73,7 +518,7 @@ def run_grid(
     device, fast, keep, save_every_s
         As in :func:`psdnorm.training.run_cell`.
     jobs, gpus, dask, told
-        Where it runs, see :func:`psdnorm.experiments.places.run_units`.
+        Where it runs, see :func:`psdnorm.experiments.execute.run_units`.
 
     Yields
     ------

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from psdnorm.errors import ArgumentError
-from psdnorm.runtime.locks import held
+from psdnorm.runtime.files import held
 from psdnorm.store import Store
 from psdnorm.training.adabn import ADABN, AdaptedCell, base_of
 from psdnorm.training.cell import AUTO, CELL_NORMS, TMA, Cell, Protocol, read_json

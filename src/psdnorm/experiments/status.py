@@ -8,10 +8,9 @@ from pathlib import Path
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import from_finished
 from psdnorm.experiments.grid import FAILED, GRID, Runs
-from psdnorm.runtime.locks import LOCK, Holder, holder
+from psdnorm.runtime.files import LOCK, Holder, holder
 from psdnorm.training.cell import Cell, read_json
-from psdnorm.training.run_folder import CONFIG, DONE
-from psdnorm.training.run_logs import HISTORY
+from psdnorm.training.run_folder import CONFIG, DONE, HISTORY
 
 DONE_STATE, RUNNING, INTERRUPTED, WAITING, FAILED_STATE = STATES = (
     "done",

@@ -1,7 +1,9 @@
-"""The channels of a file that were asked for, whatever the file's format."""
+"""Channel names, units, and how a wanted derivation is built from the channels of a file."""
 
+import contextlib
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from psdnorm.errors import RecordingError
+from psdnorm.errors import ArgumentError, RecordingError
 from psdnorm.io.edf_header import Channel
 
 # "" is no unit at all: EDF's own example and most of its writers mean µV
@@ -86,3 +88,226 @@ def one_rate(rates: Mapping[str, float], path: str | Path) -> float:
         found = ", ".join(f"{label} at {rate:g} Hz" for label, rate in rates.items())
         raise RecordingError(f"{path} has {found}, expected one rate for the channels wanted")
     return highest
+
+
+Wanted = Sequence[str] | Mapping[str, str | Sequence[str]]
+Weights = dict[int, float]  # place of a channel in the file → its factor
+
+_NUMBER = re.compile(r"\d+(?:\.\d*)?|\.\d+")
+# parentheses right after a name are part of it: EEG(sec)
+_NAME = re.compile(r"[^-+*/()]+(?:\([^()]*\)[^-+*/()]*)*")
+# C3/A2 is a name in many files
+_NAMES = re.compile(rf"{_NAME.pattern}(?:/(?![\d.]){_NAME.pattern})*")
+_LONGEST = 200  # characters; an expression is read by recursion
+# what EDF's rules for labels put before an electrode, and few people say
+_KIND = re.compile(r"\s*EEG\s+(?=[A-Z])", re.IGNORECASE)
+
+
+def fold(label: str) -> str:
+    """Return a label as it is compared: without blanks, in one case."""
+    return "".join(label.split()).casefold()
+
+
+def candidates(wanted: Wanted) -> dict[str, tuple[str, ...]]:
+    """Return, for each channel that is wanted, the expressions that may stand for it, in order.
+
+    Parameters
+    ----------
+    wanted : sequence of str, or mapping of str to str or sequence of str
+        Expressions; or names, each with one expression or several to be tried in order.
+    """
+    if isinstance(wanted, str):
+        raise ArgumentError(f"wanted must be a list of channels, found the text {wanted!r}")
+    pairs = wanted.items() if isinstance(wanted, Mapping) else [(item, item) for item in wanted]
+    named = {
+        name: (options,) if isinstance(options, str) else tuple(options) for name, options in pairs
+    }
+    if not named or not all(named.values()):
+        raise ArgumentError(f"wanted must name at least one channel, found {wanted!r}")
+    if len(named) != len(wanted):
+        raise ArgumentError(f"wanted must name each channel once, found {wanted!r}")
+    return named
+
+
+def check_expression(expression: str) -> None:
+    """Refuse what is no expression in whatever file; only a file tells what it lacks."""
+    _AnyFile(expression).weights()
+
+
+def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> tuple[str, Weights]:
+    """Return the first expression that the file's channels allow, and their weights in it.
+
+    Parameters
+    ----------
+    options : sequence of str
+        Expressions, in order of preference: labels joined by ``+``, ``-``, ``*`` and ``/`` with
+        numbers and parentheses. They are compared without blanks and case. A label may itself
+        hold such signs (``EEG Fp1-LER``, ``EEG(sec)``): the longest label that fits is taken, so
+        that ``C3-A2`` is the channel of that name where there is one. Where no expression fits,
+        ``EEG`` before the file's labels is left out: ``Fpz-Cz`` may be ``EEG Fpz-Cz``.
+    labels : sequence of str
+        The file's channels.
+    path : str or Path
+        The file, for the error.
+
+    Returns
+    -------
+    expression : str
+    weights : dict of int to float
+        By place in ``labels``.
+
+    Raises
+    ------
+    RecordingError
+        If none fits: it lists the channels that were found.
+    """
+    absent, others = dict[str, str](), dict[str, str]()
+    for expression in options:
+        try:
+            return expression, _Reader(expression, labels).weights()
+        except _AbsentError as error:
+            absent[expression] = str(error.args[0])
+        except LookupError as error:
+            others[expression] = str(error.args[0])
+    bare = [_KIND.sub("", label) for label in labels]
+    for expression in absent if bare != list(labels) else ():
+        with contextlib.suppress(LookupError):
+            return expression, _Reader(expression, bare).weights()
+    lacks = [f"has none of {', '.join(map(repr, absent))}"] if len(absent) > 1 else absent.values()
+    problems = " and ".join(dict.fromkeys((*lacks, *others.values())))
+    found = ", ".join(label.strip() for label in labels) or "none"
+    raise RecordingError(f"{path} {problems}, found {found}")
+
+
+class _AbsentError(LookupError):
+    """A channel that a file does not have."""
+
+
+class _Reader:
+    """Reads one expression from left to right; ``LookupError`` says what the file lacks."""
+
+    def __init__(self, expression: str, labels: Sequence[str]):
+        self.expression = expression
+        self.text = fold(expression)
+        self.place = 0
+        self.labels: dict[str, list[int]] = {}
+        for index, label in enumerate(labels):
+            self.labels.setdefault(fold(label), []).append(index)
+        self.labels.pop("", None)
+        self.by_length = sorted(self.labels, key=len, reverse=True)
+        if len(self.text) > _LONGEST:
+            raise ArgumentError(
+                f"a channel's expression has {len(self.text)} characters, expected at most "
+                f"{_LONGEST}"
+            )
+
+    def weights(self) -> Weights:
+        if self.text in self.labels:
+            return {self._only(self.text): 1.0}
+        weights = {index: weight for index, weight in self._sum().items() if weight}
+        if self.place < len(self.text) or not weights:
+            raise self._malformed()
+        return weights
+
+    def _sum(self) -> Weights:
+        total: Weights = {}
+        sign = -1.0 if self._take("-") else 1.0
+        while True:
+            for index, weight in self._product().items():
+                total[index] = total.get(index, 0.0) + sign * weight
+            if self._take("+"):
+                sign = 1.0
+            elif self._take("-"):
+                sign = -1.0
+            else:
+                return total
+
+    def _product(self) -> Weights:
+        factor = 1.0
+        # a label may begin with a digit
+        while self._label() is None and (number := self._number()) is not None:
+            factor *= number
+            if not self._take("*"):
+                raise self._malformed()
+        weights = self._atom()
+        while True:
+            if self._take("*"):
+                operand = self._number()
+            elif self._take("/"):
+                operand = self._number()
+                operand = 1 / operand if operand else None
+            else:
+                return {index: factor * weight for index, weight in weights.items()}
+            if operand is None:
+                raise self._malformed()
+            factor *= operand
+
+    def _atom(self) -> Weights:
+        label = self._label()
+        if label is not None:
+            self.place += len(label)
+            return {self._only(label): 1.0}
+        if self._take("("):
+            weights = self._sum()
+            if not self._take(")"):
+                raise self._malformed()
+            return weights
+        name = _NAME.match(self.text, self.place)
+        if name is None:
+            raise self._malformed()
+        within = "" if name[0] == self.text else f" for {self.expression!r}"
+        raise _AbsentError(f"has no channel {self._as_typed(name[0])!r}{within}")
+
+    def _label(self) -> str | None:
+        """Return the longest label that stands here and ends where a name can end."""
+        for label in self.by_length:
+            end = self.place + len(label)
+            if self.text.startswith(label, self.place) and self.text[end : end + 1] in "+-*/)":
+                return label
+        return None
+
+    def _only(self, label: str) -> int:
+        places = self.labels[label]
+        if len(places) > 1:
+            raise LookupError(
+                f"has {len(places)} channels named {self._as_typed(label)!r}, expected one"
+            )
+        return places[0]
+
+    def _number(self) -> float | None:
+        match = _NUMBER.match(self.text, self.place)
+        if match is None:
+            return None
+        self.place = match.end()
+        return float(match[0])
+
+    def _take(self, sign: str) -> bool:
+        taken = self.text.startswith(sign, self.place)
+        self.place += taken
+        return taken
+
+    def _as_typed(self, folded: str) -> str:
+        # blanks and case as the caller wrote them, for a message that he recognises
+        pattern = r"\s*".join(map(re.escape, folded))
+        match = re.search(pattern, self.expression, re.IGNORECASE)
+        return match[0].strip() if match else folded
+
+    def _malformed(self) -> ArgumentError:
+        return ArgumentError(
+            f"{self.expression!r} is no channel and no expression of channels such as "
+            "'C3-A2' or '(Fp1+Fp2)/2-Cz'"
+        )
+
+
+class _AnyFile(_Reader):
+    """Reads an expression as if the file had every channel that it names."""
+
+    def __init__(self, expression: str):
+        super().__init__(expression, ())
+
+    def _label(self) -> str | None:
+        name = _NAMES.match(self.text, self.place)
+        return None if name is None or _NUMBER.fullmatch(name[0]) else name[0]
+
+    def _only(self, label: str) -> int:
+        return self.labels.setdefault(label, [len(self.labels)])[0]

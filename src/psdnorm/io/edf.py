@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from psdnorm.errors import RecordingError
 from psdnorm.io import mne_formats as other_formats
-from psdnorm.io.channels import Channels, microvolts, one_rate
-from psdnorm.io.derivation import Wanted, Weights, candidates, resolve
-from psdnorm.io.edf_header import Channel, Header, parse_header
-from psdnorm.io.edf_plus import Annotation, parse_annotations
+from psdnorm.io.channels import Channels, Wanted, Weights, candidates, microvolts, one_rate, resolve
+from psdnorm.io.edf_header import Annotation, Channel, Header, parse_annotations, parse_header
 
 _OURS = (".edf", ".rec", ".bdf")
 _AT_ONCE = 2**20  # samples that are held in double precision

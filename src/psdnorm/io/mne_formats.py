@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from psdnorm.errors import MissingExtraError, RecordingError
-from psdnorm.io.channels import Channels, microvolts, one_rate
-from psdnorm.io.derivation import resolve
+from psdnorm.io.channels import Channels, microvolts, one_rate, resolve
 from psdnorm.io.edf_header import Channel, Header
 
 _VOLT = 107  # FIFF's number for it

@@ -4,8 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from psdnorm.errors import RecordingError
-from psdnorm.io.bouts import Bout
-from psdnorm.io.derivation import Wanted
+from psdnorm.io.channels import Wanted
 from psdnorm.io.edf import read_channels
 from psdnorm.io.recording import (
     EPOCH_S,
@@ -15,7 +14,7 @@ from psdnorm.io.recording import (
     epochs_in_gaps,
     whole_epochs,
 )
-from psdnorm.io.scoring import grid_s, place, read_bouts
+from psdnorm.io.scoring import Bout, grid_s, place, read_bouts
 
 
 def read_recording(
@@ -39,7 +38,7 @@ def read_recording(
         Where the scorer's 30 s epochs do not begin with the signal but, say, 7 s into it, these 7 s
         are cut off, and ``start`` is 7 s later: an epoch is what the scorer saw. An epoch with a
         gap in it is unscored; where there are gaps, it is a
-        :class:`~psdnorm.prepare.gaps.PausedRecording`.
+        :class:`~psdnorm.prepare.preprocess.PausedRecording`.
 
     Raises
     ------

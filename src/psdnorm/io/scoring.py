@@ -1,28 +1,373 @@
-"""Scorings in any format become stages of 30 s epochs, in place."""
+"""Read sleep scorings: EDF+ annotations, NSRR and Profusion XML, tables."""
 
+import csv
 import math
-from collections.abc import Callable, Sequence
+import re
+from bisect import bisect
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
+from typing import NamedTuple
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.io.bouts import Bout, bouts_of
 from psdnorm.io.edf import each_annotation, read_annotations
-from psdnorm.io.edf_plus import write_annotations
-from psdnorm.io.recording import EPOCH_S, UNSCORED, whole_epochs
-from psdnorm.io.scoring_tables import (
-    read_lines,
-    read_table,
-    stages_among,
-    write_lines,
-    write_table,
-)
-from psdnorm.io.scoring_xml import read_xml, write_nsrr, write_profusion
-from psdnorm.io.stage_names import says_stage, stage_of
+from psdnorm.io.edf_header import Annotation, decode, write_annotations
+from psdnorm.io.recording import EPOCH_S, STAGES, UNSCORED, whole_epochs
+
+_NAMES = {
+    0: ("w", "wake", "awake", "wakefulness", "0", "s0", "n0"),
+    1: ("1", "n1", "s1", "nrem1", "nonrem1"),
+    2: ("2", "n2", "s2", "nrem2", "nonrem2"),
+    # Rechtschaffen & Kales' stages 3 and 4 are one since AASM
+    3: ("3", "n3", "s3", "nrem3", "nonrem3", "4", "n4", "s4", "nrem4", "nonrem4"),
+    4: ("r", "rem", "5"),
+    UNSCORED: (
+        *("?", "-1", "9", "unscored", "unknown", "undefined", "n/a", "nan"),
+        *("6", "m", "mt", "movement", "movementtime"),
+    ),
+}
+_STAGES = {name: stage for stage, names in _NAMES.items() for name in names}
+# digits that two conventions read otherwise
+_FOUR, _FIVE = "4", "5"
+
+
+def stage_of(text: str) -> int | None:
+    """Return the stage that a text names, -1 for unscored, None if it names none.
+
+    ``W``, ``N3``, ``REM``, ``Sleep stage 4``, ``Stage 2 sleep``, ``SLEEP-S1`` and the like, in any
+    case. Digits are Rechtschaffen & Kales': 0 is wake, 4 is stage 4, so N3, and 5 is REM.
+    """
+    # the minus of -1 stays, the hyphen of SLEEP-S1 goes
+    name = re.sub(r"(?<=\w)[\s_-]+(?=[\w?])", "", text.strip().casefold())
+    bare = re.sub(r"^(sleepstage|stage|sleep)|sleep$", "", name)
+    return _STAGES.get(bare, _STAGES.get(name))
+
+
+def says_stage(text: str) -> bool:
+    """Return whether a text claims to name a stage, known or not: ``Sleep stage …``."""
+    # an underscore ends the word, too: sleep_stage_W
+    words = r"\s*(sleep[\s_-]*stage|stage|movement[\s_]+time)(?![^\W_])"
+    return re.match(words, text, re.I) is not None
+
+
+def digits_are_ambiguous(texts: set[str]) -> bool:
+    """Return whether a 4 could as well be REM, counted 0…4, as N3: where no 5 is beside it."""
+    return _FOUR in texts and _FIVE not in texts
+
+
+_LAST_S = 30 * 86400.0
+
+
+class Bout(NamedTuple):
+    """A stage that lasts; -1 is unscored."""
+
+    onset_s: float
+    duration_s: float
+    stage: int
+
+
+def epochs_as_bouts(stages: Iterable[int]) -> list[Bout]:
+    """Return one bout per 30 s epoch, from 0 s on."""
+    return [Bout(EPOCH_S * index, EPOCH_S, stage) for index, stage in enumerate(stages)]
+
+
+def bouts_of(stages: Sequence[int]) -> list[Bout]:
+    """Return stages of 30 s epochs, (E,), as bouts, each as long as its stage lasts."""
+    bouts = []
+    onset_s = 0
+    for stage, run in groupby(map(int, stages)):
+        duration_s = EPOCH_S * len(list(run))
+        bouts.append(Bout(onset_s, duration_s, stage))
+        onset_s += duration_s
+    return bouts
+
+
+def known_stage(text: str, path: str | Path) -> int:
+    """Return the stage that a text names; refuse one that names none."""
+    stage = stage_of(text)
+    if stage is None:
+        raise RecordingError(
+            f"{path} has {text.strip()!r:.50} as a stage, expected W, N1, N2, N3, REM or their "
+            "names by Rechtschaffen & Kales"
+        )
+    return stage
+
+
+def seconds(text: str, path: str | Path) -> float:
+    """Return a time in seconds; refuse what is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not abs(value) <= _LAST_S:
+        raise RecordingError(
+            f"{path} has {text.strip()!r:.50} as a time, expected seconds within {_LAST_S:.0f}"
+        )
+    return value
+
+
+# a column that holds stages alone is preferred to one that holds events of all kinds
+_STAGE_COLUMNS = ("stage", "sleep_stage", "stage_hum", "staging", "hypnogram")
+_EVENT_COLUMNS = ("trial_type", "description", "event", "annotation")
+_UNSCORED = "n/a"
+_LIGHTS_ON = "l"
+
+
+def read_table(content: bytes, path: str | Path) -> list[Bout]:
+    """Return the stages in a table with the columns onset, duration and a stage's name."""
+    rows = list(_rows(_decode(content), path))
+    names = [name.strip().lower() for name in rows[0]] if rows else []
+    column = next((c for c in _STAGE_COLUMNS + _EVENT_COLUMNS if c in names), None)
+    if "onset" not in names or column is None:
+        raise RecordingError(
+            f"{path} has the columns {', '.join(names) or 'none'!r:.100}, expected onset, duration "
+            "and stage or trial_type"
+        )
+    events = []
+    for line, row in enumerate(rows[1:], start=2):
+        if len(row) != len(names):
+            raise RecordingError(
+                f"{path} has {len(row)} columns in line {line}, expected {len(names)}"
+            )
+        values = dict(zip(names, row, strict=True))
+        length = values.get("duration", "n/a").strip()
+        duration_s = None if length.lower() in ("n/a", "") else seconds(length, path)
+        events.append(Annotation(seconds(values["onset"], path), duration_s, values[column]))
+    if column in _EVENT_COLUMNS:
+        return stages_among(events, path)
+    _refuse_ambiguous({event.text.strip() for event in events}, path)
+    return [_bout(event, path) for event in events]
+
+
+def read_lines(content: bytes, path: str | Path) -> list[Bout]:
+    """Return the stages in a text with one per line, for one 30 s epoch after the other.
+
+    ``L`` is what Luna writes while the lights are on: unscored.
+    """
+    lines = [line.strip() for line in _decode(content).rstrip().splitlines()]
+    if "" in lines:  # to pass over it would move all that follow
+        raise RecordingError(
+            f"{path} has a blank line {lines.index('') + 1}, expected a stage for every epoch"
+        )
+    _refuse_ambiguous(set(lines), path)
+    return epochs_as_bouts(
+        UNSCORED if line.casefold() == _LIGHTS_ON else known_stage(line, path) for line in lines
+    )
+
+
+def stages_among(events: Sequence[Annotation], path: str | Path) -> list[Bout]:
+    """Return those events that are stages; apneas, arousals and the like are left out.
+
+    Events that say so (``Sleep stage N2``) are stages. Bare names (``N2``) are where none of those
+    covers them and they last an epoch; what is shorter is a marker. A file without any that says so
+    has its stages in bare names, however long. A number that lasts whole epochs and is covered by
+    none is refused, as it may be either.
+    """
+    saying = [event for event in events if says_stage(event.text)]
+    named = [e for e in events if stage_of(e.text) is not None and not says_stage(e.text)]
+    bare = [event for event in named if not event.text.strip().isdigit()]
+    if saying:
+        long = [e for e in bare if stage_of(e.text) != UNSCORED and _length_s(e) > EPOCH_S - 1]
+        bare = _uncovered(long, saying)
+    numbers = [e for e in named if e.text.strip().isdigit() and e.duration_s]
+    for event in _uncovered(numbers, saying + bare):
+        if _length_s(event) % EPOCH_S == 0:
+            raise RecordingError(
+                f"{path} has {event.text.strip()!r} from {event.onset_s:g} s for "
+                f"{event.duration_s:g} s, which may be a stage or a marker, expected a name such "
+                "as N2"
+            )
+    return [_bout(event, path) for event in saying + bare]
+
+
+def write_table(path: str | Path, stages: Sequence[int]) -> None:
+    """Write stages, (E,), as BIDS events, with AASM names and n/a for unscored.
+
+    Parameters
+    ----------
+    path : str or Path
+    stages : sequence of int, (E,)
+        0…4 and -1 from the signal's first epoch on.
+    """
+    rows = [
+        f"{onset_s}\t{duration_s}\t{STAGES[stage] if stage >= 0 else _UNSCORED}\n"
+        for onset_s, duration_s, stage in bouts_of(stages)
+    ]
+    text = "onset\tduration\tstage\n" + "".join(rows)
+    Path(path).write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_lines(path: str | Path, stages: Sequence[int]) -> None:
+    """Write stages, (E,), one per line, with AASM names and ? for unscored."""
+    names = [STAGES[stage] if stage >= 0 else "?" for stage in stages]
+    Path(path).write_text("".join(f"{n}\n" for n in names), encoding="utf-8", newline="\n")
+
+
+def _bout(event: Annotation, path: str | Path) -> Bout:
+    return Bout(event.onset_s, _length_s(event), known_stage(event.text, path))
+
+
+def _length_s(event: Annotation) -> float:
+    # without a duration it is taken to be one epoch: what it may not cover stays unscored
+    return EPOCH_S if event.duration_s is None else event.duration_s
+
+
+def _uncovered(events: Sequence[Annotation], others: Sequence[Annotation]) -> list[Annotation]:
+    """Return the events whose middle lies within none of the others."""
+    spans_s = sorted((other.onset_s, other.onset_s + _length_s(other)) for other in others)
+    uncovered = []
+    for event in events:
+        middle_s = event.onset_s + _length_s(event) / 2
+        before = bisect(spans_s, (middle_s, math.inf)) - 1
+        if before < 0 or spans_s[before][1] <= middle_s:
+            uncovered.append(event)
+    return uncovered
+
+
+def _rows(text: str, path: str | Path) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if line.strip()]
+    delimiter = max("\t;,", key=lines[0].count) if lines else ","
+    try:
+        return list(csv.reader(lines, delimiter=delimiter))
+    except csv.Error as error:
+        raise RecordingError(f"{path} is no table: {error}") from error
+
+
+def _decode(content: bytes) -> str:
+    return decode(content.removeprefix(b"\xef\xbb\xbf"))  # Windows puts a mark before UTF-8
+
+
+def _refuse_ambiguous(texts: set[str], path: str | Path) -> None:
+    if digits_are_ambiguous(texts):
+        raise RecordingError(
+            f"{path} has stages numbered 4 and none numbered 5, expected names, as 4 may be stage "
+            "4 or REM"
+        )
+
+
+_DEEPEST = 100  # elements within elements
+_NSRR = ("Wake|0", "Stage 1 sleep|1", "Stage 2 sleep|2", "Stage 3 sleep|3", "REM sleep|5")
+_NSRR_UNSCORED = "Unscored|9"
+_PROFUSION = ("0", "1", "2", "3", "5")
+_PROFUSION_UNSCORED = "9"
+_HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+
+
+def read_xml(content: bytes, path: str | Path) -> list[Bout]:
+    """Return the stages in an XML of the NSRR or of Profusion, told apart by its first element."""
+    root = _parse(content, path)
+    if root.tag == "PSGAnnotation":
+        return _read_nsrr(root, path)
+    if root.tag == "CMPStudyConfig":
+        return _read_profusion(root, path)
+    raise RecordingError(
+        f"{path} is an XML of {root.tag!r:.50}, expected PSGAnnotation (NSRR) or CMPStudyConfig "
+        "(Profusion)"
+    )
+
+
+def write_nsrr(path: str | Path, stages: Sequence[int]) -> None:
+    """Write stages, (E,), as the NSRR does: one event per bout.
+
+    Parameters
+    ----------
+    path : str or Path
+    stages : sequence of int, (E,)
+        0…4 and -1 from the signal's first epoch on.
+    """
+    events = "".join(
+        "<ScoredEvent>\n<EventType>Stages|Stages</EventType>\n"
+        f"<EventConcept>{_NSRR[stage] if stage >= 0 else _NSRR_UNSCORED}</EventConcept>\n"
+        f"<Start>{onset_s:.1f}</Start>\n<Duration>{duration_s:.1f}</Duration>\n</ScoredEvent>\n"
+        for onset_s, duration_s, stage in bouts_of(stages)
+    )
+    text = (
+        f"{_HEAD}<PSGAnnotation>\n<SoftwareVersion>psdnorm</SoftwareVersion>\n"
+        f"<EpochLength>{EPOCH_S}</EpochLength>\n<ScoredEvents>\n{events}</ScoredEvents>\n"
+        "</PSGAnnotation>\n"
+    )
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def write_profusion(path: str | Path, stages: Sequence[int]) -> None:
+    """Write stages, (E,), as Profusion does: one element per epoch; see :func:`write_nsrr`."""
+    epochs = "".join(
+        f"<SleepStage>{_PROFUSION[stage] if stage >= 0 else _PROFUSION_UNSCORED}</SleepStage>\n"
+        for stage in stages
+    )
+    text = (
+        f"{_HEAD}<CMPStudyConfig>\n<EpochLength>{EPOCH_S}</EpochLength>\n<ScoredEvents/>\n"
+        f"<SleepStages>\n{epochs}</SleepStages>\n</CMPStudyConfig>\n"
+    )
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def _read_nsrr(root: Element, path: str | Path) -> list[Bout]:
+    bouts = []
+    for event in root.iterfind("./ScoredEvents/ScoredEvent"):
+        kind = event.findtext("EventType", "")
+        if not kind.strip().lower().startswith("stages"):
+            continue
+        concept = event.findtext("EventConcept", "").strip()
+        name, _, code = concept.partition("|")
+        bouts.append(
+            Bout(
+                seconds(event.findtext("Start", ""), path),
+                seconds(event.findtext("Duration", ""), path),
+                known_stage(code or name, path),
+            )
+        )
+    return bouts
+
+
+def _read_profusion(root: Element, path: str | Path) -> list[Bout]:
+    length_s = seconds(root.findtext("EpochLength", str(EPOCH_S)), path)
+    if length_s != EPOCH_S:
+        raise RecordingError(f"{path} has epochs of {length_s:g} s, expected {EPOCH_S} s")
+    found = root.iterfind("./SleepStages/SleepStage")
+    return epochs_as_bouts([known_stage(each.text or "", path) for each in found])
+
+
+def _parse(content: bytes, path: str | Path) -> Element:
+    """Return the first element of an XML that declares no document type, so no entities."""
+    builder = TreeBuilder()
+    parser = expat.ParserCreate()
+    depth = 0
+
+    def refuse(*_: object) -> None:
+        # entities, external ones and bombs among them, can be declared nowhere else
+        raise RecordingError(f"{path} declares a document type, expected an XML without DOCTYPE")
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _DEEPEST:
+            raise RecordingError(f"{path} nests XML deeper than {_DEEPEST} elements")
+        builder.start(tag, attributes)
+
+    def end(tag: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(tag)
+
+    parser.StartDoctypeDeclHandler = refuse
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = builder.data
+    try:
+        parser.Parse(content, True)
+        return builder.close()
+    except (expat.ExpatError, ValueError, LookupError) as error:
+        if isinstance(error, RecordingError):
+            raise
+        raise RecordingError(f"{path} is no XML: {' '.join(str(error).split()):.100}") from error
+
 
 # onsets and durations are rounded by those who write them; less than this is no gap, no overlap
 # and no other grid

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from psdnorm.errors import ArgumentError
-from psdnorm.io.derivation import fold
+from psdnorm.io.channels import fold
 from psdnorm.io.recording import EPOCH_S
 from psdnorm.store import Layout
 from psdnorm.store.night import DTYPES

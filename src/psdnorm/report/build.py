@@ -20,7 +20,7 @@ from psdnorm.report.provenance import Provenance, provenance
 from psdnorm.report.report_folder import FIGURES, PAGE, TABLES, check_place, new_folder
 from psdnorm.report.results import Results, read_results
 from psdnorm.report.tables import Table, build_tables, write_tables
-from psdnorm.report.verdict.contest import contests
+from psdnorm.report.verdict.duels import contests
 from psdnorm.report.verdict.verdict import Verdict, judge
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Results of each cohort and each subject: what a reader opens after the verdict."""
+"""Subjects and confusions below the tables."""
 
 import os
 from collections.abc import Sequence
@@ -8,17 +8,59 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from psdnorm.evaluation import METRICS, aggregate
-from psdnorm.models.card import STAGES
+from psdnorm.evaluation.scores import CONFUSION, confusions_of
+from psdnorm.models.checkpoint import STAGES
 from psdnorm.present.page import Part
-from psdnorm.report.confusions import add_confusions
 from psdnorm.report.naming import listed, norm_name
 from psdnorm.report.results import Results
-from psdnorm.report.verdict.contest import METRIC, Contest
-from psdnorm.report.verdict.duels import DUEL_HEAD, duel_cells, duels, percent
+from psdnorm.report.verdict.duels import DUEL_HEAD, METRIC, Contest, duel_cells, duels, percent
 from psdnorm.report.verdict.verdict import BATCH, Verdict
 from psdnorm.runtime.files import written
+
+
+def confusion_matrix(scores: pd.DataFrame) -> NDArray[np.int64]:
+    """Sum the confusion matrices of scores, (5, 5): rows are true stages, columns predicted.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        Of ``Results.subjects``.
+    """
+    return confusions_of(scores[CONFUSION]).sum(axis=0)
+
+
+def add_confusions(part: Part, scores: pd.DataFrame, arms: dict[str, str], over: str) -> None:
+    """Add the confusion matrix of every norm, beside each other.
+
+    Parameters
+    ----------
+    part : Part
+    scores : DataFrame
+        Of ``Results.subjects``, with the column ``arm``; those that count in one cohort.
+    arms : dict of str to str
+        The arm of each norm.
+    over : str
+        What was summed over, in words.
+    """
+    matrices = part.part()
+    for norm, arm in arms.items():
+        own = scores[scores["arm"] == arm]
+        if len(own):
+            caption = f"{norm_name(norm)}: predicted stages, % of true"
+            matrices.matrix(caption, STAGES, _entries(confusion_matrix(own)))
+    part.beside(matrices)
+    part.text(f"Epochs are summed over {over}; each entry tells their number.", "note")
+
+
+def _entries(counts: NDArray[np.int64]) -> list[list[tuple[str, str]]]:
+    return [
+        [(f"{100 * n / total:.1f}" if total else "–", f"{n:,} of {total:,} epochs") for n in row]
+        for row, total in zip(counts.tolist(), counts.sum(axis=1).tolist(), strict=True)
+    ]
+
 
 SUBJECTS_CSV = "subjects.csv"
 MOST_SUBJECTS = 20_000  # that a page holds, to stay small

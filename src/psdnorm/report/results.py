@@ -16,7 +16,7 @@ from psdnorm.experiments.execute import label
 from psdnorm.experiments.grid import CELLS, GRID, Runs
 from psdnorm.experiments.status import DONE_STATE, CellStanding, standing
 from psdnorm.report.naming import arm_name, size_number
-from psdnorm.store.stored_recipe import FILE as RECIPE
+from psdnorm.store.folder import RECIPE_FILE as RECIPE
 from psdnorm.training import Cell
 from psdnorm.training.cell import read_json
 from psdnorm.training.run_folder import CONFIG, DONE, SCORES, WEIGHTS, chosen_filter_size

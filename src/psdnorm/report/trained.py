@@ -11,13 +11,12 @@ from psdnorm.batches.sequences import LENGTH
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.grid import GRID
 from psdnorm.models import CNNTransformer, USleep, from_pretrained
-from psdnorm.models.card import STAGES
-from psdnorm.models.checkpoint import CONFIG, Pretrained
+from psdnorm.models.checkpoint import CONFIG, STAGES, Pretrained
 from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
 from psdnorm.report.naming import arm_name, model_name
-from psdnorm.report.tables.table_scores import WITH_DEPTH, WITH_FILTER
+from psdnorm.report.tables.layout import WITH_DEPTH, WITH_FILTER
 from psdnorm.store import Store
-from psdnorm.store.stored_recipe import recipe_hash
+from psdnorm.store.folder import recipe_hash
 from psdnorm.training.aligned_nights import AlignedStore, alignment_of
 from psdnorm.training.cell import TMA
 from psdnorm.training.run_folder import WEIGHTS

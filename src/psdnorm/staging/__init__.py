@@ -1,11 +1,14 @@
 """A night in, a hypnogram out: its statistics, its agreement with a human scoring, its files."""
 
-from psdnorm.staging.agreement import Agreement, Disagreement, agreement
-from psdnorm.staging.conditions import Condition, channel_conditions
 from psdnorm.staging.models import StagingModel, load_model
-from psdnorm.staging.reading import read_tsv
 from psdnorm.staging.result import Spectrogram, StagedNight
-from psdnorm.staging.result_files import write_edf_annotations, write_json, write_text, write_tsv
+from psdnorm.staging.result_files import (
+    read_tsv,
+    write_edf_annotations,
+    write_json,
+    write_text,
+    write_tsv,
+)
 from psdnorm.staging.review import (
     Change,
     Correction,
@@ -13,8 +16,14 @@ from psdnorm.staging.review import (
     read_corrected,
     write_review,
 )
-from psdnorm.staging.shift import Distance, ShiftReport, shift_report
-from psdnorm.staging.sleep_statistics import SleepStatistics, sleep_statistics
+from psdnorm.staging.shift import Condition, Distance, ShiftReport, channel_conditions, shift_report
+from psdnorm.staging.sleep_statistics import (
+    Agreement,
+    Disagreement,
+    SleepStatistics,
+    agreement,
+    sleep_statistics,
+)
 from psdnorm.staging.stager import stage
 from psdnorm.staging.writing import write_night
 

@@ -16,7 +16,7 @@ import psdnorm
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError
 from psdnorm.io import STAGES
 from psdnorm.models import accelerate
-from psdnorm.prepare.fingerprint import fingerprint
+from psdnorm.prepare.prepare import fingerprint
 from psdnorm.runtime.files import written
 from psdnorm.runtime.parallel import in_processes, undisturbed
 from psdnorm.staging.models import StagingModel, load_model
@@ -81,7 +81,7 @@ class Nights:
     Parameters
     ----------
     names : mapping of str to Path
-        Recordings by what their files are called, as :func:`psdnorm.staging.find_files` finds them.
+        Recordings by what their files are called, as ``staging.result_files`` finds them.
     out : path
         The folder of all outputs; made if it does not exist.
     options : Options

@@ -12,17 +12,22 @@ from numpy.typing import NDArray
 import psdnorm
 from psdnorm.io import STAGES, UNSCORED
 from psdnorm.present.page import Page
-from psdnorm.staging.agreement import Agreement
-from psdnorm.staging.clock import time_words
-from psdnorm.staging.hypnogram_figures import as_png, night_png, printable
+from psdnorm.staging.hypnogram_figures import (
+    as_png,
+    draw_distances,
+    draw_spectra,
+    night_png,
+    printable,
+)
 from psdnorm.staging.result import StagedNight
 from psdnorm.staging.shift import NOT_TRUSTED, UNUSUAL, Distance, ShiftReport
-from psdnorm.staging.shift_figures import draw_distances, draw_spectra
+from psdnorm.staging.sleep_statistics import Agreement
 from psdnorm.staging.words import (
     UNKNOWN,
     picture_words,
     sleep_words,
     statistics_rows,
+    time_words,
     verdict_words,
 )
 

@@ -19,7 +19,7 @@ from psdnorm.staging.sleep_statistics import SleepStatistics
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from psdnorm.staging.agreement import Agreement
+    from psdnorm.staging.sleep_statistics import Agreement
 
 
 @dataclass(frozen=True, eq=False)

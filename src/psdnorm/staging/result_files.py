@@ -1,27 +1,36 @@
-"""The files that staging leaves, each whole or not at all; none says who slept."""
+"""The files that staging leaves: written, read back, found."""
 
+import glob
 import json
+import math
+import os
 import platform
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 import psdnorm
-from psdnorm.errors import ArgumentError
-from psdnorm.io import EPOCH_S, STAGES
-from psdnorm.io.bouts import epochs_as_bouts
-from psdnorm.io.edf_plus import write_annotations
-from psdnorm.io.scoring import write_stages
+from psdnorm.cohorts.file_layout import Problem, below
+from psdnorm.errors import ArgumentError, PsdnormError, RecordingError
+from psdnorm.io import EPOCH_S, STAGES, UNSCORED, read_header
+from psdnorm.io.edf_header import write_annotations
+from psdnorm.io.scoring import epochs_as_bouts, write_stages
 from psdnorm.runtime.files import written
-from psdnorm.staging.agreement import Agreement
-from psdnorm.staging.checks import as_probabilities, as_stages, confidence_of, name_of
-from psdnorm.staging.plain import plain
-from psdnorm.staging.sleep_statistics import SleepStatistics
+from psdnorm.staging.sleep_statistics import (
+    Agreement,
+    SleepStatistics,
+    as_probabilities,
+    as_stages,
+    confidence_of,
+    name_of,
+    plain,
+)
 
 MISSING = "n/a"
 COLUMNS = ("onset", "duration", "stage", *(f"p_{name}" for name in STAGES), "confidence")
@@ -172,3 +181,196 @@ def _write_lines(path: str | Path, lines: list[str]) -> None:
     content = "".join(f"{line}\n" for line in lines).encode()
     with written(Path(path)) as file:
         file.write(content)
+
+
+_STAGES = {name: stage for stage, name in enumerate(STAGES)} | {MISSING: UNSCORED}
+
+
+def read_tsv(path: str | Path) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
+    """Read what :func:`~psdnorm.staging.write_tsv` wrote.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    stages : ndarray of int8, (E,)
+    probabilities : ndarray of float64, (E, 5)
+        To six decimals; NaN where n/a.
+
+    Raises
+    ------
+    RecordingError
+        If it cannot be read, is another table, or has an epoch missing or damaged. A scoring
+        without probabilities is read by :func:`psdnorm.io.read_stages`.
+    """
+    rows = [line.split("\t") for line in _text(path).splitlines()]
+    if not rows or tuple(rows[0]) != COLUMNS:
+        found = ", ".join(rows[0]) if rows else "none"
+        raise RecordingError(
+            f"{path} has the columns {found[:100]!r}, expected {', '.join(COLUMNS)}"
+        )
+    stages = np.empty(len(rows) - 1, np.int8)
+    probabilities = np.empty((len(rows) - 1, len(STAGES)))
+    for epoch, row in enumerate(rows[1:]):
+        line = f"{path} has in line {epoch + 2}"
+        if len(row) != len(COLUMNS):
+            raise RecordingError(f"{line} {len(row)} columns, expected {len(COLUMNS)}")
+        onset_s, duration_s = _value(row[0], line), _value(row[1], line)
+        if (onset_s, duration_s) != (EPOCH_S * epoch, EPOCH_S):
+            raise RecordingError(
+                f"{line} the onset {row[0]} and the duration {row[1]}, expected {EPOCH_S * epoch} "
+                f"and {EPOCH_S}, as epochs follow each other"
+            )
+        if row[2] not in _STAGES:
+            raise RecordingError(
+                f"{line} {row[2][:50]!r} as a stage, expected one of {', '.join(_STAGES)}"
+            )
+        stages[epoch] = _STAGES[row[2]]
+        probabilities[epoch] = [_value(cell, line) for cell in row[3:-1]]
+    try:
+        return stages, as_probabilities(probabilities)
+    except PsdnormError as error:
+        raise RecordingError(f"{path}: {error}") from error
+
+
+def _value(cell: str, line: str) -> float:
+    if cell == MISSING:
+        return math.nan
+    try:
+        return float(cell)
+    except ValueError:
+        raise RecordingError(f"{line} {cell[:50]!r}, expected a number or {MISSING}") from None
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecordingError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        raise RecordingError(f"{path} is no text, expected a table") from None
+
+
+_SIGNALS = (".edf", ".bdf", ".vhdr", ".fif", ".fif.gz")
+_EDFS = (".edf", ".bdf")
+
+
+class FoundRecordings(NamedTuple):
+    """What a command names.
+
+    Attributes
+    ----------
+    names : dict of str to Path
+        What the outputs of each recording are called; no two alike in any case of letters.
+    problems : list of str
+        Folders that cannot be read, one sentence each.
+    n_scorings : int
+        EDF files in folders that hold annotations alone, and are left out.
+    """
+
+    names: dict[str, Path]
+    problems: list[str]
+    n_scorings: int
+
+
+def find_recordings(arguments: Sequence[str]) -> FoundRecordings:
+    """Find recordings by files, folders and patterns.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Files, whatever their suffix; folders, which are searched for EDF, BDF, BrainVision and FIF
+        and all below them; patterns as ``nights/*.edf``.
+
+    Returns
+    -------
+    FoundRecordings
+
+    Raises
+    ------
+    ArgumentError
+        If an argument names nothing.
+    """
+    problems: list[Problem] = []
+    found: dict[Path, Path] = {}
+    n_scorings = 0
+    for argument in arguments:
+        named, searched = _paths(argument, problems)
+        searched = [path for path in searched if path.resolve() not in found]
+        signals = [path for path in searched if not _holds_annotations_alone(path)]
+        n_scorings += len(searched) - len(signals)
+        for path in (*named, *signals):
+            found.setdefault(path.resolve(), path)
+        if not named and not signals:
+            why = f": {problems[0]}" if problems else ""
+            raise ArgumentError(
+                f"{argument} names no recording, expected a file, a pattern, or a folder with "
+                f"{', '.join(_SIGNALS)}{why}"
+            )
+    return FoundRecordings(distinct_names(list(found.values())), [*map(str, problems)], n_scorings)
+
+
+def distinct_names(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return a name for each file: its own without suffix, and folders before it where needed.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        No two of them the same file.
+
+    Examples
+    --------
+    >>> list(distinct_names([Path("a/night.edf"), Path("b/night.edf"), Path("b/other.edf")]))
+    ['a-night', 'b-night', 'other']
+    """
+    parts = [[*path.absolute().parts[1:-1], _stem(path)] for path in paths]
+    used = [1] * len(paths)
+    while True:
+        names = ["-".join(part[-n:]) for part, n in zip(parts, used, strict=True)]
+        folded = [name.casefold() for name in names]
+        times = Counter(folded)
+        again = [
+            place
+            for place, name in enumerate(folded)
+            if times[name] > 1 and used[place] < len(parts[place])
+        ]
+        if not again:
+            break
+        for place in again:
+            used[place] += 1
+    for place, path in enumerate(paths):  # night.edf and night.bdf in one folder
+        if times[folded[place]] > 1:
+            names[place] = path.name
+    return dict(zip(names, paths, strict=True))
+
+
+def _paths(argument: str, problems: list[Problem]) -> tuple[list[Path], list[Path]]:
+    """Return the files that an argument names, and those that a search finds in it."""
+    if os.path.isdir(argument):
+        inside = below(Path(argument), problems)
+        return [], [path for path in inside if _is_signal(path) and os.path.isfile(path)]
+    if os.path.lexists(argument) or not glob.has_magic(argument):
+        return ([Path(argument)] if os.path.lexists(argument) else []), []
+    matches = sorted(glob.glob(argument, recursive=True))
+    return [], [Path(match) for match in matches if os.path.isfile(match)]
+
+
+def _is_signal(path: Path) -> bool:
+    return path.name.lower().endswith(_SIGNALS)
+
+
+def _holds_annotations_alone(path: Path) -> bool:
+    """Tell a scoring in EDF+ from a signal; what cannot be read will say so when it is staged."""
+    if path.suffix.lower() not in _EDFS:
+        return False
+    try:
+        return not read_header(path).channels
+    except RecordingError:
+        return False
+
+
+def _stem(path: Path) -> str:
+    name = path.name
+    return name[: -len(".fif.gz")] if name.lower().endswith(".fif.gz") else path.stem

@@ -1,40 +1,428 @@
-"""How far a night is from what a model has learned from, and whether to trust its hypnogram."""
+"""How far a night is from the training nights, and the verdict on it."""
 
-from collections.abc import Mapping, Sequence
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from psdnorm.drift.feature_spectra import NightSpectra, bin_weights, measure_night
-from psdnorm.drift.spread import Spread, measures, spread_of
-from psdnorm.errors import ArgumentError
-from psdnorm.models.checkpoint import Pretrained
-from psdnorm.staging.conditions import Condition
-from psdnorm.staging.trust_verdict import (
-    IN_RANGE,
-    NOT_TRUSTED,
-    UNUSUAL,
-    Reason,
-    dead,
-    reasons_of,
-    remarks_of,
-    told,
-    worst_of,
+from psdnorm.drift.spectra import (
+    EEG_HZ,
+    FEW,
+    SEGMENT_S,
+    NightSpectra,
+    Spread,
+    bin_weights,
+    frequencies_hz,
+    measure_night,
+    measures,
+    spread_of,
+    swap_gap,
 )
+from psdnorm.errors import ArgumentError
+from psdnorm.io.recording import EPOCH_S, UNSCORED, Recording, whole_epochs
+from psdnorm.models.checkpoint import Pretrained
+from psdnorm.ops import reference
+from psdnorm.prepare.quality import MOST_BAD, Quality, examine, percent
+from psdnorm.store.summary import BANDS_HZ
 
-__all__ = [
-    "IN_RANGE",
-    "NOT_TRUSTED",
-    "UNUSUAL",
-    "Distance",
-    "PairShift",
-    "ShiftReport",
-    "measure_pair",
-    "night_report",
-    "shift_report",
-]
+IN_RANGE, UNUSUAL, NOT_TRUSTED = "in range", "unusual", "do not trust"
+VERDICTS = (IN_RANGE, UNUSUAL, NOT_TRUSTED)
+# as many limits away from the middle of the training nights: a limit is some 2.5 standard
+# deviations away, so that this is more than 4
+TRUSTED_EXCESS = 1.75
+# of a channel's power, in dB: where a band has less as a rule and even that is lacking, hardly
+# anything of the signal is
+WEAK_BAND_DB = -6.0
+OF_INPUT, OF_LAYERS = ("input",), ("layers",)  # what reasons are about
+
+
+class Reason(NamedTuple):
+    """Why a night is not in range.
+
+    Attributes
+    ----------
+    verdict : {"unusual", "do not trust"}
+    sentence : str
+        It names its channels.
+    about : tuple of str
+        What it is about: ``dead`` or ``channel`` and the channel, ``input``, ``layers``. Of several
+        that are about the same, :func:`told` tells the worst. Empty where it stands for itself.
+    excess : float
+        How far beyond, in limits.
+    """
+
+    verdict: str
+    sentence: str
+    about: tuple[str, ...] = ()
+    excess: float = 0.0
+
+    @property
+    def weight(self) -> tuple[int, float]:
+        """What it is compared by: the verdict, then the excess."""
+        return VERDICTS.index(self.verdict), self.excess
+
+
+def dead(channel: str) -> Reason:
+    """Return the reason of a channel without any power: nothing is worse."""
+    sentence = f"{channel} is flat or was not measured."
+    return Reason(NOT_TRUSTED, sentence, ("dead", channel), math.inf)
+
+
+def together(channels: Iterable[str]) -> str:
+    """Return how the channels of a pair are called; one that is fed twice is named once."""
+    return " and ".join(dict.fromkeys(channels))
+
+
+def worst_of(verdicts: Sequence[str]) -> str:
+    """Return the worst of some verdicts, "in range" of none."""
+    return max(verdicts, key=VERDICTS.index, default=IN_RANGE)
+
+
+def verdict_of(excess: float) -> str:
+    """Return what an excess over a limit means; one is at the limit."""
+    if excess <= 1:
+        return IN_RANGE
+    return UNUSUAL if excess <= TRUSTED_EXCESS else NOT_TRUSTED
+
+
+def told(reasons: Iterable[Reason]) -> list[Reason]:
+    """Return what is worth telling of the reasons of several pairs, the worst verdict first.
+
+    Of those that are about the same, the worst is left, and says how many other pairs are beyond
+    the same limit. Those of the same verdict stay in their order.
+    """
+    by_subject: dict[tuple[str, ...], list[Reason]] = {}
+    for reason in reasons:
+        by_subject.setdefault(reason.about or (reason.sentence,), []).append(reason)
+    kept = []
+    for about, same in by_subject.items():
+        worst = max(same, key=lambda reason: reason.weight)
+        n_others = len(same) - 1
+        if about in (OF_INPUT, OF_LAYERS) and n_others:
+            others = "1 other pair is" if n_others == 1 else f"{n_others} other pairs are"
+            worst = worst._replace(sentence=f"{worst.sentence} {others} beyond the limit, too.")
+        kept.append(worst)
+    return sorted(kept, key=lambda reason: VERDICTS.index(reason.verdict), reverse=True)
+
+
+def reasons_of(
+    night: NightSpectra, found: Mapping[str, float], spread: Spread, channels: Sequence[str]
+) -> list[Reason]:
+    """Say in what a night is out of the range of the training nights.
+
+    Parameters
+    ----------
+    night : NightSpectra
+    found : dict of str to float
+        Its :func:`~psdnorm.drift.spectra.measures`.
+    spread : Spread
+    channels : sequence of str
+        C names.
+
+    Returns
+    -------
+    list of Reason
+        Empty where the night is in range.
+    """
+    excess = {
+        name: limits.excess(found[name])
+        for name, limits in spread.ranges.items()
+        if math.isfinite(found.get(name, math.nan))
+    }
+    reasons: list[Reason] = []
+    for place, channel in enumerate(channels):
+        if night.sqrt_psd[place].sum() > 0:  # else it is dead, and no band of it stands out
+            reasons += _of_channel(place, channel, found, spread, excess)
+    names = together(channels)
+    what = f"The spectrum of {names}"
+    reasons += _of_distance("input", what, OF_INPUT, found, spread, excess)
+    layers = {name: each for name, each in excess.items() if name.startswith("layer/")}
+    if layers:
+        worst = max(layers, key=lambda name: layers[name])
+        what = f"What reaches {worst.removeprefix('layer/')} of {names}"
+        reasons += _of_distance(worst, what, OF_LAYERS, found, spread, excess)
+    return reasons + _of_swap(night, spread, channels)
+
+
+def remarks_of(model: Pretrained, spread: Spread | None) -> tuple[str, ...]:
+    """Say what weakens every verdict of a model."""
+    remarks = []
+    facts = (model.card or {}).get("training_data")
+    if isinstance(facts, dict) and facts.get("simulated") is True:
+        remarks.append("The model learned from simulated nights: the verdict compares with those.")
+    if spread is not None and spread.n_nights < FEW:
+        remarks.append(
+            f"The model knows only {spread.n_nights} of its training nights, so that its limits "
+            "are wide and little is called unusual."
+        )
+    return tuple(remarks)
+
+
+def _of_channel(
+    place: int,
+    channel: str,
+    found: Mapping[str, float],
+    spread: Spread,
+    excess: Mapping[str, float],
+) -> list[Reason]:
+    """Say that a channel is out of range, and name its power or the band that stands out."""
+    start = f"level/{place}/"
+    levels = {name.removeprefix(start): e for name, e in excess.items() if name.startswith(start)}
+    beyond = [excess.get(f"channel/{place}", 0.0)]
+    lost: list[float] = []
+    for name, each in levels.items():
+        limits, level = spread.ranges[start + name], found[start + name]
+        is_lost = name != "power" and level < limits.typical < WEAK_BAND_DB
+        (lost if is_lost else beyond).append(each)
+    # a weak band or two may lack; where a third one does, most of what tells stages is gone
+    lost.sort()
+    beyond += [*lost[:-2], *(min(each, TRUSTED_EXCESS) for each in lost[-2:])]
+    verdict = verdict_of(max(beyond))
+    if verdict == IN_RANGE:
+        return []
+    more_db = {name: found[start + name] - spread.ranges[start + name].typical for name in levels}
+    power_db = more_db.pop("power")
+    if levels["power"] == max(levels.values()) or not more_db:
+        sentence = f"{channel} has {_more(power_db)} power than a typical training night."
+        return [Reason(verdict, sentence, ("channel", channel), max(beyond))]
+    # shares of power: one band that has more leaves less for all others
+    middle_db = statistics.median(more_db.values())
+    band = max(more_db, key=lambda name: abs(more_db[name] - middle_db))
+    low_hz, high_hz = BANDS_HZ[band]
+    sentence = (
+        f"{channel} has {_more(more_db[band] - middle_db)} power in {band} "
+        f"({low_hz:g}–{high_hz:g} Hz), beside its other bands, than a typical training night."
+    )
+    return [Reason(verdict, sentence, ("channel", channel), max(beyond))]
+
+
+def _more(decibels: float) -> str:
+    return f"{abs(decibels):.0f} dB {'more' if decibels > 0 else 'less'}"
+
+
+def _of_distance(
+    name: str,
+    what: str,
+    about: tuple[str, ...],
+    found: Mapping[str, float],
+    spread: Spread,
+    excess: Mapping[str, float],
+) -> list[Reason]:
+    verdict = verdict_of(excess.get(name, 0.0))
+    if verdict == IN_RANGE:
+        return []
+    times = found[name] / spread.ranges[name].typical
+    sentence = (
+        f"{what} is {times:.1f} times as far from the training's barycenter as a typical training "
+        "night's."
+    )
+    return [Reason(verdict, sentence, about, excess[name])]
+
+
+def _of_swap(night: NightSpectra, spread: Spread, channels: Sequence[str]) -> list[Reason]:
+    # a swapped night has the gap of one that is not, with the other sign; nights that are apart by
+    # less than 99 % of the training nights may be anything
+    if spread.least_gap <= 0 or len(channels) != 2 or channels[0] == channels[1]:
+        return []
+    gap = swap_gap(night.sqrt_psd, spread.sqrt_barycenter, night.size)
+    if not gap <= -spread.least_gap:  # NaN, if a channel was not measured
+        return []
+    first, second = channels
+    sentence = (
+        f"{first} and {second} look swapped: each has the spectrum that the other one has in the "
+        "training nights."
+    )
+    return [Reason(UNUSUAL, sentence)]
+
+
+UNUSUAL_SHARE = 0.1  # of the epochs that are bad in the same way
+# median over the night of the RMS from 0.5 to 30 Hz: sleep EEG has some 5 to 50 µV. The largest
+# possible is 50 times the least usual one, so that no night passes that is 50 times too large
+USUAL_UV = (3.0, 100.0)
+POSSIBLE_UV = (1.0, 50 * USUAL_UV[0])
+# mean density of beta beside that of delta; 0 dB is white noise, -11 dB is 1/f, and EEG is steeper
+USUAL_SLOPE_DB = -6.0
+POSSIBLE_SLOPE_DB = 0.0
+_LINES_HZ = (50.0, 60.0)
+_LINE_WIDTH_HZ = 1.0
+_EXTREME = 1e-4  # of the signal's range, and
+_RUN = 3  # samples in a row: as in psdnorm.prepare.quality
+_MOST_EPOCHS = 240  # whose spectra are taken, evenly spaced
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One thing that is wrong with a channel.
+
+    Attributes
+    ----------
+    channel : str
+    kind : {"not finite", "flat", "saturated", "clipped", "amplitude", "noise", "line", "electrode"}
+    share : float
+        Of the epochs that it concerns.
+    verdict : {"unusual", "do not trust"}
+        What it makes of the night.
+    sentence : str
+        For a reader.
+    """
+
+    channel: str
+    kind: str
+    share: float
+    verdict: str
+    sentence: str
+
+
+def channel_conditions(
+    signal_uv: NDArray[np.floating],
+    sfreq: float,
+    names: Sequence[str],
+    source: str = "the recording",
+) -> tuple[Condition, ...]:
+    """Look for flat, saturated, clipped, noisy and implausibly large channels.
+
+    Parameters
+    ----------
+    signal_uv : ndarray, (C, T)
+        In µV, as it was read: neither filtered nor scaled.
+    sfreq : float
+    names : sequence of str
+        C names.
+    source : str
+        Whose signal it is, for an error.
+
+    Returns
+    -------
+    tuple of Condition
+        Empty where nothing is wrong.
+
+    Raises
+    ------
+    RecordingError
+        If the arguments do not fit together.
+    """
+    signal = np.ascontiguousarray(signal_uv, dtype=np.float32)
+    n_epochs = whole_epochs(signal.shape[-1] / sfreq) if sfreq > 0 else 0
+    stages = np.full(n_epochs, UNSCORED, np.int8)
+    recording = Recording(signal, tuple(names), sfreq, stages, None, source)
+    if not n_epochs:
+        return ()
+    quality = examine(recording)
+    found: list[Condition] = []
+    for channel, name in enumerate(recording.channels):
+        found += _of_epochs(name, quality, channel)
+        usable = np.flatnonzero(~(quality.not_finite | quality.flat)[:, channel])
+        if not len(usable):
+            continue
+        if not any(each.channel == name and each.kind == "saturated" for each in found):
+            found += _of_clipping(name, signal[channel], sfreq, n_epochs)
+        found += _of_spectrum(name, *_densities(signal[channel], sfreq, usable), len(usable))
+    return tuple(found)
+
+
+def _of_epochs(name: str, quality: Quality, channel: int) -> list[Condition]:
+    kinds = {
+        "not finite": quality.not_finite,
+        "flat": quality.flat,
+        "saturated": quality.saturated,
+    }
+    found = []
+    for kind, epochs in kinds.items():
+        share = float(epochs[:, channel].mean())
+        if share >= UNUSUAL_SHARE:
+            verdict = NOT_TRUSTED if share > MOST_BAD else UNUSUAL
+            sentence = f"{name} is {kind} in {percent(share)} of the epochs."
+            found.append(Condition(name, kind, share, verdict, sentence))
+    return found
+
+
+def _of_clipping(
+    name: str, row: NDArray[np.float32], sfreq: float, n_epochs: int
+) -> list[Condition]:
+    """Look for epochs, fewer samples of which are cut off than make it saturated."""
+    finite = row[np.isfinite(row)]
+    low, high = finite.min(), finite.max()
+    near = _EXTREME * (high - low)
+    is_extreme = (row <= low + near) | (row >= high - near)
+    edges = np.flatnonzero(np.diff(is_extreme, prepend=False, append=False))
+    starts, ends = edges[::2], edges[1::2]
+    epochs = starts[ends - starts >= _RUN] // (EPOCH_S * sfreq)
+    share = len(np.unique(epochs[epochs < n_epochs])) / n_epochs
+    if share < UNUSUAL_SHARE:
+        return []
+    sentence = f"{name} is clipped at its extremes in {percent(share)} of the epochs."
+    return [Condition(name, "clipped", share, UNUSUAL, sentence)]
+
+
+def _densities(
+    row: NDArray[np.float32], sfreq: float, usable: NDArray[np.intp]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return frequencies, (F,), and the power of each bin in some of the epochs, (n, F)."""
+    some = usable[np.linspace(0, len(usable) - 1, min(len(usable), _MOST_EPOCHS)).astype(int)]
+    length = int(EPOCH_S * sfreq)
+    starts = np.minimum(np.rint(some * EPOCH_S * sfreq).astype(int), len(row) - length)
+    epochs = torch.from_numpy(row[starts[:, None] + np.arange(length)])
+    size = min(round(SEGMENT_S * sfreq), length)
+    psd = reference.welch_psd(reference.center(epochs), size, "hann").double().numpy()
+    return frequencies_hz(size, sfreq), psd * bin_weights(size)
+
+
+def _of_spectrum(
+    name: str, hz: NDArray[np.float64], power: NDArray[np.float64], n_usable: int
+) -> list[Condition]:
+    eeg = _sum(hz, power, *EEG_HZ)  # (n,)
+    found = []
+    amplitude = float(np.sqrt(np.median(eeg)))
+    verdict = _outside(amplitude, USUAL_UV, POSSIBLE_UV)
+    if verdict:
+        low, high = USUAL_UV
+        sentence = (
+            f"{name} has an amplitude of {amplitude:.3g} µV, expected {low:g} to {high:g} µV of "
+            "sleep EEG: is its unit right?"
+        )
+        found.append(Condition(name, "amplitude", 1.0, verdict, sentence))
+    density = {
+        band: _sum(hz, power, *BANDS_HZ[band]) / np.diff(BANDS_HZ[band])
+        for band in ("delta", "beta")
+    }
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope_db = float(np.nanmedian(10 * np.log10(density["beta"] / density["delta"])))
+    verdict = _outside(slope_db, (-np.inf, USUAL_SLOPE_DB), (-np.inf, POSSIBLE_SLOPE_DB))
+    if verdict:
+        sentence = (
+            f"{name} is noise: its density in beta is {slope_db:.0f} dB beside that in delta, "
+            f"expected below {USUAL_SLOPE_DB:.0f} dB of EEG."
+        )
+        found.append(Condition(name, "noise", 1.0, verdict, sentence))
+    for line_hz in _LINES_HZ:
+        if line_hz + _LINE_WIDTH_HZ > hz[-1]:
+            continue  # what there was of it is aliased or was removed
+        line = _sum(hz, power, line_hz - _LINE_WIDTH_HZ, line_hz + _LINE_WIDTH_HZ)
+        share = float(np.mean(line > eeg))
+        if share > MOST_BAD:
+            sentence = f"{name} has more power at {line_hz:g} Hz than in all of its EEG."
+            found.append(Condition(name, "line", share, UNUSUAL, sentence))
+    return found
+
+
+def _sum(
+    hz: NDArray[np.float64], power: NDArray[np.float64], low_hz: float, high_hz: float
+) -> NDArray[np.float64]:
+    return power[:, (low_hz <= hz) & (hz < high_hz)].sum(axis=1)
+
+
+def _outside(value: float, usual: tuple[float, float], possible: tuple[float, float]) -> str | None:
+    if not possible[0] <= value <= possible[1]:
+        return NOT_TRUSTED
+    return None if usual[0] <= value <= usual[1] else UNUSUAL
+
+
 _UNKNOWN = Reason(
     UNUSUAL,
     "The model does not know its training nights, so that nobody can say how far this night is "
@@ -157,7 +545,7 @@ def shift_report(
     sfreq : float
         Of ``signals``, in Hz.
     conditions : sequence of Condition
-        What :func:`~psdnorm.staging.conditions.channel_conditions` found in these channels.
+        What :func:`~psdnorm.staging.shift.channel_conditions` found in these channels.
 
     Returns
     -------

@@ -1,17 +1,226 @@
-"""Sleep statistics of a hypnogram, as the AASM's manual defines them."""
+"""Sleep statistics, lights out, and agreement with a scoring."""
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from psdnorm.errors import ArgumentError, ShapeError
+from psdnorm.evaluation import metrics
 from psdnorm.io import EPOCH_S, STAGES, UNSCORED
-from psdnorm.staging.checks import as_stages
-from psdnorm.staging.lights import find_lights
-from psdnorm.staging.plain import plain
+
+
+def plain(value: Any) -> Any:
+    """Return a value with None for NaN, lists for tuples and arrays, and Python's own numbers."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(part) for part in value]
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return value
+
+
+# half precision sums to 1 no better than this
+_SUM_TOLERANCE = 1e-2
+
+
+def as_stages(values: ArrayLike, name: str = "stages") -> NDArray[np.int8]:
+    """Return the stages of a night, (E,); refuse what are none.
+
+    Parameters
+    ----------
+    values : array of int, (E,)
+        0…4 as W, N1, N2, N3, REM; -1 where unscored.
+    name : str
+        What the caller's argument is called, for the error.
+    """
+    stages = np.asarray(values)
+    if stages.ndim != 1:
+        raise ShapeError(f"{name} has shape {stages.shape}, expected (E,), one stage per epoch")
+    if stages.size == 0:
+        return stages.astype(np.int8)
+    if stages.dtype.kind not in "iu":
+        raise ArgumentError(f"{name} is of type {stages.dtype}, expected integers")
+    if stages.min() < UNSCORED or stages.max() >= len(STAGES):
+        raise ArgumentError(
+            f"{name} has values from {stages.min()} to {stages.max()}, expected stages 0 to "
+            f"{len(STAGES) - 1}, or {UNSCORED} where unscored"
+        )
+    return stages.astype(np.int8)
+
+
+def as_probabilities(values: ArrayLike, n_epochs: int | None = None) -> NDArray[np.float64]:
+    """Return the probabilities of a night, (E, 5); refuse what are none.
+
+    Parameters
+    ----------
+    values : array of float, (E, 5)
+        Rows sum to 1, or are NaN throughout where an epoch could not be staged.
+    n_epochs : int, optional
+        E, where it is known.
+    """
+    probabilities = np.asarray(values)
+    two_axes = probabilities.ndim == 2 and probabilities.shape[1] == len(STAGES)
+    if not two_axes or n_epochs not in (None, len(probabilities)):
+        epochs = "E" if n_epochs is None else n_epochs
+        raise ShapeError(
+            f"probabilities has shape {probabilities.shape}, expected ({epochs}, {len(STAGES)})"
+        )
+    if probabilities.dtype.kind != "f":
+        raise ArgumentError(f"probabilities is of type {probabilities.dtype}, expected floats")
+    probabilities = probabilities.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # infinities of both signs
+        off = np.abs(probabilities.sum(axis=1) - 1) > _SUM_TOLERANCE  # False where NaN
+    outside = (probabilities < 0) | (probabilities > 1 + _SUM_TOLERANCE)
+    missing = np.isnan(probabilities)
+    wrong = off | outside.any(axis=1) | (missing.any(axis=1) & ~missing.all(axis=1))
+    if wrong.any():
+        epoch = int(np.flatnonzero(wrong)[0])
+        raise ArgumentError(
+            f"probabilities has {probabilities[epoch].tolist()} at epoch {epoch}, expected five "
+            "from 0 to 1 that sum to 1, or NaN where it could not be staged"
+        )
+    return probabilities
+
+
+def confidence_of(
+    stages: NDArray[np.int8], probabilities: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the probability of each epoch's stage, (E,); NaN where it has none."""
+    of_stage = np.take_along_axis(probabilities, np.maximum(stages, 0)[:, None], axis=1)[:, 0]
+    return np.where(stages == UNSCORED, np.nan, of_stage)
+
+
+def name_of(stage: int, unscored: str) -> str:
+    """Return a stage's AASM name."""
+    return STAGES[stage] if stage != UNSCORED else unscored
+
+
+GIVEN = "given"
+AROUND_SLEEP = "sleep period ± 30 min"
+AROUND_MAIN_SLEEP = f"main {AROUND_SLEEP}"
+NO_SLEEP = "whole recording, as no epoch is sleep"
+_MARGIN_EPOCHS = 30 * 60 // EPOCH_S
+# no night in bed is longer: what is goes on by day
+_LONGEST_NIGHT_EPOCHS = 14 * 3600 // EPOCH_S
+
+
+class Lights(NamedTuple):
+    """Epochs ``first`` to before ``end`` lie between lights off and lights on."""
+
+    first: int
+    end: int
+    source: str
+
+
+def find_lights(
+    stages: NDArray[np.int8], lights_off: float | None, lights_on: float | None
+) -> Lights:
+    """Put lights off and on upon the nearest borders of epochs.
+
+    Parameters
+    ----------
+    stages : ndarray of int8, (E,)
+    lights_off, lights_on : float or None
+        In seconds from the start of the recording. Where absent: 30 min before the first and after
+        the last epoch of sleep that the other one leaves, within the recording; of the main sleep
+        period alone where more than 14 h are left; all of it where nobody slept.
+
+    Raises
+    ------
+    ArgumentError
+        If one of them lies outside the recording, or no whole epoch between them.
+    """
+    first = 0 if lights_off is None else _border("lights_off", lights_off, len(stages))
+    end = len(stages) if lights_on is None else _border("lights_on", lights_on, len(stages))
+    if end <= first and not (lights_off is None and lights_on is None):
+        raise ArgumentError(
+            f"lights_off is {EPOCH_S * first} s and lights_on {EPOCH_S * end} s to the nearest "
+            f"epoch, expected lights_on to be at least {EPOCH_S} s later"
+        )
+    asleep = stages > 0
+    open_to = slice(first, end)
+    around = AROUND_SLEEP if asleep[open_to].any() else NO_SLEEP
+    if asleep[open_to].any() and (lights_off is None or lights_on is None):
+        onset, stop, around = _sleep_period(asleep[open_to])
+        if lights_on is None:
+            end = min(end, first + stop + _MARGIN_EPOCHS)
+        if lights_off is None:
+            first = max(first, first + onset - _MARGIN_EPOCHS)
+        outside = asleep[open_to].sum() - asleep[first:end].sum()
+        if outside:
+            around += f", {outside * EPOCH_S / 60:g} min of sleep outside"
+    return Lights(first, end, _source(lights_off is not None, lights_on is not None, around))
+
+
+def _sleep_period(asleep: NDArray[np.bool_]) -> tuple[int, int, str]:
+    """Return where sleep begins and before which epoch it ends, and what was taken for it."""
+    found = np.flatnonzero(asleep)
+    whole = int(found[0]), int(found[-1]) + 1
+    if len(asleep) <= _LONGEST_NIGHT_EPOCHS:
+        return *whole, AROUND_SLEEP
+    main = _main_sleep(asleep)
+    return *main, AROUND_SLEEP if main == whole else AROUND_MAIN_SLEEP
+
+
+def _main_sleep(asleep: NDArray[np.bool_]) -> tuple[int, int]:
+    """Return the stretch in which sleep outweighs what is no sleep the most, with what is near.
+
+    Naps stay out, and so do wrong epochs of sleep, however regularly they come by day; a waking by
+    night is within if more sleep follows than it takes. Sleep within 30 min of the stretch, dozing
+    at its ends, belongs to it.
+    """
+    gained = np.concatenate([[0], np.cumsum(np.where(asleep, 1, -1))])  # (E + 1,)
+    lowest = np.minimum.accumulate(gained)
+    stop = int((gained - lowest).argmax())
+    # the last of equal beginnings: a stretch begins and ends with sleep
+    onset = stop - int(gained[stop::-1].argmin())
+    near = max(0, onset - _MARGIN_EPOCHS)
+    found = near + np.flatnonzero(asleep[near : stop + _MARGIN_EPOCHS])
+    return int(found[0]), int(found[-1]) + 1
+
+
+def _border(name: str, time_s: float, n_epochs: int) -> int:
+    """Return the epoch whose beginning is nearest."""
+    duration_s = EPOCH_S * n_epochs
+    # a recording may go on for part of an epoch after its last whole one
+    if not 0 <= time_s < duration_s + EPOCH_S:
+        raise ArgumentError(
+            f"{name} is {time_s:g} s, expected seconds from the start of the recording, 0 to "
+            f"{duration_s}"
+        )
+    return min(n_epochs, math.floor(time_s / EPOCH_S + 0.5))
+
+
+def given_lights(statistics: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return lights off and on of a night's statistics as far as somebody gave them, else None.
+
+    Parameters
+    ----------
+    statistics : mapping
+        Of :meth:`SleepStatistics.to_dict <psdnorm.staging.SleepStatistics.to_dict>`.
+    """
+    source = str(statistics.get("lights"))
+    off = source == GIVEN or source.startswith(f"lights off {GIVEN}")
+    on = source == GIVEN or source.startswith(f"lights on {GIVEN}")
+    off_s, on_s = statistics.get("lights_off_s"), statistics.get("lights_on_s")
+    return off_s if off else None, on_s if on else None
+
+
+def _source(off: bool, on: bool, around: str) -> str:
+    if off and on:
+        return GIVEN
+    if not (off or on):
+        return around
+    return f"lights {'off' if off else 'on'} {GIVEN}, lights {'on' if off else 'off'} by {around}"
+
 
 _WAKE, _REM = 0, 4
 _EPOCH_MIN = EPOCH_S / 60
@@ -220,3 +429,124 @@ def _first_run(found: NDArray[np.bool_], length: int) -> float:
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
+
+
+class Disagreement(NamedTuple):
+    """An epoch that was scored otherwise than predicted; ``pandas.DataFrame`` takes a list of them.
+
+    Attributes
+    ----------
+    epoch : int
+        Counted from 0.
+    onset_s : int
+        Seconds from the start of the recording.
+    true, predicted : str
+        W, N1, N2, N3 or REM.
+    confidence : float
+        The probability of the predicted stage; NaN where it is not known.
+    """
+
+    epoch: int
+    onset_s: int
+    true: str
+    predicted: str
+    confidence: float
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Metrics of one night; NaN where they are not defined.
+
+    Attributes
+    ----------
+    n_compared : int
+        Epochs that both score.
+    n_left_out : int
+        Epochs that at least one of the two leaves unscored.
+    accuracy, kappa, balanced_accuracy, macro_f1 : float
+        As in :mod:`psdnorm.evaluation.metrics`.
+    confusion : ndarray of int64, (5, 5)
+        Rows are true stages, columns predicted ones.
+    disagreements : list of Disagreement
+        Most confident first, then by time.
+    """
+
+    n_compared: int
+    n_left_out: int
+    accuracy: float
+    kappa: float
+    balanced_accuracy: float
+    macro_f1: float
+    confusion: NDArray[np.int64]
+    disagreements: list[Disagreement]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON can hold them: None for NaN, disagreements as dicts."""
+        fields = dict(vars(self))
+        fields["disagreements"] = [epoch._asdict() for epoch in self.disagreements]
+        return plain(fields)
+
+
+def agreement(
+    true: ArrayLike, predicted: ArrayLike, probabilities: ArrayLike | None = None
+) -> Agreement:
+    """Compare a staging with a human scoring, epoch by epoch.
+
+    Parameters
+    ----------
+    true, predicted : array of int, (E,)
+        0…4 as W, N1, N2, N3, REM; -1 where unscored. Epochs that either leaves unscored are not
+        compared.
+    probabilities : array of float, (E, 5), optional
+        Of the prediction; without them confidences are NaN.
+
+    Raises
+    ------
+    ShapeError, ArgumentError
+        If the two differ in length, or are no stages or probabilities.
+
+    Examples
+    --------
+    >>> found = agreement([0, 2, 2, -1], [0, 2, 1, 4])
+    >>> found.n_compared, found.balanced_accuracy
+    (3, 0.75)
+    >>> found.disagreements[0].true, found.disagreements[0].predicted
+    ('N2', 'N1')
+    """
+    scored, staged = as_stages(true, "true"), as_stages(predicted, "predicted")
+    if len(scored) != len(staged):
+        raise ShapeError(
+            f"true has {len(scored)} epochs and predicted {len(staged)}, expected as many"
+        )
+    compared = (scored != UNSCORED) & (staged != UNSCORED)
+    confusion = metrics.confusion_matrix(scored[compared], staged[compared])
+    confidence = np.full(len(staged), np.nan)
+    if probabilities is not None:
+        confidence = confidence_of(staged, as_probabilities(probabilities, len(staged)))
+    return Agreement(
+        n_compared=int(compared.sum()),
+        n_left_out=int((~compared).sum()),
+        accuracy=float(metrics.accuracy(confusion)),
+        kappa=float(metrics.cohen_kappa(confusion)),
+        balanced_accuracy=float(metrics.balanced_accuracy(confusion)),
+        macro_f1=float(metrics.macro_f1(confusion)),
+        confusion=confusion,
+        disagreements=_disagreements(scored, staged, confidence, compared & (scored != staged)),
+    )
+
+
+def _disagreements(
+    true: NDArray[np.int8],
+    predicted: NDArray[np.int8],
+    confidence: NDArray[np.float64],
+    differs: NDArray[np.bool_],
+) -> list[Disagreement]:
+    epochs = np.flatnonzero(differs)
+    # NaN is sorted to the end; a stable sort leaves equals in the order of time
+    ordered = epochs[np.argsort(-confidence[epochs], kind="stable")].tolist()
+    return [
+        Disagreement(
+            epoch, EPOCH_S * epoch, STAGES[true[epoch]], STAGES[predicted[epoch]], float(certainty)
+        )
+        for epoch, certainty in zip(ordered, confidence[ordered], strict=True)
+    ]

@@ -12,18 +12,14 @@ from numpy.typing import NDArray
 from psdnorm.cohorts.own_folder import parse_channels
 from psdnorm.errors import ArgumentError
 from psdnorm.io import EPOCH_S, UNSCORED, Recording
-from psdnorm.io.derivation import Wanted
-from psdnorm.staging.conditions import Condition, channel_conditions
-from psdnorm.staging.derivations import plan_channels
-from psdnorm.staging.electrode_contact import electrode_conditions
-from psdnorm.staging.lights import find_lights
+from psdnorm.io.channels import Wanted
+from psdnorm.staging.derivations import electrode_conditions, factor_of, open_source, plan_channels
 from psdnorm.staging.models import StagingModel, load_model
 from psdnorm.staging.preparing import PreparedNight, prepare_channels
 from psdnorm.staging.result import StagedNight
-from psdnorm.staging.sleep_statistics import sleep_statistics
-from psdnorm.staging.sources import open_source
+from psdnorm.staging.shift import Condition, channel_conditions
+from psdnorm.staging.sleep_statistics import find_lights, sleep_statistics
 from psdnorm.staging.trust import choose_voters, doubt_of_unit, how_far_to_trust
-from psdnorm.staging.units import factor_of
 from psdnorm.staging.vote import count_votes, dissenters, predict_groups
 from psdnorm.training.predict import Forward
 from psdnorm.training.process import resolve_device

@@ -6,12 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from psdnorm.staging.conditions import Condition
+from psdnorm.staging.derivations import groups_of
 from psdnorm.staging.models import StagingModel
-from psdnorm.staging.montage import groups_of
 from psdnorm.staging.preparing import PreparedNight
-from psdnorm.staging.shift import PairShift, ShiftReport, measure_pair, night_report
-from psdnorm.staging.trust_verdict import NOT_TRUSTED, Reason
+from psdnorm.staging.shift import (
+    NOT_TRUSTED,
+    Condition,
+    PairShift,
+    Reason,
+    ShiftReport,
+    measure_pair,
+    night_report,
+)
 
 
 class Electorate(NamedTuple):

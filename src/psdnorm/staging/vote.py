@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from psdnorm.io import UNSCORED
 from psdnorm.prepare.quality import percent
 from psdnorm.staging.models import StagingModel
-from psdnorm.staging.trust_verdict import UNUSUAL, Reason, together
-from psdnorm.staging.windows import predict_epochs
-from psdnorm.training.predict import Forward
+from psdnorm.staging.shift import UNUSUAL, Reason, together
+from psdnorm.training.predict import Forward, predict_epochs
 
 # an epoch is seen by five windows where one group speaks, by two of each where several do
 STRIDE_ALONE, STRIDE_TOGETHER = 7, 17

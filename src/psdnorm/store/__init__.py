@@ -16,9 +16,8 @@ Samples are float16 unless asked otherwise: it was measured to be read as fast a
 at -70 dB. A night of which rounding would take more than -60 dB is refused.
 """
 
-from psdnorm.store.folder import Store
+from psdnorm.store.folder import Store, recipe_hash
 from psdnorm.store.night import Layout, Night
-from psdnorm.store.stored_recipe import recipe_hash
 from psdnorm.store.summary import mean_psd, summarize
 
 __all__ = ["Layout", "Night", "Store", "mean_psd", "recipe_hash", "summarize"]

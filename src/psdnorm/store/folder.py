@@ -1,24 +1,387 @@
-"""The store: a folder of prepared nights."""
+"""A store: a folder of prepared nights with an index and a recipe."""
 
 import contextlib
+import dataclasses
+import hashlib
+import json
+import math
 import os
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from urllib.parse import quote, unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psdnorm.errors import ArgumentError, StoreError
-from psdnorm.runtime.files import check_writable, remove_leftovers
-from psdnorm.store import index as _index
-from psdnorm.store.night import Layout, Night, record_of, stored_arrays
-from psdnorm.store.night_files import Head, digest_of, map_signals, read_head, write_night
-from psdnorm.store.stored_recipe import FILE as RECIPE
-from psdnorm.store.stored_recipe import check_same, plain, read_recipe, recipe_hash, write_recipe
+from psdnorm.errors import ArgumentError, MissingExtraError, StoreError
+from psdnorm.models.checkpoint import STAGES
+from psdnorm.runtime.files import check_writable, create_once, remove_leftovers, written
+from psdnorm.store.night import UNSCORED, Layout, Night, record_of, stored_arrays
 
 if TYPE_CHECKING:
     import pandas as pd
+
+RECIPE_FILE = "recipe.json"
+FORMAT_VERSION = 1
+
+
+def recipe_hash(recipe: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a recipe: the same for the same keys and values in any order."""
+    return hashlib.sha256(_canonical(recipe).encode()).hexdigest()
+
+
+def plain(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe as it is read back: a dict of what JSON knows."""
+    return json.loads(_canonical(recipe))
+
+
+def write_recipe(folder: Path, recipe: Mapping[str, Any], layout: Layout) -> None:
+    """Write ``recipe.json`` unless another process just did."""
+    document = {
+        "format_version": FORMAT_VERSION,
+        "hash": recipe_hash(recipe),
+        "recipe": plain(recipe),
+        "layout": dataclasses.asdict(layout),
+    }
+    text = json.dumps(document, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+    create_once(folder / RECIPE_FILE, text.encode())
+
+
+def read_recipe(folder: Path) -> tuple[dict[str, Any], Layout]:
+    """Read and check ``recipe.json``."""
+    path = folder / RECIPE_FILE
+    try:
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise StoreError(f"{folder} is not a store: it has no {RECIPE_FILE}") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is not JSON: {error}") from error
+    version = document.get("format_version") if isinstance(document, dict) else None
+    if version != FORMAT_VERSION:
+        raise StoreError(f"{path} has format_version {version!r:.50}, expected {FORMAT_VERSION}")
+    recipe, layout = document.get("recipe"), document.get("layout")
+    if not isinstance(recipe, dict) or recipe_hash(recipe) != document.get("hash"):
+        raise StoreError(f"{path} was changed: its recipe does not have the hash that it states")
+    fields = [field.name for field in dataclasses.fields(Layout)]
+    if not isinstance(layout, dict) or sorted(layout) != sorted(fields):
+        raise StoreError(f"{path} has {layout!r:.80} as layout, expected {', '.join(fields)}")
+    return recipe, Layout(**layout)
+
+
+def check_same(
+    folder: str | os.PathLike[str], found: Mapping[str, Any], asked: Mapping[str, Any]
+) -> None:
+    """Refuse another recipe than that of the store, naming a key in which they differ."""
+    if recipe_hash(found) == recipe_hash(asked):
+        return
+    absent = object()
+    keys = sorted({*found, *asked})
+    key = next(k for k in keys if found.get(k, absent) != asked.get(k, absent))
+    raise StoreError(
+        f"{folder} holds nights of the recipe {recipe_hash(found)[:12]}, found the recipe "
+        f"{recipe_hash(asked)[:12]}, which differs in {key!r}: a store never mixes recipes"
+    )
+
+
+def _canonical(recipe: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(recipe), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"recipe must be a dict that JSON can hold: {error}") from error
+
+
+PAGE = 4096
+_FIRST_READ = 2 * PAGE  # holds the head and the stages of most nights
+_MOST_HEAD = 2**20  # a stranger's file decides nothing beyond this
+_NAMES = {"float16": "F16", "float32": "F32"}
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a night's file says before its signals."""
+
+    record: dict[str, Any]
+    digest: str
+    stages: NDArray[np.int8]  # (E,)
+    shape: tuple[int, int, int]  # (E, C, T)
+    dtype: str
+    offset: int  # of the signals, in bytes
+    size: int  # of the file, in bytes
+
+
+def digest_of(record: dict[str, Any], stages: NDArray, signals: NDArray) -> str:
+    """Return the SHA-256 of all that a night's file holds."""
+    sha = hashlib.sha256(_json(record).encode())
+    sha.update(stages.data)
+    sha.update(signals.data)
+    return sha.hexdigest()
+
+
+def write_night(path: Path, record: dict[str, Any], stages: NDArray, signals: NDArray) -> None:
+    """Write a night's file, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+    record : dict
+        What is known about the night, with the hash of the recipe.
+    stages : ndarray of int8, (E,)
+    signals : ndarray of float16 or float32, (E, C, T)
+    """
+    digest = digest_of(record, stages, signals)
+    with written(path) as file:
+        file.write(encode_head(record, digest, stages, signals.shape, signals.dtype.name))
+        file.write(signals.data)
+
+
+def encode_head(
+    record: dict[str, Any], digest: str, stages: NDArray, shape: tuple[int, ...], dtype: str
+) -> bytes:
+    """Return the bytes of a night's file before its signals; a whole number of pages."""
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    ends = len(stages), len(stages) + n_bytes
+    head = {
+        "__metadata__": {"record": _json(record), "sha256": digest},
+        "stages": {"dtype": "I8", "shape": [len(stages)], "data_offsets": [0, ends[0]]},
+        "signals": {"dtype": _NAMES[dtype], "shape": [*shape], "data_offsets": [*ends]},
+    }
+    text = json.dumps(head).encode()
+    text += b" " * (-(8 + len(text) + len(stages)) % PAGE)  # the format allows blanks here
+    return struct.pack("<Q", len(text)) + text + stages.tobytes()
+
+
+def read_head(path: Path) -> Head:
+    """Read and check all of a night's file but its signals."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, 2)
+            file.seek(0)
+            start = file.read(_FIRST_READ)
+            length = struct.unpack("<Q", start[:8])[0] if len(start) >= 8 else 0
+            if not 0 < length <= _MOST_HEAD:
+                raise StoreError(f"{path} is not a night of a store: it has no head")
+            start += file.read(max(0, 8 + length - len(start)))
+            head = _decode(path, start, length, size)
+            if len(start) < head.offset:
+                rest = file.read(head.offset - len(start))
+                head = _decode(path, start + rest, length, size)
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    if len(head.stages) != head.shape[0] or size != head.size:
+        raise StoreError(f"{path} is truncated or overlong: {size} bytes, expected {head.size}")
+    if head.stages.min() < UNSCORED or head.stages.max() >= len(STAGES):
+        raise StoreError(f"{path} is corrupted: it has stages beyond -1 to {len(STAGES) - 1}")
+    return head
+
+
+def map_signals(path: Path, head: Head) -> NDArray[np.float16 | np.float32]:
+    """Map a night's signals, (E, C, T), without reading them."""
+    try:
+        # private pages: nothing is ever written, and torch takes only arrays that could be
+        return np.memmap(path, head.dtype, mode="c", offset=head.offset, shape=head.shape)
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing") from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be mapped: {error}") from error
+
+
+def _decode(path: Path, start: bytes, length: int, size: int) -> Head:
+    """Take a head apart; its stages are those that ``start`` holds."""
+    if len(start) < 8 + length:
+        raise StoreError(f"{path} is truncated: {size} bytes, expected more than {8 + length}")
+    try:
+        head = json.loads(start[8 : 8 + length])
+        signals, metadata = head["signals"], head["__metadata__"]
+        shape = tuple(signals["shape"])
+        dtype = _DTYPES[signals["dtype"]]
+        record, digest = json.loads(metadata["record"]), metadata["sha256"]
+        sound = (
+            len(shape) == 3
+            and all(type(n) is int and 0 < n < 2**31 for n in shape)
+            and isinstance(record, dict)
+            and isinstance(digest, str)
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        sound = False
+    if not sound:
+        raise StoreError(f"{path} is corrupted: its head is not that of a night")
+    offset = 8 + length + shape[0]
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    stages = np.frombuffer(start[8 + length : offset], np.int8)
+    return Head(record, digest, stages, shape, dtype, offset, offset + n_bytes)
+
+
+def _json(record: dict[str, Any]) -> str:
+    return json.dumps(record, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+try:
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+except ImportError as error:
+    raise MissingExtraError(
+        'a store needs pandas and pyarrow: pip install "psdnorm[data]"'
+    ) from error
+
+INDEX_FILE, NIGHTS, ENDING = "index.parquet", "nights", ".safetensors"
+_TEXTS = ("recording", "cohort", "subject", "visit", "family", "channels")
+_SOURCE = ("flags", "source", "checksum", "fingerprint", "sex")
+SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in _TEXTS),
+        ("epochs", pa.int32()),
+        *((name, pa.int32()) for name in (*STAGES, "unscored")),
+        *((name, pa.string()) for name in _SOURCE),
+        ("age", pa.float64()),
+        ("simulated", pa.bool_()),
+        ("bytes", pa.int64()),
+        ("digest", pa.string()),
+        # the hypnogram too: sequences are then drawn without opening a night
+        ("stages", pa.binary()),
+    ]
+)
+
+
+def night_path(folder: Path, recording: str) -> Path:
+    """Return where a night lies; any text is a file's name once it is quoted."""
+    name = quote(recording, safe=" ")
+    name = "%2E" + name[1:] if name.startswith(".") else name
+    if len(name) > 200:
+        raise StoreError(f"recording {recording!r:.50} is too long a name for a file")
+    return folder / NIGHTS / f"{name}{ENDING}"
+
+
+def row_of(head: Head) -> dict[str, Any]:
+    """Return a night's row."""
+    counts = np.bincount(head.stages.astype(np.intp) + 1, minlength=len(STAGES) + 1).tolist()
+    return {
+        **{name: head.record.get(name) for name in SCHEMA.names if name in head.record},
+        **dict(zip(("unscored", *STAGES), counts, strict=True)),
+        "epochs": head.shape[0],
+        "bytes": head.size,
+        "digest": head.digest,
+        "stages": head.stages.tobytes(),
+    }
+
+
+def scan(folder: Path, recipe: str) -> pa.Table:
+    """Return the index as the nights are now; heads are read only where they are news.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the store.
+    recipe : str
+        The hash that every night must state.
+
+    Returns
+    -------
+    pyarrow.Table
+        Of :data:`SCHEMA`, sorted by recording.
+    """
+    known, written_ns = _read_parquet(folder / INDEX_FILE)
+    sizes = dict(zip(known["recording"].to_pylist(), known["bytes"].to_pylist(), strict=True))
+    old, new = set(), []
+    for entry in _files(folder):
+        recording = unquote(entry.name.removesuffix(ENDING))
+        status = entry.stat()
+        # ctime, as a rename sets it: a night that came after the index was begun is read again
+        if status.st_size == sizes.get(recording) and status.st_ctime_ns < written_ns:
+            old.add(recording)
+        else:
+            new.append(_read_row(entry.path, recording, recipe))
+    missing = sizes.keys() - old - {row["recording"] for row in new}
+    if missing:
+        path = night_path(folder, min(missing))
+        raise StoreError(
+            f"{path} is missing, which {INDEX_FILE} lists ({len(missing)} of {len(sizes)})"
+        )
+    kept = known.filter(pa.array([name in old for name in sizes], pa.bool_()))
+    table = pa.concat_tables([kept, _as_table(folder, new)])
+    return table.sort_by("recording").combine_chunks()
+
+
+def write_index(folder: Path, recipe: str, without: Iterable[str] = ()) -> pa.Table:
+    """Bring ``index.parquet`` up to date; nights ``without`` are forgotten."""
+    if without:
+        known, written_ns = _read_parquet(folder / INDEX_FILE)
+        gone = set(without)
+        keep = [name not in gone for name in known["recording"].to_pylist()]
+        with written(folder / INDEX_FILE) as file:
+            _put_parquet(file, known.filter(pa.array(keep, pa.bool_())), written_ns)
+    with written(folder / INDEX_FILE) as file:
+        # the file system's own clock tells which nights came after this scan began
+        began_ns = os.fstat(file.fileno()).st_mtime_ns
+        table = scan(folder, recipe)
+        _put_parquet(file, table, began_ns)
+    return table
+
+
+def to_frame(table: pa.Table) -> pd.DataFrame:
+    """Return the index as a DataFrame, one row per night."""
+    return table.to_pandas()
+
+
+def _as_table(folder: Path, rows: list[dict[str, Any]]) -> pa.Table:
+    try:
+        return pa.Table.from_pylist(rows, SCHEMA)
+    except (pa.ArrowException, OverflowError) as error:
+        if len(rows) > 1:  # one by one, as it must be named
+            return pa.concat_tables([_as_table(folder, [row]) for row in rows])
+        path = night_path(folder, rows[0]["recording"])
+        raise StoreError(f"{path} is corrupted: its head is not that of a night") from error
+
+
+def _read_row(path: str, recording: str, recipe: str) -> dict[str, Any]:
+    head = read_head(Path(path))
+    if head.record.get("recipe") != recipe:
+        raise StoreError(
+            f"{path} was prepared with the recipe {head.record.get('recipe')!s:.12}, expected "
+            f"{recipe:.12}: a store never mixes recipes"
+        )
+    if head.record.get("recording") != recording:
+        raise StoreError(f"{path} was renamed: it is {head.record.get('recording')!r:.50}")
+    return row_of(head)
+
+
+def _files(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder / NIGHTS) as entries:
+            return [e for e in entries if e.name.endswith(ENDING) and not e.name.startswith(".")]
+    except OSError as error:
+        raise StoreError(f"{folder / NIGHTS} cannot be read: {error.strerror}") from error
+
+
+def _read_parquet(path: Path) -> tuple[pa.Table, int]:
+    try:
+        written_ns = path.stat().st_mtime_ns  # before the content: it may be replaced meanwhile
+        table = pq.read_table(path, partitioning=None)
+    except FileNotFoundError:
+        return SCHEMA.empty_table(), 0
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StoreError(
+            f"{path} cannot be read: {str(error).splitlines()[0]:.80}; delete it, it is rebuilt"
+        ) from error
+    if not table.schema.equals(SCHEMA):
+        raise StoreError(f"{path} has other columns than an index; delete it, it is rebuilt")
+    return table, written_ns
+
+
+def _put_parquet(file: BinaryIO, table: pa.Table, written_ns: int) -> None:
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, compression="zstd")
+    file.write(buffer.getvalue())
+    file.flush()
+    os.utime(file.fileno(), ns=(written_ns, written_ns))
 
 
 class Store:
@@ -149,11 +512,11 @@ class Store:
     @property
     def made(self) -> bool:
         """Whether it is on disk; a planned one is with its first night."""
-        return os.path.exists(self.path / RECIPE)  # False too where nothing may be looked at
+        return os.path.exists(self.path / RECIPE_FILE)  # False too where nothing may be looked at
 
     def make_room(self) -> None:
         """Make its folders and find out whether nights can be written there; no recipe is yet."""
-        nights = self.path / _index.NIGHTS
+        nights = self.path / NIGHTS
         self._room += [folder for folder in (nights, self.path) if not os.path.exists(folder)]
         try:
             nights.mkdir(parents=True, exist_ok=True)
@@ -180,7 +543,7 @@ class Store:
         """
         record = {**record_of(night), "recipe": self.hash}
         stages, signals = stored_arrays(night, self.layout)
-        path = _index.night_path(self.path, night.recording)
+        path = night_path(self.path, night.recording)
         self._make()
         there = self._sound_head(path)
         if there is not None:
@@ -193,7 +556,7 @@ class Store:
                     "needs a name of its own"
                 )
             # a copy of the folder may lose the times that tell that the old row is outdated
-            _unlink(self.path / _index.FILE)
+            _unlink(self.path / INDEX_FILE)
         write_night(path, record, stages, signals)
         self._forget(night.recording)
         return True
@@ -210,18 +573,18 @@ class Store:
         dict or None
             The row of the ``index``, without opening any other night.
         """
-        head = self._sound_head(_index.night_path(self.path, recording))
-        return None if head is None else _index.row_of(head)
+        head = self._sound_head(night_path(self.path, recording))
+        return None if head is None else row_of(head)
 
     def finish(self) -> None:
         """Write the index and remove what killed processes left; after all nights were added.
 
         Of a store that no night was added to, nothing is left.
         """
-        remove_leftovers(self.path / _index.NIGHTS)
+        remove_leftovers(self.path / NIGHTS)
         remove_leftovers(self.path)
         if self.made:
-            self._table, self._frame = _index.write_index(self.path, self.hash), None
+            self._table, self._frame = write_index(self.path, self.hash), None
         else:
             for folder in self._room:
                 with contextlib.suppress(OSError):  # somebody else's file may be in it
@@ -229,9 +592,9 @@ class Store:
 
     def remove(self, recording: str) -> None:
         """Remove a night; one whose file is lost or broken too."""
-        _unlink(_index.night_path(self.path, recording))
+        _unlink(night_path(self.path, recording))
         self._forget(recording)
-        _index.write_index(self.path, self.hash, without=[recording])
+        write_index(self.path, self.hash, without=[recording])
 
     @property
     def index(self) -> "pd.DataFrame":
@@ -243,8 +606,8 @@ class Store:
         are null.
         """
         if self._frame is None:
-            self._table = self._table or _index.scan(self.path, self.hash)
-            self._frame = _index.to_frame(self._table)
+            self._table = self._table or scan(self.path, self.hash)
+            self._frame = to_frame(self._table)
         return self._frame
 
     def read(
@@ -282,7 +645,7 @@ class Store:
     def verify(self) -> list[str]:
         """Read every byte of every night and return what is wrong, one sentence per file."""
         problems = []
-        for path in sorted((self.path / _index.NIGHTS).glob(f"[!.]*{_index.ENDING}")):
+        for path in sorted((self.path / NIGHTS).glob(f"[!.]*{ENDING}")):
             try:
                 head = read_head(path)
                 signals = map_signals(path, head)
@@ -309,7 +672,7 @@ class Store:
 
     def _map(self, recording: str) -> tuple[Head, NDArray]:
         if recording not in self._mapped:
-            path = _index.night_path(self.path, recording)
+            path = night_path(self.path, recording)
             if not path.exists() and recording not in set(self.index["recording"]):
                 raise StoreError(f"{self.path} has no recording {recording!r}")
             head = read_head(path)

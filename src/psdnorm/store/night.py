@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import StoreError
-from psdnorm.models.card import STAGES
+from psdnorm.models.checkpoint import STAGES
 
 UNSCORED = -1
 DTYPES = ("float16", "float32")

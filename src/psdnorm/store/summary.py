@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from psdnorm.errors import StoreError
-from psdnorm.models.card import STAGES
+from psdnorm.models.checkpoint import STAGES
 from psdnorm.ops import reference
 from psdnorm.store.folder import Store
 

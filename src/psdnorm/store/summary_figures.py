@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.errors import ArgumentError, MissingExtraError
-from psdnorm.models.card import STAGES
+from psdnorm.models.checkpoint import STAGES
 from psdnorm.runtime.files import written
 from psdnorm.store.folder import Store
 from psdnorm.store.summary import CohortPSD, unit_of

@@ -4,9 +4,9 @@ A :class:`Cell` says what is trained, a :class:`Protocol` how; :func:`run_cell` 
 """
 
 from psdnorm.training.cell import Cell, Protocol
+from psdnorm.training.loop import Bars, Silent, Watcher
 from psdnorm.training.predict import NightPrediction, predict_night, predict_nights
 from psdnorm.training.run import Result, run_cell
-from psdnorm.training.watching import Bars, Silent, Watcher
 
 __all__ = [
     "Bars",

@@ -1,26 +1,246 @@
-"""PSDNorm's filter size, chosen from the cohorts that train and from nothing else.
+"""Choose the filter size before training, by a surrogate."""
 
-Each of them is left out once. A cheap stand-in for the network (:mod:`psdnorm.training.surrogate`)
-learns from the others with every size of :data:`CANDIDATES` and is tested on the one that was left
-out. The size with the highest balanced accuracy, mean over these cohorts, is taken if it is better
-than the protocol's by more than two standard errors; else the protocol's, f = 5.
-"""
-
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from psdnorm.batches.sequences import LENGTH
+from psdnorm import functional
+from psdnorm.batches.sequences import LENGTH, window_starts
+from psdnorm.drift.spectra import EEG_HZ, frequencies_hz
 from psdnorm.errors import ArgumentError
+from psdnorm.evaluation import balanced_accuracy
+from psdnorm.layer import PSDNorm
+from psdnorm.models.checkpoint import STAGES
+from psdnorm.ops import reference
 from psdnorm.store import Store
 from psdnorm.store.night import UNSCORED
 from psdnorm.training.cell import AUTO, Cell, filter_size_of
-from psdnorm.training.surrogate import left_out_accuracy, sample_nights
 
 if TYPE_CHECKING:
     import pandas as pd
+
+WINDOWS = 8  # of a night, evenly spaced: enough for its stages, and no more work for a longer one
+_SEGMENT_S = 2.0
+_BAND_HZ = 1.0
+_NEIGHBOURS = 3  # epochs before and after: a network sees them, too
+_FLOOR = 1e-6  # of the mean power, so that a dead channel is low instead of minus infinity
+_RIDGE = 1e-3  # of the mean variance of a feature
+_LEAST_VARIANCE = 1e-12  # of a logarithm: stages of one epoch each, or flat nights, have none
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What is measured of some nights, once for all filter sizes.
+
+    Attributes
+    ----------
+    psd : dict of int to Tensor of float64, (N, C, F)
+        PSDs of the windows as PSDNorm measures them, by filter size f.
+    power : Tensor of float64, (E, C, B)
+        Spectra of the epochs of all windows.
+    cycles : Tensor of float64, (B,)
+        Frequencies of their bins, in cycles per sample.
+    bands : Tensor of float64, (B, bands)
+        What makes means over bands of 1 Hz from them.
+    window : Tensor of int, (E,)
+        The window of each epoch.
+    cohort : ndarray of str, (E,)
+    stages : ndarray of int8, (E,)
+        -1 where unscored.
+    """
+
+    psd: Mapping[int, Tensor]
+    power: Tensor
+    cycles: Tensor
+    bands: Tensor
+    window: Tensor
+    cohort: NDArray
+    stages: NDArray[np.int8]
+
+
+def sample_nights(
+    store: Store, index: "pd.DataFrame", filter_sizes: Sequence[int], length: int = LENGTH
+) -> Sample:
+    """Measure eight windows of every night, evenly spaced.
+
+    Parameters
+    ----------
+    store : Store
+    index : DataFrame
+        The nights: rows of ``store.index``, one at least. No others are read.
+    filter_sizes : sequence of int
+    length : int
+        S, epochs of a window. A shorter night is one window.
+
+    Returns
+    -------
+    Sample
+    """
+    size = min(round(_SEGMENT_S * store.layout.sfreq), store.layout.n_times)
+    inside, bands = _bands(frequencies_hz(size, store.layout.sfreq))
+    psd: dict[int, list[Tensor]] = {f: [] for f in filter_sizes}
+    powers: list[Tensor] = []
+    cohorts, stages = [], []
+    nights = zip(index["recording"], index["cohort"], index["epochs"], strict=True)
+    for recording, cohort, n_epochs in nights:
+        for start in _starts(n_epochs, length):
+            signals, own = store.read(recording, start, min(length, n_epochs))  # (S, C, T)
+            x = torch.from_numpy(signals)
+            for f, found in psd.items():
+                found.append(_window_psd(x, f))
+            spectra = reference.welch_psd(reference.center(x), size, "hann")
+            powers.append(spectra[..., inside].double())
+            cohorts += [cohort] * len(own)
+            stages.append(own)
+    lengths = torch.tensor([len(power) for power in powers])
+    return Sample(
+        psd={f: torch.cat(found).double() for f, found in psd.items()},
+        power=torch.cat(powers),
+        cycles=torch.arange(len(inside))[inside].double() / size,
+        bands=bands,
+        window=torch.repeat_interleave(lengths),
+        cohort=np.array(cohorts, object),
+        stages=np.concatenate(stages),
+    )
+
+
+def left_out_accuracy(
+    sample: Sample, filter_size: int, cohort: str, target: str = "barycenter"
+) -> float:
+    """Return the balanced accuracy on a cohort of a classifier that the others trained.
+
+    Parameters
+    ----------
+    sample : Sample
+    filter_size : int
+        f, of PSDNorm at the input; its barycenter is that of the other cohorts' windows.
+    cohort : str
+        Whose stages only test.
+    target : {"barycenter", "white"}
+        Of PSDNorm.
+
+    Returns
+    -------
+    float
+        NaN where nothing is scored on either side.
+    """
+    is_left_out = sample.cohort == cohort
+    learned = sample.window[torch.from_numpy(~is_left_out)].unique()
+    features = normalized_spectra(sample, filter_size, learned, target)
+    is_scored = sample.stages != UNSCORED
+    train, test = is_scored & ~is_left_out, is_scored & is_left_out
+    if not train.any() or not test.any():
+        return math.nan
+    features = with_neighbours(features, sample.window.numpy())
+    found = _discriminant(features[train], sample.stages[train], features[test])
+    counts = np.zeros((len(STAGES), len(STAGES)), np.int64)
+    np.add.at(counts, (sample.stages[test], found), 1)
+    return float(balanced_accuracy(counts))
+
+
+def normalized_spectra(
+    sample: Sample, filter_size: int, learned: Tensor, target: str = "barycenter"
+) -> NDArray[np.float64]:
+    """Return log spectra of all epochs after PSDNorm, in bands of 1 Hz.
+
+    Parameters
+    ----------
+    sample : Sample
+    filter_size : int
+        f.
+    learned : Tensor of int
+        The windows whose barycenter is the target.
+    target : {"barycenter", "white"}
+
+    Returns
+    -------
+    ndarray, (E, C · bands)
+    """
+    psd = sample.psd[filter_size]
+    sqrt_target = reference.batch_barycenter(psd[learned])
+    if target == "white":
+        sqrt_target = torch.ones_like(sqrt_target)
+    taps = reference.monge_filter(psd, sqrt_target, filter_size)  # (N, C, K)
+    lags = torch.arange(taps.shape[-1]) - taps.shape[-1] // 2
+    waves = torch.cos(2 * math.pi * torch.outer(lags.double(), sample.cycles))
+    gain = (taps @ waves).square()  # (N, C, B): the taps are symmetric, so this is all of it
+    levels = (sample.power * gain[sample.window]) @ sample.bands  # (E, C, bands)
+    floor = max(_FLOOR * float(levels.mean()), float(np.finfo(np.float64).tiny))
+    return levels.clamp(min=floor).log10().flatten(1).numpy()
+
+
+def with_neighbours(x: NDArray[np.float64], window: NDArray) -> NDArray[np.float64]:
+    """Put beside each epoch the mean over it and the three before and after it in its window.
+
+    Parameters
+    ----------
+    x : ndarray, (E, D)
+    window : ndarray of int, (E,)
+
+    Returns
+    -------
+    ndarray, (E, 2 · D)
+
+    Examples
+    --------
+    >>> with_neighbours(np.array([[1.0], [3.0], [9.0]]), np.array([0, 0, 1])).tolist()
+    [[1.0, 2.0], [3.0, 2.0], [9.0, 9.0]]
+    """
+    place = np.arange(len(x))
+    total, count = np.zeros_like(x), np.zeros((len(x), 1))
+    for lag in range(-_NEIGHBOURS, _NEIGHBOURS + 1):
+        other = (place + lag).clip(0, len(x) - 1)
+        is_own = ((other == place + lag) & (window[other] == window))[:, None]
+        total += is_own * x[other]
+        count += is_own
+    return np.hstack([x, total / count])
+
+
+def _bands(hz: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+    """Return which bins (F,) lie in a band, and what averages these B over bands, (B, bands)."""
+    low, high = EEG_HZ
+    place = np.floor((hz - low) / _BAND_HZ)
+    inside = torch.from_numpy((hz >= low) & (hz < high))
+    _, band = torch.from_numpy(place)[inside].unique(return_inverse=True)
+    members = torch.nn.functional.one_hot(band).double()
+    return inside, members / members.sum(dim=0)
+
+
+def _starts(n_epochs: int, length: int) -> list[int]:
+    starts = window_starts(n_epochs, length, length)
+    drawn = np.linspace(0, len(starts) - 1, min(WINDOWS, len(starts))).round().astype(int)
+    return starts[drawn].tolist()
+
+
+def _window_psd(x: Tensor, filter_size: int) -> Tensor:
+    """Measure epochs, (S, C, T), laid end to end as networks do: (1, C, F)."""
+    norm = PSDNorm(x.shape[1], filter_size)  # for its defaults
+    rows = x.transpose(0, 1).flatten(1).unsqueeze(0)
+    backend = functional.choose_backend(norm.backend, rows, filter_size)
+    return functional.row_statistics(rows, filter_size, norm.eps, norm.window, backend)[1]
+
+
+def _discriminant(
+    x: NDArray[np.float64], stages: NDArray[np.int8], other: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Classify by linear discriminant analysis with equal priors; (n, D), (n,), (m, D) → (m,)."""
+    known, place, counts = np.unique(stages, return_inverse=True, return_counts=True)
+    means = np.stack([x[place == i].mean(axis=0) for i in range(len(known))])
+    within = x - means[place]
+    # every stage counts the same in the covariance, too, or the commonest would set it
+    covariance = (within / counts[place, None]).T @ within / len(known)
+    ridge = _RIDGE * np.trace(covariance) / len(covariance) + _LEAST_VARIANCE
+    covariance += ridge * np.eye(len(covariance))
+    weights = np.linalg.solve(covariance, means.T)  # (D, stages)
+    offset = 0.5 * (means * weights.T).sum(axis=1)
+    return known[np.argmax(other @ weights - offset, axis=1)]
+
 
 CANDIDATES = (1, 3, 5, 9, 11, 17, 21)
 USUAL = filter_size_of(Cell())

@@ -7,7 +7,7 @@ import numpy as np
 
 from psdnorm.errors import TrainingError
 from psdnorm.store import Store
-from psdnorm.store.index import night_path
+from psdnorm.store.folder import night_path
 from psdnorm.training.predict import NightPrediction
 
 if TYPE_CHECKING:

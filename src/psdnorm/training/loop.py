@@ -1,31 +1,30 @@
-"""The training loop: what is learned from, how often it is looked at, when it is saved.
+"""The training loop: objective, early stopping, and what a person sees of it."""
 
-Lightning's Fabric brings devices and processes; the loop is written out, because a run must be able
-to go on from any batch and end bit-equal. On the device nothing waits for the host: losses are read
-every few steps.
-"""
-
+import sys
 import time
+import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from psdnorm.batches import Loader, class_weights
-from psdnorm.batches.residence import available_memory, resolve_residence
+from psdnorm.batches.loader import available_memory, resolve_residence
 from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.evaluation import balanced_accuracy
+from psdnorm.models.checkpoint import STAGES
 from psdnorm.store import Store
 from psdnorm.training.aligned_nights import AlignedStore
 from psdnorm.training.cell import Cell, Protocol, filter_size_of, with_size
 from psdnorm.training.finite import NotFiniteError
 from psdnorm.training.network import network_for
-from psdnorm.training.objective import Objective, confusion_counts
-from psdnorm.training.run_folder import CHOICE
-from psdnorm.training.run_logs import Logs
-from psdnorm.training.run_state import (
+from psdnorm.training.run_folder import (
+    CHOICE,
+    Logs,
     Position,
     State,
     generator_states,
@@ -33,11 +32,156 @@ from psdnorm.training.run_state import (
     restore_generators,
     write_state,
 )
-from psdnorm.training.watching import Silent, Watcher
 
 if TYPE_CHECKING:
     import pandas as pd
     from lightning import Fabric
+
+
+class Watcher(typing.Protocol):
+    """Is told how a training goes; no call may take long."""
+
+    def begin_epoch(self, epoch: int, first_batch: int, n_batches: int) -> None:
+        """Hear that an epoch begins, or goes on from a batch."""
+
+    def step(self, batch: int, loss: float) -> None:
+        """Hear how many batches of the epoch are done, and the latest loss."""
+
+    def end_epoch(self, row: Mapping[str, float | int]) -> None:
+        """Hear that an epoch ended with this row of the history."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def begin_epoch(self, epoch: int, first_batch: int, n_batches: int) -> None:
+        """Show nothing."""
+
+    def step(self, batch: int, loss: float) -> None:
+        """Show nothing."""
+
+    def end_epoch(self, row: Mapping[str, float | int]) -> None:
+        """Show nothing."""
+
+
+class Bars:
+    """A bar per epoch with losses and balanced accuracy; a line per epoch where no one looks.
+
+    Parameters
+    ----------
+    file : TextIO, optional
+        Standard error, if it is not given.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = file
+        self._bar: Any = None
+
+    def begin_epoch(self, epoch: int, first_batch: int, n_batches: int) -> None:
+        """Start a bar."""
+        from tqdm import tqdm  # type: ignore[import-untyped]
+
+        file = self._file or sys.stderr
+        self._bar = tqdm(
+            total=n_batches,
+            initial=first_batch,
+            desc=f"epoch {epoch + 1}",
+            unit="batch",
+            file=file,
+            disable=not file.isatty(),
+        )
+
+    def step(self, batch: int, loss: float) -> None:
+        """Move the bar."""
+        self._bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
+        self._bar.update(batch - self._bar.n)
+
+    def end_epoch(self, row: Mapping[str, float | int]) -> None:
+        """Close the bar with what the epoch came to."""
+        figures = {
+            "loss": f"{row['train_loss']:.4f}",
+            "validation": f"{row['validation_loss']:.4f}",
+            "balanced accuracy": f"{row['validation_balanced_accuracy']:.3f}",
+        }
+        if self._bar.disable:
+            words = ", ".join(f"{name} {value}" for name, value in figures.items())
+            print(
+                f"epoch {int(row['epoch']) + 1}: {words}", file=self._file or sys.stderr, flush=True
+            )
+        self._bar.set_postfix(figures)
+        self._bar.update(self._bar.total - self._bar.n)
+        self._bar.close()
+
+
+_N = len(STAGES)
+
+
+def weighted_sums(logits: Tensor, stages: Tensor, weights: Tensor) -> Tensor:
+    """Sum the weighted cross-entropies of the scored epochs, and their weights.
+
+    The loss of any set of epochs, be it a batch or all that validates, is the first over the
+    second, each added up over the set: it does not depend on how the set was cut into batches.
+
+    Parameters
+    ----------
+    logits : Tensor, (N, 5, S)
+    stages : Tensor of int64, (N, S)
+        -1 where unscored.
+    weights : Tensor, (5,)
+
+    Returns
+    -------
+    Tensor, (2,)
+    """
+    scored = stages >= 0
+    weight = torch.where(scored, weights[stages.clamp(min=0)], 0.0)  # (N, S)
+    losses = F.cross_entropy(logits, stages, ignore_index=-1, reduction="none")
+    return torch.stack([(losses * weight).sum(), weight.sum()])
+
+
+def confusion_counts(logits: Tensor, stages: Tensor) -> Tensor:
+    """Count scored epochs by true and predicted stage, without asking the host.
+
+    Parameters
+    ----------
+    logits : Tensor, (N, 5, S)
+    stages : Tensor of int64, (N, S)
+
+    Returns
+    -------
+    Tensor of int64, (5, 5)
+    """
+    cells = torch.where(stages >= 0, stages * _N + logits.argmax(dim=1), _N * _N)
+    counts = torch.zeros(_N * _N + 1, dtype=torch.int64, device=logits.device)
+    ones = torch.ones_like(cells.flatten())
+    return counts.index_add_(0, cells.flatten(), ones)[:-1].view(_N, _N)
+
+
+class Objective(nn.Module):
+    """A network and what it minimises, as one module that can be wrapped for several devices.
+
+    Parameters
+    ----------
+    model : nn.Module
+    forward : callable
+        What computes the model, see :func:`psdnorm.models.accelerate`.
+    weights : Tensor, (5,)
+        Of the stages.
+    """
+
+    weights: Tensor
+
+    def __init__(self, model: nn.Module, forward, weights: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        self._run = [forward]  # in a list, or a module would be registered twice
+        self.register_buffer("weights", weights)
+
+    def forward(self, x: Tensor, stages: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits, (N, 5, S), and :func:`weighted_sums`, (2,)."""
+        logits = self._run[0](x)
+        return logits, weighted_sums(logits, stages, self.weights)
+
 
 # losses that are kept on the device; at each look at them the host waits for the device
 _LOOK = 50

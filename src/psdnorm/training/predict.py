@@ -1,10 +1,4 @@
-"""Whole nights through a network: every epoch gets a prediction, and a word on how it came by it.
-
-Windows of 35 epochs move on by 21, and the last one ends with the night. An epoch is predicted from
-the window in whose middle it is most nearly. It is *central* if it lies in the middle 21 of that
-window, as all do but the first and the last few of a night: these see little of what comes before
-or after them. The paper's tables count central epochs alone.
-"""
+"""Predict every epoch of a night from overlapping windows."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -174,3 +168,61 @@ def assemble(
     inside = epochs - starts[nearest]  # (E,)
     central = (inside >= margin) & (inside < margin + stride)
     return windows[nearest, inside], central
+
+
+_BATCH = 8  # windows at a time: U-Sleep takes some 0.4 GB for them
+
+
+def predict_epochs(
+    forward: Forward,
+    signals: NDArray[np.float16 | np.float32],
+    *,
+    stride: int,
+    length: int = LENGTH,
+    batch_size: int = _BATCH,
+    fill: bool = False,
+    device: torch.device | str = "cpu",
+) -> Probabilities:
+    """Predict every epoch of a night, the first and the last ones too.
+
+    Parameters
+    ----------
+    forward : callable
+        Maps (N, S, C, T) to logits (N, 5, S).
+    signals : ndarray, (E, C, T)
+        A night, however short. One that is shorter than a window fills it by going on from its
+        start, as in training: so what norms measure over a window is the night's own, which zeros
+        would spoil. Each of its epochs is predicted once, where it first stands.
+    stride, length : int
+        From one window to the next, and S. The last window ends with the night.
+    batch_size : int
+        N.
+    fill : bool
+        Repeat windows in a last batch that is not full, so that all are of one shape, for which a
+        network may have been compiled.
+    device : torch.device or str
+        Where ``forward`` wants its input.
+
+    Returns
+    -------
+    ndarray of float32, (E, 5)
+        Weighted means over the windows that see an epoch; rows sum to 1.
+    """
+    if signals.ndim != 3 or not len(signals):
+        raise ShapeError(f"signals have shape {signals.shape}, expected (E, C, T), E from 1")
+    starts = window_starts(len(signals), length, stride)
+    total = np.zeros((len(signals), 5))
+    counted = np.zeros((len(signals), 1))
+    places = np.arange(length)
+    weights = np.minimum(places + 1, length - places)[:, None].astype(np.float64)  # (S, 1)
+    for first in range(0, len(starts), batch_size):
+        some = starts[first : first + batch_size]
+        shown = np.resize(some, batch_size) if fill else some
+        epochs = (shown[:, None] + places) % len(signals)  # (N, S)
+        windows = torch.from_numpy(signals[epochs]).to(device).float()
+        for start, window in zip(some, window_probabilities(forward, windows), strict=False):
+            own = slice(start, min(start + length, len(signals)))
+            n_own = own.stop - own.start
+            total[own] += (weights * window)[:n_own]
+            counted[own] += weights[:n_own]
+    return (total / counted).astype(np.float32)

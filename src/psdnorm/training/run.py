@@ -12,25 +12,23 @@ import numpy as np
 import torch
 
 from psdnorm.batches import Split, leave_one_dataset_out
-from psdnorm.drift.spread import measure_spread
+from psdnorm.drift.spectra import measure_spread
 from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.evaluation import read_scores, subject_metrics
 from psdnorm.functional import check_size
 from psdnorm.models.checkpoint import Pretrained
-from psdnorm.runtime.files import remove_leftovers
-from psdnorm.runtime.locks import LOCK, held, holder
+from psdnorm.runtime.files import LOCK, held, holder, remove_leftovers
 from psdnorm.store import Store
 from psdnorm.training import run_folder as records
 from psdnorm.training.aligned_nights import AlignedStore, training_barycenter
 from psdnorm.training.cell import AUTO, TMA, Cell, Protocol, filter_size_of, read_json
 from psdnorm.training.filter_size import check_choosable, choice_for
 from psdnorm.training.finite import NotFiniteError, finite_predictions, origin
-from psdnorm.training.loop import Task, learn
+from psdnorm.training.loop import Silent, Task, Watcher, learn
 from psdnorm.training.network import Network, build_model, check_model, network_for
 from psdnorm.training.predict import predict_nights
 from psdnorm.training.process import launch, quiet_libraries, reproducible, resolve_device
-from psdnorm.training.run_state import FILE, State, read_state
-from psdnorm.training.watching import Silent, Watcher
+from psdnorm.training.run_folder import FILE, State, read_state
 
 if TYPE_CHECKING:
     import pandas as pd

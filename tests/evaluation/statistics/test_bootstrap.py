@@ -12,8 +12,7 @@ from psdnorm.evaluation.statistics import (
     cohort_caveat,
     subject_caveat,
 )
-from psdnorm.evaluation.statistics.bootstrap import HELD
-from psdnorm.evaluation.statistics.draws import drawn_means
+from psdnorm.evaluation.statistics.bootstrap import HELD, drawn_means
 
 SIZES = {"a": 3, "b": 12, "c": 6}
 

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from psdnorm.errors import ArgumentError
-from psdnorm.evaluation.statistics import cliques, nemenyi
+from psdnorm.evaluation.statistics import nemenyi
+from psdnorm.evaluation.statistics import cliques
 
 NORMS = list("abcdefg")
 

@@ -15,9 +15,8 @@ from psdnorm.evaluation import score_night, subject_metrics
 from psdnorm.experiments.execute import run_grid
 from psdnorm.experiments.grid import Runs
 from psdnorm.lab.dissect.dissected import arm_names, interval, read_losses
-from psdnorm.lab.dissect.dissected_models import find_models
-from psdnorm.lab.dissect.dissected_nights import Made, TestNights
-from psdnorm.lab.dissect.dissected_run import Dissection
+from psdnorm.lab.dissect.dissection import Dissection, Made, TestNights
+from psdnorm.lab.dissect.settings import find_models
 from psdnorm.lab.dissect.troubles import UNSHIFTED, Condition
 from psdnorm.lab.simulate.into_store import add_nights
 from psdnorm.lab.simulate.plan import Settings, plan_nights

@@ -2,10 +2,9 @@
 
 import pytest
 
-from psdnorm.experiments.cost import read_cost
-from psdnorm.lab.dissect import dissected_cost
-from psdnorm.lab.dissect.dissected_cost import metered
-from psdnorm.lab.dissect.dissected_run import Predicted
+from psdnorm.experiments.estimate import read_cost
+from psdnorm.lab.dissect import dissection as dissected_cost
+from psdnorm.lab.dissect.dissection import Predicted, metered
 from psdnorm.lab.dissect.troubles import UNSHIFTED
 from psdnorm.training import Cell
 

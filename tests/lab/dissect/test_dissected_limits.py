@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from psdnorm.lab.dissect.dissected import Losses
-from psdnorm.lab.dissect.dissected_limits import limits
+from psdnorm.lab.dissect.dissection_page import limits
 from psdnorm.lab.dissect.troubles import UNSHIFTED, conditions_of
 
 NAMES = {"b": "BatchNorm", "i": "InstanceNorm", "p": "PSDNorm"}

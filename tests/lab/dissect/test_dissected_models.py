@@ -6,8 +6,8 @@ import pytest
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.grid import FORMAT, Runs, complete
-from psdnorm.lab.dissect.dissected_models import find_models, predicted_folder, predicting_order
-from psdnorm.lab.dissect.dissected_run import Dissection
+from psdnorm.lab.dissect.dissection import Dissection
+from psdnorm.lab.dissect.settings import find_models, predicted_folder, predicting_order
 from psdnorm.lab.dissect.troubles import conditions_of
 from psdnorm.training import Cell
 from psdnorm.training.adabn import AdaptedCell

@@ -9,9 +9,8 @@ from cells import TINY
 
 from psdnorm.errors import ArgumentError, CheckpointError
 from psdnorm.experiments.grid import FORMAT, Runs
-from psdnorm.lab.dissect.dissected_models import find_models, predicted_folder, without_damaged
-from psdnorm.lab.dissect.dissected_run import Dissection
-from psdnorm.lab.dissect.dissected_weights import trained_for
+from psdnorm.lab.dissect.dissection import Dissection, trained_for
+from psdnorm.lab.dissect.settings import find_models, predicted_folder, without_damaged
 from psdnorm.lab.dissect.troubles import conditions_of
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.store import Store

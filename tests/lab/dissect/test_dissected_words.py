@@ -8,9 +8,13 @@ import pandas as pd
 import pytest
 
 from psdnorm.lab.dissect.dissected import Losses
-from psdnorm.lab.dissect.dissected_figure import cell_text, draw_losses
-from psdnorm.lab.dissect.dissected_page import write_dissection
-from psdnorm.lab.dissect.dissected_words import choices, sentences
+from psdnorm.lab.dissect.dissection_page import (
+    cell_text,
+    choices,
+    draw_losses,
+    sentences,
+    write_dissection,
+)
 from psdnorm.lab.dissect.troubles import KINDS, UNSHIFTED
 from psdnorm.present.figure import styled
 

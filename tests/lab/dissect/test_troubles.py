@@ -14,8 +14,7 @@ from psdnorm.lab.dissect.troubles import (
     conditions_of,
     simulate_condition,
 )
-from psdnorm.lab.simulate.background import _electrode_density
-from psdnorm.lab.simulate.physiology import age_effects
+from psdnorm.lab.simulate.brain import _electrode_density, age_effects
 
 HOURS = 0.5
 

@@ -13,8 +13,8 @@ from psdnorm.lab.simulate import simulate_night
 from psdnorm.lab.simulate.fitted import ACTIVE, BANDS_HZ, fitted
 from psdnorm.lab.simulate.hypnograms import REM, bouts, sleep_period
 from psdnorm.lab.simulate.measure import band_powers_db
-from psdnorm.lab.simulate.scalp import REFERENCE
-from psdnorm.lab.simulate.wide import wide_profile, wide_table
+from psdnorm.lab.simulate.recorder import REFERENCE
+from psdnorm.lab.simulate.simulated_night import wide_profile, wide_table
 
 CHANCE = 0.20
 # of the ten columns of band powers

@@ -16,9 +16,14 @@ from psdnorm.cohorts import COHORTS, channels_used, find_nights, read_night
 from psdnorm.errors import ArgumentError, MissingExtraError, StoreError
 from psdnorm.io import read_header, read_stages
 from psdnorm.io.edf import read_channels
-from psdnorm.lab.simulate.cohort_files import bytes_missing, write_nights
-from psdnorm.lab.simulate.edf_writing import Trace, write_edf
-from psdnorm.lab.simulate.layouts import scoring_paths, signal_path
+from psdnorm.lab.simulate.cohort_files import (
+    Trace,
+    bytes_missing,
+    scoring_paths,
+    signal_path,
+    write_edf,
+    write_nights,
+)
 from psdnorm.lab.simulate.plan import Settings, fewer_visits, plan_nights
 
 SETTINGS = Settings(seed=5, hours=0.1)

@@ -10,9 +10,9 @@ import scipy.signal
 from psdnorm.cohorts import COHORTS
 from psdnorm.errors import ArgumentError
 from psdnorm.lab.simulate import PROFILES, CohortProfile, simulate_night
+from psdnorm.lab.simulate.brain import AGES_Y, age_effects
 from psdnorm.lab.simulate.hypnograms import bouts
 from psdnorm.lab.simulate.measure import band_powers_db
-from psdnorm.lab.simulate.physiology import AGES_Y, age_effects
 
 PLAIN = CohortProfile("plain", sfreq=200.0, line_hz=60.0)
 

@@ -7,9 +7,9 @@ import pytest
 import scipy.signal
 
 from psdnorm.lab.simulate import PROFILES, CohortProfile, simulate_night
+from psdnorm.lab.simulate.brain import ALPHA_HEIGHT, ALPHA_SD_HZ, draw_texture
 from psdnorm.lab.simulate.fitted import ACTIVE, BANDS_HZ
 from psdnorm.lab.simulate.measure import band_powers_db
-from psdnorm.lab.simulate.texture import ALPHA_HEIGHT, ALPHA_SD_HZ, draw_texture
 
 PLAIN = CohortProfile("plain")
 KNOBS = (

@@ -6,11 +6,16 @@ import numpy as np
 import scipy.signal
 
 from psdnorm.lab.simulate import PROFILES, simulate_night
+from psdnorm.lab.simulate.brain import draw_variety
 from psdnorm.lab.simulate.fitted import fitted
 from psdnorm.lab.simulate.hypnograms import N2
-from psdnorm.lab.simulate.scalp import DERIVATIONS
-from psdnorm.lab.simulate.variety import draw_variety
-from psdnorm.lab.simulate.wide import CONTRAST_DB, wide_profile, wide_recording, wide_table
+from psdnorm.lab.simulate.recorder import DERIVATIONS
+from psdnorm.lab.simulate.simulated_night import (
+    CONTRAST_DB,
+    wide_profile,
+    wide_recording,
+    wide_table,
+)
 
 PLAIN = PROFILES["PHYS"].at(0.0)
 

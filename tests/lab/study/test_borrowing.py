@@ -9,11 +9,18 @@ from studies import drawn_study, written_study
 
 from psdnorm.errors import ArgumentError
 from psdnorm.lab.study import read_study
-from psdnorm.lab.study.borrowing import borrow, loans
-from psdnorm.lab.study.packing import check_folder, note_nights, pack, packed_path, restore
+from psdnorm.lab.study.result_cache import (
+    borrow,
+    check_folder,
+    loans,
+    note_nights,
+    pack,
+    packed_path,
+    restore,
+)
 from psdnorm.lab.study.running import runs_of
 from psdnorm.report.results import read_results
-from psdnorm.runtime.locks import held
+from psdnorm.runtime.files import held
 from psdnorm.training.run_folder import write_json
 
 ADABN = ["batch", "adabn3", "psd"]

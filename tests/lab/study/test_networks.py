@@ -6,12 +6,12 @@ import pytest
 import torch
 from studies import written_study
 
+from psdnorm.convert import record_calls
 from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.experiments.grid import Runs
 from psdnorm.lab.study import read_study
-from psdnorm.lab.study.networks import check_networks
+from psdnorm.lab.study.definition import check_networks
 from psdnorm.layer import PSDNorm
-from psdnorm.passes import record_calls
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.training import Cell, Protocol
 from psdnorm.training.network import build_model

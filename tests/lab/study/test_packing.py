@@ -11,7 +11,7 @@ from studies import drawn_study, written_study
 
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.lab.study import read_study
-from psdnorm.lab.study.packing import (
+from psdnorm.lab.study.result_cache import (
     check_folder,
     left_behind,
     note_nights,

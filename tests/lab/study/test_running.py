@@ -12,11 +12,11 @@ from cells import outcome
 from studies import drawn_study, trained_study, written_study
 
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments.cost import read_cost
+from psdnorm.experiments.estimate import read_cost
+from psdnorm.experiments.execute import FAILURE, FINISHED, THERE, Outcome
 from psdnorm.experiments.grid import Axes, grid_of, units_of
-from psdnorm.experiments.work import FAILURE, FINISHED, THERE, Outcome
 from psdnorm.lab.study import read_study, running
-from psdnorm.lab.study.packing import pack, restore
+from psdnorm.lab.study.result_cache import Meter, pack, restore
 from psdnorm.lab.study.running import (
     MinutesAreUp,
     for_minutes,
@@ -25,7 +25,6 @@ from psdnorm.lab.study.running import (
     shares_of,
     sigterm_is_ctrl_c,
 )
-from psdnorm.lab.study.study_cost import Meter
 from psdnorm.lab.study.study_nights import made_store
 
 NORMS = ("batch", "psd")

@@ -4,11 +4,10 @@ import json
 
 from studies import drawn_study
 
-from psdnorm.experiments.cost import read_cost
-from psdnorm.experiments.work import FAILURE, FINISHED, Outcome
-from psdnorm.lab.study.packing import pack, restore
+from psdnorm.experiments.estimate import read_cost
+from psdnorm.experiments.execute import FAILURE, FINISHED, Outcome
+from psdnorm.lab.study.result_cache import Meter, pack, restore
 from psdnorm.lab.study.running import runs_of
-from psdnorm.lab.study.study_cost import Meter
 
 
 def test_a_piece_counts_the_cells_that_it_finished_and_what_these_learned_from(tmp_path):

@@ -6,11 +6,17 @@ import pytest
 from stores import tree
 from studies import drawn_study
 
-from psdnorm.lab.study.archive import Archive
-from psdnorm.lab.study.packing import left_behind, pack, restore
+from psdnorm.lab.study.result_cache import (
+    Archive,
+    alone_with,
+    left_behind,
+    pack,
+    restore,
+    takable,
+    take,
+)
 from psdnorm.lab.study.running import runs_of
-from psdnorm.lab.study.taking import alone_with, takable, take
-from psdnorm.runtime.locks import held
+from psdnorm.runtime.files import held
 
 NORMS = ["batch", "adabn3"]
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from psdnorm.ops.hopper import claims
+from psdnorm.ops.hopper import rows as claims
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def counters(device, *streams, captures=False):
     found = []
     for stream in streams:
         device.stream = stream
-        found.append(claims.counter())
+        found.append(claims.claim_counter())
     assert all(c.shape == (1,) and c.dtype == torch.int32 and c == 0 for c in found)
     return [c.data_ptr() for c in found]
 
@@ -61,7 +61,7 @@ def test_each_launch_that_a_graph_holds_has_its_own(device):
 def test_graphs_leave_counters_to_streams(device):
     counters(device, 7)
     device.captures = True
-    kept = [claims.counter() for _ in range(4)]
+    kept = [claims.claim_counter() for _ in range(4)]
     assert len(claims._free[0]) == 1
     counters(device, 8)
     assert len({c.data_ptr() for c in kept}) == 4
@@ -77,7 +77,7 @@ def test_other_devices_have_other_counters(device):
 def test_where_none_is_left_a_new_one_is_made_for_every_launch(device, captures):
     counters(device, 1, 2, 3, 4)
     device.stream, device.captures = 5, captures
-    assert claims.counter() is not claims.counter()
+    assert claims.claim_counter() is not claims.claim_counter()
 
 
 def test_a_graph_that_comes_first_clears_its_own(device):

@@ -261,7 +261,7 @@ def test_a_launch_has_no_more_clusters_than_rows_and_a_counter(
     cut = resident.cut_to(6000, 5, 4, 1, 2, 4)
     kernel = resident._Kernel(lambda *given: launched.append(given), None, cut, 24)
     monkeypatch.setattr(resident, "_kernel", lambda *_: kernel)
-    monkeypatch.setattr(resident.claims, "counter", lambda: torch.zeros(1, dtype=torch.int32))
+    monkeypatch.setattr(resident, "claim_counter", lambda: torch.zeros(1, dtype=torch.int32))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
     resident.measure_and_normalize(torch.randn(n, 2, 6000), torch.ones(2, 3), 5, 1e-5)
     ((n_clusters, _, arguments),) = launched

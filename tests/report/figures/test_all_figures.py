@@ -18,7 +18,7 @@ from psdnorm.present.style import look_of
 from psdnorm.report.figures import build_figures
 from psdnorm.report.figures.comparison import comparisons
 from psdnorm.report.figures.critical_difference import draw_ranks
-from psdnorm.report.figures.scatter import draw_scatter
+from psdnorm.report.figures.subject_figures import draw_scatter
 from psdnorm.report.results import read_results
 
 MOST_BYTES = 250_000

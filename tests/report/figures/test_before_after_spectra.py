@@ -15,9 +15,8 @@ from psdnorm.experiments.execute import run_grid
 from psdnorm.experiments.grid import Axes, grid_of
 from psdnorm.models import CNNTransformer, from_pretrained
 from psdnorm.present.figure import CannotDraw, new_canvas
-from psdnorm.report.figures.before_after_spectra import Spectrum, spectra_of
 from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.illustration import _draw_cohorts, draw_spectra
+from psdnorm.report.figures.spectra_figures import Spectrum, _draw_cohorts, draw_spectra, spectra_of
 from psdnorm.report.results import read_results
 from psdnorm.store import Layout, Store
 

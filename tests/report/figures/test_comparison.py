@@ -7,12 +7,10 @@ from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
 from psdnorm.report.figures.comparison import comparisons
 from psdnorm.report.figures.critical_difference import draw_ranks
-from psdnorm.report.figures.learning import draw_learning
-from psdnorm.report.figures.reliability import draw_calibration
-from psdnorm.report.figures.scatter import draw_scatter
-from psdnorm.report.figures.stages import draw_stages
+from psdnorm.report.figures.stage_figures import draw_calibration, draw_learning, draw_stages
+from psdnorm.report.figures.subject_figures import draw_scatter
 from psdnorm.report.results import read_results
-from psdnorm.report.verdict.contest import contests
+from psdnorm.report.verdict.duels import contests
 from psdnorm.training import Cell
 
 ONE = {"hold_outs": ("ABC",), "seeds": (0,)}

@@ -8,7 +8,7 @@ from experiment_runs import COHORTS, write_runs
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
 from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.learning import MOST_CELLS, draw_learning
+from psdnorm.report.figures.stage_figures import MOST_CELLS, draw_learning
 from psdnorm.report.results import read_results
 from psdnorm.training import Cell
 

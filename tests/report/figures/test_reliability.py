@@ -7,7 +7,7 @@ from experiment_runs import COHORTS, write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.reliability import draw_calibration
+from psdnorm.report.figures.stage_figures import draw_calibration
 from psdnorm.report.results import read_results
 from psdnorm.training import Cell
 

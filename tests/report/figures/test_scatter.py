@@ -7,9 +7,9 @@ from experiment_runs import write_runs
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
 from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.scatter import draw_scatter
+from psdnorm.report.figures.subject_figures import draw_scatter
 from psdnorm.report.results import read_results
-from psdnorm.report.verdict.contest import contests
+from psdnorm.report.verdict.duels import contests
 from psdnorm.report.verdict.verdict import judge
 from psdnorm.training import Cell
 

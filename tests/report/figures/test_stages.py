@@ -8,7 +8,7 @@ from sklearn.metrics import f1_score
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
 from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.stages import draw_stages
+from psdnorm.report.figures.stage_figures import draw_stages
 from psdnorm.report.results import read_results
 from psdnorm.training import Cell
 

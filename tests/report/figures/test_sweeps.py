@@ -8,7 +8,7 @@ from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.sweeps import FILTER_SIZE, NORM_DEPTH, draw_sweep
+from psdnorm.report.figures.curve_figures import FILTER_SIZE, NORM_DEPTH, draw_sweep
 from psdnorm.report.results import read_results
 from psdnorm.training import Cell
 

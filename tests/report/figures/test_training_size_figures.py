@@ -8,7 +8,7 @@ from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
-from psdnorm.report.figures.training_size_figures import draw_training_size
+from psdnorm.report.figures.curve_figures import draw_training_size
 from psdnorm.report.results import read_results
 from psdnorm.training import Cell
 

@@ -8,7 +8,7 @@ from experiment_runs import write_runs
 
 from psdnorm.report.results import read_results
 from psdnorm.report.tables import build_tables
-from psdnorm.report.tables.writing import csv_text
+from psdnorm.report.tables.table import csv_text
 from psdnorm.training import Cell
 
 from .conftest import COHORTS, axes, by_hand

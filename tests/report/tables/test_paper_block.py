@@ -8,9 +8,8 @@ from psdnorm.evaluation import METRICS
 from psdnorm.evaluation.scores import COUNTS
 from psdnorm.report.paper import misprints, paper_table
 from psdnorm.report.results import Results
-from psdnorm.report.tables.layout import fill
+from psdnorm.report.tables.layout import Scores, fill
 from psdnorm.report.tables.lodo_tables import lodo_layouts
-from psdnorm.report.tables.table_scores import Scores
 
 from .conftest import ours
 

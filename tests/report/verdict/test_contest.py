@@ -7,7 +7,7 @@ from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.report.results import read_results
-from psdnorm.report.verdict.contest import contests, norms_to_compare
+from psdnorm.report.verdict.duels import contests, norms_to_compare
 from psdnorm.training import Cell
 
 COHORTS = {"ABC": 2, "CHAT": 3, "MASS": 4}

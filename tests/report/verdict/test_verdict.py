@@ -16,10 +16,9 @@ from psdnorm.evaluation.statistics import (
     wilcoxon_holm,
 )
 from psdnorm.experiments.grid import Axes
-from psdnorm.report.figures.training_size_figures import draw_training_size
+from psdnorm.report.figures.curve_figures import draw_training_size
 from psdnorm.report.results import read_results
-from psdnorm.report.verdict.contest import contests
-from psdnorm.report.verdict.duels import points
+from psdnorm.report.verdict.duels import contests, points
 from psdnorm.report.verdict.verdict import judge
 from psdnorm.training import Cell
 

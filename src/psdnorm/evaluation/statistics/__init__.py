@@ -6,23 +6,32 @@ its tables, blocks by norms, higher is better. Every result carries what its cap
 """
 
 from psdnorm.evaluation.statistics.basis import Basis, subject_caveat
-from psdnorm.evaluation.statistics.blocks import BlockTables, block_tables
 from psdnorm.evaluation.statistics.bootstrap import (
     BEST_BASELINE,
+    BlockTables,
     BootstrapResult,
+    block_tables,
     bootstrap_gains,
     cohort_caveat,
 )
-from psdnorm.evaluation.statistics.cliques import cliques
-from psdnorm.evaluation.statistics.gains import (
+from psdnorm.evaluation.statistics.rank_tests import (
+    FriedmanResult,
+    NemenyiResult,
+    WilcoxonHolmResult,
+    cliques,
+    friedman,
+    holm,
+    nemenyi,
+    wilcoxon_holm,
+)
+from psdnorm.evaluation.statistics.subject_gains import (
+    FewerSubjectsResult,
     HardestResult,
     ImprovedResult,
+    fewer_subjects_factor,
     gain_on_hardest,
     share_improved,
 )
-from psdnorm.evaluation.statistics.pairs import WilcoxonHolmResult, holm, wilcoxon_holm
-from psdnorm.evaluation.statistics.ranks import FriedmanResult, NemenyiResult, friedman, nemenyi
-from psdnorm.evaluation.statistics.training_size import FewerSubjectsResult, fewer_subjects_factor
 
 __all__ = [
     "BEST_BASELINE",

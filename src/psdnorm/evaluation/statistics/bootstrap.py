@@ -1,4 +1,4 @@
-"""Gains with intervals: cohorts are drawn anew, then subjects within each drawn cohort."""
+"""Bootstrap over subjects and datasets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,173 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation.means import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics.basis import DECIMALS, Basis, check_share, complete_blocks
-from psdnorm.evaluation.statistics.draws import Means, Scores, drawn_means, means_of
+
+Scores = NDArray[np.float64]  # of one cohort, (n_subjects, n_seeds, n_norms)
+Means = NDArray[np.float64]
+
+# weights of subjects that are worked on at a time
+_CHUNK = 2**19
+
+
+def means_of(cohorts: list[Scores]) -> tuple[Means, Means]:
+    """Return Mean(Dataset) and Mean(Subject), (n_norms,) each."""
+    by_cohort = np.stack([scores.mean(axis=(0, 1)) for scores in cohorts])
+    sizes = np.array([len(scores) for scores in cohorts])
+    return by_cohort.mean(axis=0), sizes @ by_cohort / sizes.sum()
+
+
+def drawn_means(
+    cohorts: list[Scores], n_draws: int, resample_seeds: bool, rng: np.random.Generator
+) -> tuple[Means, Means]:
+    """Draw cohorts, and within each drawn one its subjects, and its seeds if they are to be.
+
+    Parameters
+    ----------
+    cohorts : list of ndarray, (n_subjects, n_seeds, n_norms)
+    n_draws : int
+    resample_seeds : bool
+    rng : Generator
+
+    Returns
+    -------
+    tuple of ndarray, (n_draws, n_norms)
+        Mean(Dataset) and Mean(Subject) of every draw.
+    """
+    n_cohorts = len(cohorts)
+    times = rng.multinomial(n_cohorts, np.full(n_cohorts, 1 / n_cohorts), size=n_draws)
+    over_datasets, over_subjects = np.zeros((2, n_draws, cohorts[0].shape[2]))
+    people = times @ [len(scores) for scores in cohorts]  # (n_draws,)
+    for scores, count in zip(cohorts, times.T, strict=True):
+        # a cohort that is drawn twice has its subjects drawn twice, each time others
+        owners = np.repeat(np.arange(n_draws), count)
+        means = _drawn_within(scores, len(owners), resample_seeds, rng)
+        np.add.at(over_datasets, owners, means / n_cohorts)
+        np.add.at(over_subjects, owners, means * len(scores))
+    return over_datasets, over_subjects / people[:, None]
+
+
+def _drawn_within(
+    scores: Scores, n_draws: int, resample_seeds: bool, rng: np.random.Generator
+) -> Means:
+    """Return the means of one cohort with its subjects drawn anew, (n_draws, n_norms)."""
+    n_subjects, n_seeds, n_norms = scores.shape
+    flat = scores.reshape(n_subjects, -1)
+    means = np.empty((n_draws, n_norms))
+    step = max(1, _CHUNK // n_subjects)
+    for begin in range(0, n_draws, step):
+        rows = min(step, n_draws - begin)
+        # how often each subject is drawn: a product with these is faster than looking scores up
+        drawn = rng.integers(n_subjects, size=(rows, n_subjects))
+        drawn += np.arange(rows)[:, None] * n_subjects
+        times = np.bincount(drawn.ravel(), minlength=rows * n_subjects).reshape(rows, n_subjects)
+        by_seed = (times.astype(np.float64) @ flat / n_subjects).reshape(rows, n_seeds, n_norms)
+        weights = np.full((rows, n_seeds), 1 / n_seeds)
+        if resample_seeds:
+            weights = rng.multinomial(n_seeds, weights[0], size=rows) / n_seeds
+        means[begin : begin + rows] = np.einsum("ds,dsk->dk", weights, by_seed)
+    return means
+
+
+KEYS = ["cohort", "subject", "seed"]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockTables:
+    """Scores of the same people under every norm.
+
+    A row of which a norm lacks the score is NaN throughout, so that every statistic leaves the same
+    blocks out, and counts them.
+
+    Attributes
+    ----------
+    by_seed : DataFrame, (n_scores, n_norms)
+        Indexed by ``cohort``, ``subject`` and ``seed``.
+    subjects : DataFrame, (n_subjects, n_norms)
+        Mean over the seeds that every norm has; indexed by ``cohort`` and ``subject``.
+    datasets : DataFrame, (n_cohorts, n_norms)
+        Mean over the subjects of a cohort that every norm has; indexed by ``cohort``.
+    lacking : DataFrame of int, (n_cohorts, n_norms)
+        Scores (of a subject in a seed) that a norm lacks and another has.
+    """
+
+    by_seed: pd.DataFrame
+    subjects: pd.DataFrame
+    datasets: pd.DataFrame
+    lacking: pd.DataFrame
+
+    @property
+    def left_out(self) -> list[str]:
+        """What was left out and because of which norm, a sentence each."""
+        total = self.by_seed.groupby(level="cohort", observed=True).size()
+        return [
+            f"{norm} lacks {count:,} of the {total[cohort]:,} scores of {cohort}"
+            for cohort, counts in self.lacking.iterrows()
+            for norm, count in counts.items()
+            if count
+        ]
+
+
+def block_tables(
+    scores: pd.DataFrame, metric: str = "value", norms: Sequence[str] | None = None
+) -> BlockTables:
+    """Arrange scores for a comparison of norms, over datasets and over subjects.
+
+    A score counts if every norm has it for the same subject in the same seed; a seed decides who
+    trains and who validates, so that only scores of the same seed are alike.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        One row per ``norm``, ``cohort``, ``subject`` and ``seed``. NaN counts as lacking.
+    metric : str
+        The column that holds the score. Higher is better.
+    norms : sequence of str, optional
+        Those to compare, in this order; else all, in order of appearance.
+
+    Returns
+    -------
+    BlockTables
+    """
+    lacking = [name for name in ("norm", *KEYS, metric) if name not in scores]
+    if lacking:
+        raise ArgumentError(f"scores lack the columns {', '.join(lacking)}")
+    if scores.empty:
+        raise ArgumentError("scores has no row, expected one per norm, cohort, subject and seed")
+    unknown = scores[["norm", *KEYS]].isna().any()
+    if unknown.any():
+        raise ArgumentError(f"scores has rows without {unknown.idxmax()}")
+    table = _wide(scores, metric, norms)
+    by_seed = table.where(table.notna().all(axis=1))
+    subjects = by_seed.groupby(level=["cohort", "subject"], observed=True).mean()  # NaN aside
+    return BlockTables(
+        by_seed=by_seed,
+        subjects=subjects,
+        datasets=subjects.groupby(level="cohort", observed=True).mean(),
+        lacking=table.isna().groupby(level="cohort", observed=True).sum(),
+    )
+
+
+def _wide(scores: pd.DataFrame, metric: str, norms: Sequence[str] | None) -> pd.DataFrame:
+    """Return scores with a column for each norm, NaN where it has none."""
+    known = list(dict.fromkeys(scores["norm"]))
+    wanted = known if norms is None else list(dict.fromkeys(norms))
+    if not wanted or not {*wanted} <= {*known}:
+        raise ArgumentError(
+            f"norms are {', '.join(map(str, wanted)) or 'none'}, expected some of those that "
+            f"scores has, {', '.join(map(str, known)) or 'none'}"
+        )
+    chosen = scores[scores["norm"].isin(wanted)]
+    twice = chosen.duplicated(["norm", *KEYS])
+    if twice.any():
+        row = ", ".join(f"{name} {chosen.loc[twice, name].iloc[0]}" for name in ("norm", *KEYS))
+        raise ArgumentError(f"scores has {row} more than once")
+    return chosen.set_index([*KEYS, "norm"])[metric].unstack("norm")[wanted]
+
 
 BEST_BASELINE = "best baseline"
 # of intervals meant to hold 95 % of the time, how many did, by number of cohorts: see the test
@@ -98,7 +260,7 @@ def bootstrap_gains(
     ----------
     values : DataFrame, (n_subjects, n_norms) or (n_scores, n_norms)
         Indexed by ``cohort`` and ``subject``, and ``seed`` for scores of each seed, as in
-        :class:`~psdnorm.evaluation.statistics.blocks.BlockTables`. Rows with a NaN are left out.
+        :class:`~psdnorm.evaluation.statistics.bootstrap.BlockTables`. Rows with a NaN are left out.
     reference : str
         A norm, or :data:`BEST_BASELINE`: the baseline with the highest mean, chosen anew in each
         draw, as another might have been best. ``gains`` names the one that is best in ``values``.

@@ -1,4 +1,4 @@
-"""The numbers that ``scripts/fit_simulation.py`` fitted to real nights, as arrays."""
+"""Numbers fitted to real nights, and how band powers are measured."""
 
 import json
 from dataclasses import dataclass, fields

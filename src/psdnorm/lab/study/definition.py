@@ -1,25 +1,4 @@
-"""What a study is, read from its YAML file.
-
-::
-
-    name: main                    names its folder and its results
-    about: one sentence or more
-    store:                        simulated nights, made from these numbers wherever they lack
-      subjects: {ABC: 8, SHHS: 115}
-      recipe: paper               paper, as-released or robust
-      hours: 8                    the rest have these defaults
-      shift: 1                    or a number for each cohort
-      seed: 0
-    grid:                         blocks of cells: each is every combination of its lists
-      - norms: [batch, psd]       models, filter_sizes, norm_depths, hold_outs, balanced; a filter
-                                  size may be auto, of PSDNorm alone
-        seeds: 3                  so many, from 0 on
-    protocol: {patience: 10}      fields of psdnorm.training.Protocol
-    keep: scores
-    expected_epochs: 50           until early stopping, for estimates
-    borrow: [main]                studies in the same folder, with the same store and protocol,
-                                  whose finished cells are taken instead of run again
-"""
+"""Read and check the YAML file of a study."""
 
 import dataclasses
 import json
@@ -32,12 +11,14 @@ from typing import Any
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import EPOCHS
-from psdnorm.experiments.grid import Axes, grid_of
+from psdnorm.experiments.grid import Axes, Runs, grid_of
 from psdnorm.lab.simulate.profiles import MOST_SHIFT, PROFILES
-from psdnorm.prepare.recipe import RECIPES
+from psdnorm.prepare.recipe import RECIPES, load_recipe
 from psdnorm.runtime.documents import read_yaml
 from psdnorm.training import Cell, Protocol
+from psdnorm.training.adabn import base_of
 from psdnorm.training.cell import AUTO
+from psdnorm.training.network import check_model
 from psdnorm.training.run import KEEP
 
 _KEYS = ("name", "about", "store", "grid", "protocol", "keep", "expected_epochs", "borrow")
@@ -321,3 +302,31 @@ def _number(where: str, value: Any, least: float, most: float) -> float:
 
 def _refused(where: str, value: Any, expected: str) -> ArgumentError:
     return ArgumentError(f"{where} is {value!r:.80}, expected {expected}")
+
+
+def check_networks(study: Study, runs: Runs) -> None:
+    """Refuse an entry of a study's grid that asks for a network which cannot be built or run.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+        The folder of its cells, which need not exist: what is finished there is not looked at.
+
+    Raises
+    ------
+    ArgumentError
+        Names the study's file, the entry, and what is wrong with it.
+    """
+    layout = load_recipe(study.nights.recipe).layout()
+    seen: set[tuple] = set()
+    for number, entry in enumerate(study.entries):
+        for cell in map(base_of, entry):
+            shape = cell.model, cell.norm, cell.filter_size, cell.norm_depth
+            if shape in seen or runs.is_done(cell):
+                continue
+            seen.add(shape)
+            try:
+                check_model(cell, study.protocol, layout)
+            except ArgumentError as error:
+                raise ArgumentError(f"{study.path}: grid[{number}]: {error}") from None

@@ -11,13 +11,10 @@ from pathlib import Path
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import H200, Amounts
-from psdnorm.experiments.execute import check_grid
+from psdnorm.experiments.execute import FAILURE, FINISHED, Job, Outcome, Told, check_grid, run_units
 from psdnorm.experiments.grid import Runs, Unit, units_of
-from psdnorm.experiments.places import run_units
-from psdnorm.experiments.work import FAILURE, FINISHED, Job, Outcome, Told
 from psdnorm.lab.study.definition import Study
-from psdnorm.lab.study.packing import note_nights
-from psdnorm.lab.study.study_cost import Meter
+from psdnorm.lab.study.result_cache import Meter, note_nights
 from psdnorm.store import Store
 from psdnorm.training import Cell
 

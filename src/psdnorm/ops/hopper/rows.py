@@ -1,13 +1,9 @@
-"""Rows that stay in shared memory between two passes: one read where the Triton kernels need two.
-
-CUDA C++ for compute capability 9 (``resident_kernels``), compiled by NVRTC on first use. They serve
-the common case: flat windows, circular padding, contiguous rows of even length that fit into the
-shared memory of a cluster of programs. Everything else stays with :mod:`psdnorm.ops.triton.launch`.
-"""
+"""Rows that stay on the chip, on Hopper: which rows qualify, and how their kernels are launched."""
 
 import ctypes
 import math
 import os
+import threading
 import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,8 +14,43 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from psdnorm.ops.hopper import claims, nvrtc
+from psdnorm.ops.hopper import nvrtc
 from psdnorm.ops.reference import detrends_segments, n_bins, n_segments
+
+_COUNTERS_OF_A_DEVICE = 4096
+_KEPT_FOR_STREAMS = 256
+_lock = threading.Lock()
+_free: dict[int, list[Tensor]] = {}
+_of_streams: dict[tuple[int, int], Tensor] = {}
+
+
+def claim_counter() -> Tensor:
+    """Return a counter, (1,), for the next launch on the current stream.
+
+    The first call on a device waits for the host, unless a graph is being captured.
+    """
+    device, captures = torch.cuda.current_device(), torch.cuda.is_current_stream_capturing()
+    key = device, torch.cuda.current_stream().cuda_stream
+    if key in _of_streams and not captures:
+        return _of_streams[key]
+    with _lock:
+        if device not in _free and not captures:
+            zeros = _zeros(_COUNTERS_OF_A_DEVICE)
+            torch.cuda.current_stream().synchronize()  # another stream may come first
+            _free[device] = list(zeros.split(1))
+        free = _free.get(device, [])
+        if len(free) <= (_KEPT_FOR_STREAMS if captures else 0):
+            # cleared before the launch, in a graph before each replay
+            return _zeros(1)
+        taken = free.pop()
+        if not captures:
+            _of_streams[key] = taken
+    return taken
+
+
+def _zeros(count: int) -> Tensor:
+    return torch.zeros(count, dtype=torch.int32, device="cuda")
+
 
 # the way back to the Triton kernels, for those who want to compare
 ENABLED = os.environ.get("PSDNORM_RESIDENT", "1") != "0"
@@ -245,7 +276,7 @@ def _launch(
     )
     is_current = x.device.index == torch.cuda.current_device()
     with nullcontext() if is_current else torch.cuda.device(x.device):
-        counter = claims.counter()
+        counter = claim_counter()
         arguments.claims = counter.data_ptr()
         kernel.launch(clusters, kernel.sizes, arguments)
 

@@ -11,17 +11,23 @@ taps needs, O(f) numbers; a second one applies the gradients through filter, PSD
 import triton
 import triton.language as tl
 
-from psdnorm.ops.triton.forward import _convolve, _load, _real_bin, _row, _store, _taps, _zeros
-from psdnorm.ops.triton.grid_order import begin_launch
-from psdnorm.ops.triton.sizes import (
+from psdnorm.ops.triton.forward import (
+    _convolve,
     _cosine,
     _has_tilted_gradient,
     _leaky_bins,
+    _load,
     _mirrored,
+    _real_bin,
     _round_up,
+    _row,
     _split_tap,
+    _store,
     _taper,
     _taper_spectrum,
+    _taps,
+    _zeros,
+    begin_launch,
 )
 
 # up to here a tile inside the row has code of its own, without masks; beyond it only loads have,

@@ -1,31 +1,99 @@
-"""Triton kernels of the fused backend; :mod:`psdnorm.ops.triton.launch` imports them on first use.
+"""Triton kernels of the forward pass and of the running barycenter.
 
-Every lane owns ``OWN`` neighbouring samples of a row, whole hops of the Welch segments, so that
-every weight is a constant. It holds them, with the halo that taps and segments need, as a tuple of
-columns, each a tensor of shape (BLOCK,): a loaded value serves all its taps from a register.
-A row is cut into chunks of ``n_tiles`` tiles of ``BLOCK * OWN`` samples; a program takes one chunk.
-Sums over a chunk go to ``partials`` and are added up in a fixed order: two runs give the same bits.
+Imported on first use only, because it imports triton.
 """
+
+import math
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@triton.constexpr_function
+def _cosine(turns, period):
+    return math.cos(2 * math.pi * (turns % period) / period)
+
+
+@triton.constexpr_function
+def _sine(turns, period):
+    return math.sin(2 * math.pi * (turns % period) / period)
+
+
+@triton.constexpr_function
+def _taper(t, size, a):
+    """Sample t of a periodic generalised cosine window of unit Euclidean norm."""
+    w = [a - (1 - a) * math.cos(2 * math.pi * s / size) for s in range(size)] if size > 1 else [1.0]
+    return w[t % size] / math.sqrt(sum(v * v for v in w))
+
+
+@triton.constexpr_function
+def _taper_spectrum(k, size, a):
+    """Bin k of the window's DFT; real, because the window is even."""
+    return sum(_taper(t, size, a) * _cosine(k * t, size) for t in range(size))
+
+
+@triton.constexpr_function
+def _mirrored(k, size):
+    """How many bins of the full spectrum the kept bin k stands for."""
+    return 1.0 if k == 0 or 2 * k == size else 2.0
+
+
+@triton.constexpr_function
+def _split_tap(m, size):
+    """Share of lag m on either side: the tap at half an even filter is split in two."""
+    return 0.5 if 2 * m == size else 1.0
+
+
+@triton.constexpr_function
+def _round_up(value, step):
+    return -(-value // step) * step
+
+
+@triton.constexpr_function
+def _cosine_weight(t, k, size, a, detrend):
+    """Weight of sample t of a segment in the real part of bin k."""
+    weight = _taper(t, size, a) * _cosine(k * t, size)
+    if not detrend or k > 1:  # beyond bin 1 no window has a mean
+        return weight
+    # taking the mean off a segment or off its weights is the same; about the first of them, equal
+    # weights become exact zeros
+    first = _taper(0, size, a)
+    rest = sum(_taper(s, size, a) * _cosine(k * s, size) - first for s in range(size))
+    return (weight - first) - rest / size
+
+
+@triton.constexpr_function
+def _leaky_bins(size, a, detrend):
+    """How many bins, from 0 on, a constant leaks into through the window."""
+    if detrend:
+        return 0
+    return 1 if a == 1.0 else min(2, size // 2 + 1)
+
+
+@triton.constexpr_function
+def _has_tilted_gradient(a, detrend):
+    """Tell whether segments lose their means before a window that is not flat.
+
+    Where it is flat nothing but bin 0 changes, which has no power then.
+    """
+    return detrend and a != 1.0
+
+
+@triton.jit
+def begin_launch(EARLY: tl.constexpr):
+    """Let the next kernel be sent for, and wait for all that the one before has written.
+
+    EARLY kernels are launched before the one before them has ended, and are ready when it has.
+    """
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
+
 
 # tuples grow by + here, because that is what triton compiles, and change their type as they do
 # ruff: noqa: RUF005
 # mypy: disable-error-code="assignment"
-
-import triton
-import triton.language as tl
-
-from psdnorm.ops.triton.grid_order import begin_launch
-from psdnorm.ops.triton.sizes import (
-    _cosine,
-    _cosine_weight,
-    _leaky_bins,
-    _mirrored,
-    _round_up,
-    _sine,
-    _split_tap,
-    _taper,
-    _taper_spectrum,
-)
 
 
 @triton.jit
@@ -360,3 +428,43 @@ def filter_kernel(
                 row, out, first, length, pivot, offset, taps, shift,
                 FILTER, PADDING, True, OWN, VEC, BLOCK,
             )  # fmt: skip
+
+
+@triton.jit
+def barycenter_kernel(
+    psd, running, n_tracked, n_skipped, total, target,
+    n_rows, n_channels, momentum, BINS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """Sum √P over the valid rows of one channel and walk the geodesic to their mean.
+
+    ``momentum`` below zero stands for a cumulative average. One program a channel; the count of
+    skipped rows is an integer, so the order in which programs add to it leaves no trace.
+    """
+    begin_launch(EARLY)
+    channel = tl.program_id(0)
+    bins = tl.arange(0, WIDTH)
+    sums = tl.zeros((WIDTH,), tl.float32)
+    n_valid = 0
+    for start in range(0, n_rows, BLOCK):
+        n = start + tl.arange(0, BLOCK)
+        inside = (n < n_rows)[:, None] & (bins < BINS)[None, :]
+        place = (n.to(tl.int64)[:, None] * n_channels + channel) * BINS + bins[None, :]
+        p = tl.load(psd + place, mask=inside, other=0.0)
+        # NaN and both infinities differ from themselves minus themselves
+        broken = tl.max((p - p != 0).to(tl.int32), axis=1)
+        valid = (broken == 0) & (n < n_rows)
+        sums += tl.sum(tl.where(valid[:, None], tl.sqrt(p), 0.0), axis=0)
+        n_valid += tl.sum(valid.to(tl.int32))
+    tracked = tl.load(n_tracked + channel)
+    cumulative = 1.0 / (tracked + 1).to(tl.float32)
+    step = tl.where(momentum < 0, cumulative, tl.where(tracked == 0, 1.0, momentum))
+    step = tl.where(n_valid > 0, step, 0.0)
+    place, kept = channel * BINS + bins, bins < BINS
+    former = tl.load(running + place, mask=kept, other=0.0)
+    moved = (1 - step) * former + step * (sums / max(n_valid, 1))
+    tl.store(running + place, moved, mask=kept)
+    tl.store(target + place, moved, mask=kept)
+    tl.store(total + place, sums, mask=kept)
+    tl.store(n_tracked + channel, tracked + min(n_valid, 1))
+    tl.atomic_add(n_skipped, (n_rows - n_valid).to(tl.int64))

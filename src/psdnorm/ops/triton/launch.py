@@ -315,7 +315,7 @@ def normalize_backward(
 
 @lru_cache(maxsize=256)
 def _barycenter_plan(n, c, bins, momentum):
-    from psdnorm.ops.triton import barycenter as kernels_barycenter
+    from psdnorm.ops.triton import forward as kernels_barycenter
 
     width = _power_of_two(bins)
     block = min(_power_of_two(n), max(1, 2048 // width))

@@ -6,15 +6,18 @@ from functools import partial
 from psdnorm.present.figure import CannotDraw, Drawing, Figure, rendered, styled
 from psdnorm.report.figures.comparison import Comparison, comparisons
 from psdnorm.report.figures.critical_difference import draw_ranks
-from psdnorm.report.figures.gain_figures import draw_gains
+from psdnorm.report.figures.curve_figures import (
+    FILTER_SIZE,
+    NORM_DEPTH,
+    Sweep,
+    draw_sweep,
+    draw_training_size,
+    varied,
+)
 from psdnorm.report.figures.hypnodensity import draw_hypnodensity
-from psdnorm.report.figures.illustration import draw_spectra
-from psdnorm.report.figures.learning import draw_learning
-from psdnorm.report.figures.reliability import draw_calibration
-from psdnorm.report.figures.scatter import draw_scatter
-from psdnorm.report.figures.stages import draw_stages
-from psdnorm.report.figures.sweeps import FILTER_SIZE, NORM_DEPTH, Sweep, draw_sweep, varied
-from psdnorm.report.figures.training_size_figures import draw_training_size
+from psdnorm.report.figures.spectra_figures import draw_spectra
+from psdnorm.report.figures.stage_figures import draw_calibration, draw_learning, draw_stages
+from psdnorm.report.figures.subject_figures import draw_gains, draw_scatter
 from psdnorm.report.results import Results
 from psdnorm.store import Store
 

@@ -9,7 +9,7 @@ from psdnorm.evaluation.statistics import BlockTables
 from psdnorm.present.figure import CannotDraw
 from psdnorm.report.naming import arm_name, listed, model_place, norm_name, unusual
 from psdnorm.report.results import Results
-from psdnorm.report.verdict.contest import METRIC, Contest, contests
+from psdnorm.report.verdict.duels import METRIC, Contest, contests
 
 BATCH = "batch"
 SCORE = METRIC

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from psdnorm.errors import StoreError
 from psdnorm.evaluation import balanced_accuracy, confusion_matrix
 from psdnorm.evaluation.scores import EPOCH, PROBABILITIES
-from psdnorm.models.card import STAGES
+from psdnorm.models.checkpoint import STAGES
 from psdnorm.present.figure import CannotDraw, Drawing, new_canvas
 from psdnorm.present.style import STAGE_COLOURS
 from psdnorm.report.figures.comparison import SCORE, Comparison

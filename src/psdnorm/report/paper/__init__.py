@@ -12,7 +12,6 @@ Not available, because the text gives no numbers for them: the critical-differen
 the shares that improve (``subjects-improved``). fig:concept and fig:geodesic show no results.
 """
 
-from psdnorm.report.paper.misprints import Misprint, misprints
-from psdnorm.report.paper.printed_tables import PaperTable, paper_table, paper_tables
+from psdnorm.report.paper.printed import Misprint, PaperTable, misprints, paper_table, paper_tables
 
 __all__ = ["Misprint", "PaperTable", "misprints", "paper_table", "paper_tables"]

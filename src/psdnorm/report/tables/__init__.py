@@ -6,8 +6,15 @@ by heading.
 """
 
 from psdnorm.report.tables.all_tables import build_tables
-from psdnorm.report.tables.table import Entry, Table, Tables
-from psdnorm.report.tables.writing import csv_text, latex, markdown, write_tables
+from psdnorm.report.tables.table import (
+    Entry,
+    Table,
+    Tables,
+    csv_text,
+    latex,
+    markdown,
+    write_tables,
+)
 
 __all__ = [
     "Entry",

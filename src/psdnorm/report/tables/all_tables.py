@@ -1,14 +1,10 @@
 """All tables at once."""
 
 from psdnorm.report.results import Results
-from psdnorm.report.tables.cohort_table import dataset_table
-from psdnorm.report.tables.curve_tables import curve_layouts
-from psdnorm.report.tables.layout import fill
-from psdnorm.report.tables.lodo_tables import lodo_layouts
-from psdnorm.report.tables.sizes import size_table
+from psdnorm.report.tables.facts import dataset_table, size_table, timing_table
+from psdnorm.report.tables.layout import Scores, fill
+from psdnorm.report.tables.lodo_tables import curve_layouts, lodo_layouts
 from psdnorm.report.tables.table import Table, Tables
-from psdnorm.report.tables.table_scores import Scores
-from psdnorm.report.tables.timing import timing_table
 from psdnorm.store import Store
 
 

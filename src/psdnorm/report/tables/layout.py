@@ -1,23 +1,467 @@
-"""How a table of scores is laid out, and how it is filled."""
+"""What all tables of scores share: rows, notes, the paper's numbers beside ours."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from psdnorm.report.naming import AUTO_SIZE, listed, setting_name
-from psdnorm.report.results import ARM, Results
-from psdnorm.report.tables.notes import (
-    BOLD,
-    NO_BOLD,
-    SPREAD,
-    block_notes,
-    chosen_notes,
-    general_notes,
+import pandas as pd
+
+from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
+from psdnorm.models.checkpoint import STAGES
+from psdnorm.report.naming import (
+    ALL,
+    AUTO_SIZE,
+    PROTOCOL_FILTER,
+    arm_name,
+    listed,
+    model_place,
+    norm_place,
+    setting_name,
 )
-from psdnorm.report.tables.paper_block import paper_notes, paper_rows
-from psdnorm.report.tables.table import OURS, Entry, Table, figure, with_best
-from psdnorm.report.tables.table_scores import MEANS, Arm, Scores, Setting
-from psdnorm.training.cell import AUTO
+from psdnorm.report.paper import misprints, paper_table
+from psdnorm.report.results import ARM, Results, cell_row
+from psdnorm.report.tables.table import OURS, PAPER, Entry, Table, figure, with_best
+from psdnorm.training.cell import AUTO, PROTOCOL_DEPTH
+
+MEANS = (MEAN_DATASET, MEAN_SUBJECT)
+Setting = tuple[str, int | str]  # a model, and how many subjects of each cohort it learns from
+WITH_FILTER = ("tma", "psd-white", "psd")
+WITH_DEPTH = ("layer", "instance", "psd-white", "psd")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What cells are but for their cohort and seed; ``balanced`` is a number or "all"."""
+
+    model: str
+    norm: str
+    filter_size: int | None
+    norm_depth: int | None
+    balanced: int | str
+
+    @property
+    def is_protocol(self) -> bool:
+        """Whether filter size and depth are those of the protocol."""
+        return self.filter_size in (None, PROTOCOL_FILTER) and self.norm_depth in (
+            None,
+            PROTOCOL_DEPTH,
+        )
+
+    def named(self, said: Collection[str] = ()) -> str:
+        """Return its norm and setting, see :func:`psdnorm.report.naming.arm_name`."""
+        return arm_name(self.norm, self.filter_size, self.norm_depth, said)
+
+
+@dataclass(frozen=True)
+class Score:
+    """A mean over seeds in percent, its spread, and over how many seeds and subjects it is."""
+
+    mean: float
+    std: float
+    seeds: int
+    subjects: int
+
+
+class Scores:
+    """Every metric of every arm, per dataset and over datasets.
+
+    Parameters
+    ----------
+    results : Results
+
+    Attributes
+    ----------
+    results : Results
+    arms : list of Arm
+        Those that have a result, in the order of the paper.
+    lacking : dict of (Arm, str) to set of int
+        Seeds that were asked for and have no result, by arm and dataset.
+    people : DataFrame
+        By cohort the number of ``subjects``, and of those who ``lack`` a stage.
+    """
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self._seeds = _seeds(results)
+        self.arms = sorted({arm for arm, _ in self._seeds}, key=in_order)
+        rows = results.cells.drop_duplicates("arm").to_dict("records")
+        self._labels = {arm_of(row): row["arm"] for row in rows}
+        table = aggregate(results.runs, by=["arm"])
+        self._rows = {
+            (row.arm, row.metric, row.dataset): Score(
+                100 * row.mean, 100 * row.std, row.seeds, row.subjects
+            )
+            for row in table.itertuples()
+        }
+        self.lacking = _lacking(results)
+        self.people = _people(results)
+
+    def label(self, arm: Arm) -> str | None:
+        """Return what ``Results.cells`` calls an arm; None where it has no result."""
+        return self._labels.get(arm)
+
+    def datasets(self, arm: Arm) -> set[str]:
+        """Return the datasets on which an arm has a result."""
+        return {dataset for other, dataset in self._seeds if other == arm}
+
+    def datasets_of(self, arms: Iterable[Arm]) -> tuple[str, ...]:
+        """Return the datasets on which any of some arms has a result, sorted."""
+        return tuple(sorted(set().union(*map(self.datasets, arms))))
+
+    def settings(self, arms: Iterable[Arm]) -> list[Setting]:
+        """Return the settings of those arms that have a result, in the order of the paper."""
+        return [*dict.fromkeys((arm.model, arm.balanced) for arm in sorted(arms, key=in_order))]
+
+    def seeds(self, arm: Arm, dataset: str) -> set[int]:
+        """Return the seeds of an arm's results on a dataset."""
+        return self._seeds.get((arm, dataset), set())
+
+    def score(self, arm: Arm, metric: str, dataset: str, over: Iterable[str]) -> Score | None:
+        """Look a mean up.
+
+        Parameters
+        ----------
+        arm : Arm
+        metric : str
+        dataset : str
+            A cohort, or one of the two means.
+        over : iterable of str
+            The datasets that a mean must be over; an arm that lacks one of them has none.
+        """
+        found = self._rows.get((self.label(arm), metric, dataset))
+        if found is None or found.mean != found.mean:
+            return None
+        if dataset in MEANS and any(self.score(arm, metric, name, ()) is None for name in over):
+            return None
+        return found
+
+
+def in_order(arm: Arm) -> tuple:
+    """Return what sorts arms as the paper does: norms in its order, all subjects first."""
+    size = (0, 0) if arm.balanced == ALL else (1, -int(arm.balanced))
+    places = model_place(arm.model), size, norm_place(arm.norm)
+    return *places, arm.filter_size or 0, arm.norm_depth or 0
+
+
+def protocol_arm(model: str, norm: str, balanced: int | str) -> Arm:
+    """Return an arm with the filter size and depth of the protocol."""
+    return Arm(
+        model,
+        norm,
+        PROTOCOL_FILTER if norm in WITH_FILTER else None,
+        PROTOCOL_DEPTH if norm in WITH_DEPTH else None,
+        balanced,
+    )
+
+
+def arm_of(row: Any) -> Arm:
+    """Return the arm of a row of ``Results.cells``."""
+    model, norm, *sizes = (row[name] for name in ARM)
+    filter_size, depth, balanced = (None if pd.isna(size) else int(size) for size in sizes)
+    return Arm(model, norm, filter_size, depth, balanced or ALL)
+
+
+def _seeds(results: Results) -> dict[tuple[Arm, str], set[int]]:
+    found: dict[tuple[Arm, str], set[int]] = {}
+    for row in results.cells.to_dict("records"):
+        found.setdefault((arm_of(row), str(row["hold_out"])), set()).add(int(row["seed"]))
+    return found
+
+
+def _lacking(results: Results) -> dict[tuple[Arm, str], set[int]]:
+    """Return the seeds that were asked for and have no result, by arm and dataset."""
+    lacking: dict[tuple[Arm, str], set[int]] = {}
+    for cell in results.unfinished:
+        arm = arm_of(cell_row(cell))
+        lacking.setdefault((arm, cell.hold_out), set()).add(cell.seed)
+    return lacking
+
+
+def _people(results: Results) -> pd.DataFrame:
+    """Return by cohort how many subjects there are, and how many ``lack`` a stage."""
+    people = results.subjects[["cohort", "subject", "missing_stages"]]
+    people = people.groupby(["cohort", "subject"])["missing_stages"].max().gt(0)
+    return people.groupby("cohort").agg(subjects="size", lack="sum")
+
+
+SIMULATED = "The nights are simulated: this says nothing about patients."
+PROTOCOL = (
+    "Norms have the filter size (f = 5) and depth (first 3 blocks) of the protocol where they have "
+    "any; other sizes and depths are in the tables of filter sizes and depths."
+)
+SPREAD = "± is the standard deviation over seeds (ddof = 1)."
+BOLD = "The best of a row is in bold; numbers that are printed alike are equally good."
+NO_BOLD = "nothing is in bold, as the numbers are over different seeds."
+METRIC_NAMES = {
+    "balanced_accuracy": "Balanced accuracy",
+    "accuracy": "Accuracy",
+    "macro_f1": "Macro F1",
+    "weighted_f1": "Weighted F1",
+    "cohen_kappa": "Cohen's κ × 100",
+    "calibration_error": "Expected calibration error",
+    **{f"f1_{stage}": f"F1 of {stage}" for stage in STAGES},
+}
+
+
+def block_notes(
+    heading: str,
+    arms: Sequence[Arm],
+    datasets: Sequence[str],
+    metrics: Sequence[str],
+    scores: Scores,
+) -> list[str]:
+    """Name what a block lacks.
+
+    Parameters
+    ----------
+    heading : str
+    arms : sequence of Arm
+        Those that it should show.
+    datasets : sequence of str
+        Those that it shows.
+    metrics : sequence of str
+    scores : Scores
+
+    Returns
+    -------
+    list of str
+    """
+    several = len({arm.balanced for arm in arms}) > 1
+    names = {arm: arm.named() + (f" @{arm.balanced}" if several else "") for arm in arms}
+    seeds = _expected_seeds(arms, datasets, scores)
+    said: dict[str, list[str]] = {}
+    for arm in arms:
+        if not scores.datasets(arm):
+            said.setdefault("no result", []).append(names[arm])
+            continue
+        for sentence in (
+            *_lacks(arm, datasets, seeds, scores),
+            *_undefined(arm, datasets, metrics, scores),
+        ):
+            said.setdefault(sentence, []).append(names[arm])
+    notes = [f"{listed(who)}: {sentence}" for sentence, who in said.items()]
+    asked = {name for arm, name in scores.lacking if arm in names}
+    without = sorted(asked - {*datasets})
+    if without:
+        notes.append(
+            f"{listed(without)}: asked for, but without any result, so that means are over "
+            f"{counted(len(datasets), 'dataset')}"
+        )
+    if not any(len(scores.seeds(arm, name)) > 1 for arm in arms for name in datasets):
+        notes.append("one seed only, so that there is no ±")
+    return [f"{heading}; {note}." for note in notes]
+
+
+def chosen_notes(heading: str, arms: Sequence[Arm], scores: Scores) -> list[str]:
+    """Say which filter sizes were chosen, by the cohort held out, where arms have them chosen."""
+    cells = scores.results.cells
+    notes = []
+    for arm in arms:
+        own = cells[cells["arm"] == scores.label(arm)]
+        if arm.filter_size != AUTO_SIZE or own.empty:
+            continue
+        by_cohort = own.groupby("hold_out")["chosen"].agg(lambda sizes: sorted({*sizes}))
+        said = [f"{cohort} {', '.join(map(str, sizes))}" for cohort, sizes in by_cohort.items()]
+        notes.append(
+            f"{heading}; {arm.named()}: the sizes that the cohorts that train led to, by the one "
+            f"held out: {'; '.join(said)}."
+        )
+    return notes
+
+
+def general_notes(scores: Scores, datasets: Collection[str], metrics: Sequence[str]) -> list[str]:
+    """Say who lacks a stage, and whether the nights are simulated."""
+    people = scores.people.loc[[*datasets]]
+    lack, n_subjects = int(people["lack"].sum()), int(people["subjects"].sum())
+    notes = []
+    if lack:
+        notes.append(
+            f"{lack:,} of {counted(n_subjects, 'subject')} lack{'s' * (lack == 1)} a stage; as in "
+            f"scikit-learn, {_handling(metrics)}."
+        )
+    return [*notes, SIMULATED] if scores.results.simulated else notes
+
+
+def counted(number: int, what: str) -> str:
+    """Write a number of things down, in the plural unless it is one.
+
+    Examples
+    --------
+    >>> counted(1, "dataset"), counted(1200, "subject")
+    ('1 dataset', '1,200 subjects')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _expected_seeds(arms: Sequence[Arm], datasets: Sequence[str], scores: Scores) -> set[int]:
+    """Return the seeds that any arm has on any dataset, and those that were asked for."""
+    places = [(arm, dataset) for arm in arms for dataset in datasets]
+    found = (scores.seeds(*place) | scores.lacking.get(place, set()) for place in places)
+    return set().union(*found)
+
+
+def _lacks(arm: Arm, datasets: Sequence[str], seeds: set[int], scores: Scores) -> list[str]:
+    """Say which datasets and seeds an arm lacks, and what that does to its means."""
+    have = {dataset: scores.seeds(arm, dataset) for dataset in datasets}
+    lacking = [dataset for dataset in datasets if not have[dataset]]
+    sentences = [f"no result on {listed(lacking)}, and therefore no means"] if lacking else []
+    fewer: dict[str, list[str]] = {}
+    for dataset, found in have.items():
+        if found and found != seeds:
+            fewer.setdefault(_seed_list(seeds - found), []).append(dataset)
+    if not fewer:
+        return sentences
+    what = "; ".join(f"{which} on {listed(where)}" for which, where in fewer.items())
+    whole = seeds.intersection(*have.values())
+    if lacking:
+        means = ""
+    elif whole:
+        means = f", so that means are over {_seed_list(whole)} only"
+    else:
+        means = ", so that no seed has every dataset, and there are no means"
+    return [*sentences, f"no {what}{means}"]
+
+
+def _seed_list(seeds: Collection[int]) -> str:
+    return f"seed{'s' * (len(seeds) > 1)} {listed([str(seed) for seed in sorted(seeds)])}"
+
+
+def _undefined(
+    arm: Arm, datasets: Sequence[str], metrics: Sequence[str], scores: Scores
+) -> list[str]:
+    notes = []
+    for metric in metrics:
+        where = [
+            dataset
+            for dataset in datasets
+            if scores.seeds(arm, dataset) and scores.score(arm, metric, dataset, ()) is None
+        ]
+        if where:
+            notes.append(
+                f"{METRIC_NAMES[metric]} is undefined for every subject of {listed(where)}, so "
+                "that it has no means"
+            )
+    return notes
+
+
+def _handling(metrics: Sequence[str]) -> str:
+    ways = []
+    if {"balanced_accuracy"} & {*metrics}:
+        ways.append("balanced accuracy is the mean recall over the stages that a subject has")
+    if any(metric.startswith("f1_") for metric in metrics):
+        ways.append(
+            "a subject counts in a stage's F1 if the subject has the stage or it was predicted"
+        )
+    if "macro_f1" in metrics:
+        ways.append("macro F1 is over the stages that a subject has or that were predicted")
+    if "weighted_f1" in metrics:
+        ways.append("a stage that a subject lacks has no weight in the weighted F1")
+    return "; ".join(ways) or "every metric is over the epochs that a subject has"
+
+
+_KEY = ["model", "balanced", "metric", "norm", "filter_size", "dataset"]
+_WRONG = "Misprint in the paper"
+_HEADS = {
+    "claim": "The paper contradicts itself",
+    "wording": "Wording of the paper",
+    "spread": "± in the paper",
+    "mean": _WRONG,
+    "bold": _WRONG,
+    "rounding": _WRONG,
+}
+
+
+def paper_rows(
+    name: str, columns: list[tuple[str, dict[str, Any]]], datasets: Collection[str]
+) -> list[list[Entry]]:
+    """Return a table of the paper in the columns of ours.
+
+    Parameters
+    ----------
+    name : str
+        Of the paper's table.
+    columns : list of (str, dict)
+        As in :class:`psdnorm.report.tables.layout.Layout`.
+    datasets : collection of str
+        Those of our table; they and the paper's have a row each.
+    """
+    table = paper_table(name)
+    known = {tuple(_plain(row[key]) for key in _KEY): row for row in table.rows.to_dict("records")}
+    printed = {*table.rows["dataset"]} - {*MEANS}
+    # what columns of ours need not say: a class-wise table is of one norm
+    of_all = {
+        name: _plain(table.rows[name].iloc[0])
+        for name in ("metric", "norm", "filter_size")
+        if table.rows[name].nunique(dropna=False) == 1
+    }
+    rows: list[list[Entry]] = []
+    for model, balanced in dict.fromkeys((key[0], key[1]) for key in known):
+        heading = f"The paper ({table.label}): {setting_name(str(model), balanced)}"
+        rows.append([Entry(heading)])
+        for dataset in (*sorted({*datasets, *printed}), *MEANS):
+            shared = of_all | {"model": model, "balanced": balanced, "dataset": dataset}
+            rows.append(
+                [Entry(dataset), *(_entry(shared | column, known) for _, column in columns)]
+            )
+    return rows
+
+
+def paper_notes(name: str, datasets: Collection[str] | None = None) -> list[str]:
+    """Return what has to be known of a table of the paper, and where it contradicts itself.
+
+    Parameters
+    ----------
+    name : str
+        Of the paper's table.
+    datasets : collection of str, optional
+        Those of our table, where both have means.
+    """
+    table = paper_table(name)
+    printed = {*table.rows["dataset"]} - {*MEANS}
+    notes = [f"Paper, {table.label}: {note}" for note in table.notes]
+    if datasets is not None and {*datasets} != printed:
+        notes.append(
+            f"Paper, {table.label}: its means are over {len(printed)} datasets, ours over "
+            f"{len(datasets)} that are not the same: they cannot be compared."
+        )
+    return notes + [
+        f"{_HEADS[misprint.kind]} ({misprint.place}): it says: {misprint.says}; "
+        f"its tables show: {misprint.shows}."
+        for misprint in misprints()
+        if name in misprint.tables
+    ]
+
+
+def paper_entry(row: dict[str, Any] | None, facts: dict[str, Any], digits: int = 2) -> Entry:
+    """Return a figure of the paper, or that it has none.
+
+    Parameters
+    ----------
+    row : dict, optional
+        Of :attr:`psdnorm.report.paper.PaperTable.rows`.
+    facts : dict
+        What it is of.
+    digits : int
+        Behind the point.
+    """
+    own = {"block": PAPER} | facts
+    if row is None or pd.isna(row["value"]):
+        return Entry(figure(None), facts=own)
+    std = None if pd.isna(row["std"]) else row["std"]
+    return Entry(
+        figure(row["value"], std, digits), row["value"], bool(row["bold"]), own | {"std": std}
+    )
+
+
+def _entry(facts: dict[str, Any], known: dict[tuple, dict[str, Any]]) -> Entry:
+    row = known.get(tuple(facts.get(key) for key in _KEY))
+    names = (*_KEY, "norm_depth")
+    return paper_entry(row, {name: facts.get(name) for name in names})
+
+
+def _plain(value: Any) -> Any:
+    return None if value is None or pd.isna(value) else value
+
 
 LOWER_IS_BETTER = ("calibration_error",)
 Named = tuple[str, dict[str, Any]]
@@ -152,9 +596,9 @@ def _row(layout: Layout, block: Block, named: Named, scores: Scores) -> tuple[li
     """Return a row, and whether all its numbers are over the same seeds."""
     name, row = named
     facts = [block.facts | row | column for _, column in layout.columns]
-    entries = [_entry(one, block.datasets, scores) for one in facts]
+    entries = [_layout_entry(one, block.datasets, scores) for one in facts]
     seeds = {
-        (_seeds(one, block.datasets, scores), entry.facts["seeds"])
+        (_layout_seeds(one, block.datasets, scores), entry.facts["seeds"])
         for one, entry in zip(facts, entries, strict=True)
         if entry.value is not None
     }
@@ -164,14 +608,14 @@ def _row(layout: Layout, block: Block, named: Named, scores: Scores) -> tuple[li
     return [Entry(name), *entries], alike
 
 
-def _seeds(facts: dict[str, Any], datasets: Sequence[str], scores: Scores) -> frozenset[int]:
+def _layout_seeds(facts: dict[str, Any], datasets: Sequence[str], scores: Scores) -> frozenset[int]:
     """Return the seeds that a number is over: of a mean, those that have every dataset."""
     over = datasets if facts["dataset"] in MEANS else [facts["dataset"]]
     found = (scores.seeds(_arm(facts), dataset) for dataset in over)
     return frozenset.intersection(*map(frozenset, found))
 
 
-def _entry(facts: dict[str, Any], datasets: Sequence[str], scores: Scores) -> Entry:
+def _layout_entry(facts: dict[str, Any], datasets: Sequence[str], scores: Scores) -> Entry:
     own = our_facts(scores.results) | facts
     if facts["filter_size"] == AUTO_SIZE:
         own["filter_size"] = AUTO

@@ -7,9 +7,8 @@ from psdnorm.evaluation import MEAN_DATASET
 from psdnorm.evaluation.statistics import cohort_caveat
 from psdnorm.report.naming import SIZES, norm_name
 from psdnorm.report.results import Results
-from psdnorm.report.tables.notes import counted
-from psdnorm.report.verdict.contest import Contest
-from psdnorm.report.verdict.duels import Duel
+from psdnorm.report.tables.layout import counted
+from psdnorm.report.verdict.duels import Contest, Duel
 
 if TYPE_CHECKING:
     from psdnorm.report.verdict.verdict import Verdict

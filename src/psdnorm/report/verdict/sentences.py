@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import friedman
 from psdnorm.report.figures.comparison import BATCH
-from psdnorm.report.figures.training_size_figures import factor_words
+from psdnorm.report.figures.curve_figures import factor_words
 from psdnorm.report.naming import listed, model_name, norm_name
-from psdnorm.report.tables.notes import counted
-from psdnorm.report.verdict.contest import Contest, means_of_others
+from psdnorm.report.tables.layout import counted
 from psdnorm.report.verdict.duels import (
     UNSURE,
+    Contest,
     gain_words,
+    means_of_others,
     people_words,
     percent,
     reservation,

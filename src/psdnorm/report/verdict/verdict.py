@@ -8,14 +8,14 @@ import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import BEST_BASELINE, FewerSubjectsResult, bootstrap_gains
-from psdnorm.report.figures.training_size_figures import size_factors
+from psdnorm.report.figures.curve_figures import size_factors
 from psdnorm.report.naming import norm_name
 from psdnorm.report.results import Results
 from psdnorm.report.tables.table import Entry, with_best
-from psdnorm.report.verdict.contest import Contest
 from psdnorm.report.verdict.duels import (
     DUEL_HEAD,
     NOT_THERE,
+    Contest,
     Duel,
     Gain,
     duel_cells,
@@ -53,7 +53,7 @@ class Verdict:
         others. Empty where there is none but BatchNorm, which ``duels`` are about.
     factors : dict of str to tuple
         How many times fewer training subjects PSDNorm needs than BatchNorm, see
-        :func:`psdnorm.report.figures.training_size_figures.size_factors`.
+        :func:`psdnorm.report.figures.curve_figures.size_factors`.
     """
 
     results: Results
@@ -133,7 +133,7 @@ def judge(results: Results, contest: Contest) -> Verdict:
     ----------
     results : Results
     contest : Contest
-        From :func:`psdnorm.report.verdict.contest.contests`.
+        From :func:`psdnorm.report.verdict.duels.contests`.
 
     Returns
     -------

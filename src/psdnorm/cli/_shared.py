@@ -1,0 +1,289 @@
+"""What commands share: the app, the console, arguments."""
+
+import functools
+import inspect
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from typer.models import OptionInfo
+
+from psdnorm.errors import ArgumentError, PsdnormError, StoreError
+
+if TYPE_CHECKING:
+    from psdnorm.store import Store
+
+_Item = TypeVar("_Item")
+
+output = Console()
+errors = Console(stderr=True)
+# between two words on how it goes, in a log: a bar that moves needs a terminal
+LINE_EVERY_S = 60.0
+
+
+def say(console: Console, sentence: str) -> None:
+    """Print a sentence as it is: nothing in it is markup, and no line is cut."""
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def one_line(sentence: str) -> str:
+    """Return a sentence as one line: what a file's name may hold of line ends is shown escaped."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in sentence
+    )
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use, where the system tells."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+def progress() -> Progress:
+    """Return a bar with count, time spent and time left."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+    )
+
+
+def track(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:
+    """Yield items, and show how many of ``total`` there were: a bar, or in a log a line a minute.
+
+    Parameters
+    ----------
+    items : iterable
+        What takes long: each item is shown as done when the next one is asked for.
+    total : int
+    what : str
+        What is being done, before the bar.
+    """
+    with progress() as bar:
+        task = bar.add_task(what, total=total)
+        began = said = time.monotonic()
+        for done, item in enumerate(items, start=1):
+            yield item
+            bar.advance(task)
+            now = time.monotonic()
+            if not errors.is_terminal and done < total and now - said >= LINE_EVERY_S:
+                left_s = (now - began) / done * (total - done)
+                say(errors, f"{what}: {done} of {total}, about {_clock(left_s)} left")
+                said = now
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+SOME_FAILED, IMPOSSIBLE, INTERRUPTED = 1, 2, 130
+_VERBS = ("is ", "must ", "has ", "do ", "name ")  # of sentences about an argument
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+app = typer.Typer(
+    name="psdnorm",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _psdnorm() -> None:
+    """Sleep staging that survives new subjects, devices and clinics."""
+
+
+def command(function: _Command) -> _Command:
+    """Add a command; its errors become one sentence and an exit code."""
+    options = _options(function)
+
+    @functools.wraps(function)
+    def guarded(*args: object, **kwargs: object) -> None:
+        try:
+            function(*args, **kwargs)
+        except KeyboardInterrupt:
+            say(errors, "psdnorm: interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+        except PsdnormError as error:
+            sentence = str(error)
+            if isinstance(error, ArgumentError):
+                sentence = _as_typed(sentence, options)
+            say(errors, f"psdnorm: {one_line(sentence)}")
+            raise typer.Exit(IMPOSSIBLE) from None
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package in ("", "psdnorm"):  # that would be our own fault
+                raise
+            say(errors, f'psdnorm: {package} is not installed: pip install "psdnorm[all]"')
+            raise typer.Exit(IMPOSSIBLE) from None
+
+    app.command()(guarded)
+    return function
+
+
+def _options(function: Callable[..., None]) -> dict[str, str]:
+    """Return the options of a command by the names of their arguments."""
+    options = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        for note in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(note, OptionInfo):
+                # typer keeps the first name where a default would be
+                declared = (note.default, *(note.param_decls or ()))
+                named = [str(each) for each in declared if str(each).startswith("--")]
+                options[name] = named[0] if named else f"--{name.replace('_', '-')}"
+    return options
+
+
+def _as_typed(sentence: str, options: Mapping[str, str]) -> str:
+    """Name an option where a sentence begins with the argument of a function below.
+
+    That may be one of several that the option lists: ``norm`` of ``--norms``.
+    """
+    argument, _, rest = sentence.partition(" ")
+    option = options.get(argument) or options.get(f"{argument}s")
+    return f"{option} {rest}" if option and rest.startswith(_VERBS) else sentence
+
+
+def open_nights(path: Path) -> "Store":
+    """Open a store and its index; of a night that is broken, say what can be done.
+
+    Parameters
+    ----------
+    path : Path
+    """
+    from psdnorm.store import Store
+
+    store = Store.open(path)
+    try:
+        _ = store.index
+    except StoreError as error:
+        raise StoreError(
+            f"{error}; give the command of psdnorm prepare again to write it anew, or do without: "
+            f"remove the file and {path / 'index.parquet'}, which is rebuilt"
+        ) from error
+    return store
+
+
+def recipe_name(store: "Store") -> str:
+    """Return what tables call the recipe of a store: its name, else the start of its hash.
+
+    Parameters
+    ----------
+    store : Store
+    """
+    return str(store.recipe.get("name") or store.hash[:12])
+
+
+def words(option: str, text: str) -> tuple[str, ...]:
+    """Take a list of words apart.
+
+    Parameters
+    ----------
+    option : str
+        Its name, for the sentence that refuses it.
+    text : str
+    """
+    found = tuple(word.strip() for word in text.split(","))
+    if not all(found):
+        raise ArgumentError(f"{option} is {text!r}, expected words between commas")
+    return found
+
+
+def numbers(option: str, text: str, least: int = 1) -> tuple[int, ...]:
+    """Take a list of whole numbers apart.
+
+    Parameters
+    ----------
+    option : str
+    text : str
+    least : int
+        The smallest that is allowed.
+    """
+    found = words(option, text)
+    if not all(word.isdecimal() and int(word) >= least for word in found):
+        raise ArgumentError(
+            f"{option} is {text!r}, expected whole numbers from {least} on between commas"
+        )
+    return tuple(int(word) for word in found)
+
+
+def sizes(option: str, text: str) -> tuple[int | None, ...]:
+    """Take a list of numbers of subjects apart; None for ``all``.
+
+    Parameters
+    ----------
+    option : str
+    text : str
+    """
+    return tuple(
+        None if word == "all" else numbers(option, word)[0] for word in words(option, text)
+    )
+
+
+def filter_sizes(option: str, text: str) -> tuple[int | str, ...]:
+    """Take a list of filter sizes apart: whole numbers from 1 on, or ``auto``.
+
+    Parameters
+    ----------
+    option : str
+    text : str
+    """
+    found = words(option, text)
+    if not all(map(_is_filter_size, found)):
+        raise ArgumentError(
+            f"{option} is {text!r}, expected whole numbers from 1 on between commas, or auto"
+        )
+    return tuple(word if word == "auto" else int(word) for word in found)
+
+
+def one_filter_size(option: str, text: str) -> int | str:
+    """Read a filter size: a whole number from 1 on, or ``auto``.
+
+    Parameters
+    ----------
+    option : str
+    text : str
+    """
+    if not _is_filter_size(text):
+        raise ArgumentError(f"{option} is {text!r}, expected a whole number from 1 on, or auto")
+    return text if text == "auto" else int(text)
+
+
+def _is_filter_size(word: str) -> bool:
+    return word == "auto" or (word.isdecimal() and int(word) >= 1)
+
+
+def json_object(option: str, text: str) -> dict[str, Any]:
+    """Read an option that is a JSON object.
+
+    Parameters
+    ----------
+    option : str
+    text : str
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ArgumentError(f"{option} is {text!r:.50}, expected JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ArgumentError(f"{option} is {text!r:.50}, expected a JSON object")
+    return found

@@ -1,0 +1,430 @@
+"""Spectra of feature maps, and their spread over the training nights."""
+
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from psdnorm import functional
+from psdnorm.batches.sequences import LENGTH
+from psdnorm.convert import evaluating, hooked, input_of
+from psdnorm.errors import CheckpointError, ShapeError
+from psdnorm.layer import PSDNorm
+from psdnorm.models.checkpoint import Pretrained
+from psdnorm.ops import reference
+from psdnorm.store.summary import BANDS_HZ
+
+SEGMENT_S = 4.0
+WINDOWS = 8  # of a night: enough for its spectrum, and no more work for a longer one
+# slower than this is drift, and the recipes' low-pass filter begins above the last band
+EEG_HZ = (BANDS_HZ["delta"][0], BANDS_HZ["beta"][1])
+_FLOOR = 1e-12  # of power, so that a dead channel is very low instead of minus infinity
+
+
+@dataclass(frozen=True, eq=False)
+class NightSpectra:
+    """What is measured of one prepared night.
+
+    Attributes
+    ----------
+    sqrt_psd : ndarray of float64, (C, F)
+        Root of the barycenter of its epochs' PSDs; white noise of variance σ² has σ everywhere.
+    size : int
+        Samples of a segment, F = size // 2 + 1.
+    sfreq : float
+    layers : dict of str to float
+        How far the barycenter of its windows is from each PSDNorm layer's target, in the order in
+        which the layers are called.
+    """
+
+    sqrt_psd: NDArray[np.float64]
+    size: int
+    sfreq: float
+    layers: Mapping[str, float]
+
+    @property
+    def frequencies_hz(self) -> NDArray[np.float64]:
+        """Frequencies of the bins, (F,)."""
+        return frequencies_hz(self.size, self.sfreq)
+
+
+def frequencies_hz(size: int, sfreq: float) -> NDArray[np.float64]:
+    """Return the frequencies of the bins of segments of ``size`` samples, (F,)."""
+    return np.arange(reference.n_bins(size)) * sfreq / size
+
+
+def segment_size(model: Pretrained) -> int:
+    """Return how many samples a segment of a model's input has: 4 s, or an epoch if it is less."""
+    return min(round(SEGMENT_S * model.config["sfreq"]), model.config["n_times"])
+
+
+def bures_wasserstein(
+    sqrt_first: NDArray[np.floating], sqrt_second: NDArray[np.floating], size: int
+) -> NDArray[np.float64]:
+    """Return the Bures–Wasserstein distance of stationary signals, per sample of time.
+
+    It is the root mean square of what the Monge map changes in a sample, in the signals' unit.
+
+    Parameters
+    ----------
+    sqrt_first, sqrt_second : ndarray, (..., F)
+        Roots of PSDs.
+    size : int
+        f, with F = f // 2 + 1: the bins of a real spectrum stand for themselves and their mirror
+        images.
+
+    Returns
+    -------
+    ndarray, (...)
+    """
+    square = (np.asarray(sqrt_first, np.float64) - sqrt_second) ** 2
+    return np.sqrt((square * bin_weights(size)).sum(axis=-1))
+
+
+def bin_weights(size: int) -> NDArray[np.float64]:
+    """Return the share of each kept bin in the power of a signal, (F,); they sum to one."""
+    weights = np.full(reference.n_bins(size), 2.0)
+    weights[0] = 1.0
+    if size % 2 == 0:
+        weights[-1] = 1.0
+    return weights / size
+
+
+def measure_night(model: Pretrained, signals: NDArray | Tensor) -> NightSpectra:
+    """Measure eight windows of a prepared night, evenly spaced.
+
+    Parameters
+    ----------
+    model : Pretrained
+        On any device; left as it was.
+    signals : array or Tensor, (E, C, T)
+        As the model expects it. Epochs that are not finite are left out.
+
+    Returns
+    -------
+    NightSpectra
+        NaN for a channel without a finite epoch.
+    """
+    shape = (model.config["n_chans"], model.config["n_times"])
+    if signals.ndim != 3 or signals.shape[1:] != shape or not len(signals):
+        raise ShapeError(
+            f"signals have shape {tuple(signals.shape)}, expected (E, {shape[0]}, {shape[1]}), as "
+            "the model was trained on"
+        )
+    windows = torch.as_tensor(signals[_places(len(signals))]).float()  # (N, S, C, T)
+    size = segment_size(model)
+    epochs = reference.center(windows.flatten(0, 1))  # (N · S, C, T)
+    psd = reference.welch_psd(epochs, size, "hann").double()
+    unmeasured = ~reference.valid_rows(psd).any(dim=0, keepdim=True).T  # (C, 1)
+    sqrt_psd = torch.where(unmeasured, torch.nan, reference.batch_barycenter(psd))
+    layers = _layer_distances(model, torch.where(windows.isfinite(), windows, 0.0))
+    return NightSpectra(sqrt_psd.numpy(), size, float(model.config["sfreq"]), layers)
+
+
+def levels_db(night: NightSpectra) -> list[dict[str, float]]:
+    """Return how strong each channel of a night is from 0.5 to 30 Hz, and what share bands have.
+
+    Parameters
+    ----------
+    night : NightSpectra
+
+    Returns
+    -------
+    list of dict of str to float
+        For each channel ``power`` in dB and, in dB of that power, each band that has a bin.
+    """
+    hz = night.frequencies_hz
+    power = night.sqrt_psd**2 * bin_weights(night.size)  # (C, F)
+    bands = {name: (low <= hz) & (hz < high) for name, (low, high) in BANDS_HZ.items()}
+    inside = np.any(list(bands.values()), axis=0)
+    result = []
+    for row in power:
+        total = row[inside].sum() + _FLOOR
+        levels = {"power": float(10 * np.log10(total))}
+        for name, bins in bands.items():
+            if bins.any():
+                levels[name] = float(10 * np.log10((row[bins].sum() + _FLOOR) / total))
+        result.append(levels)
+    return result
+
+
+def _places(n_epochs: int) -> NDArray[np.int64]:
+    """Return the epochs of windows spread over a night, (N, S)."""
+    length = min(LENGTH, n_epochs)
+    starts = np.unique(np.rint(np.linspace(0, n_epochs - length, WINDOWS)).astype(np.int64))
+    return starts[:, None] + np.arange(length)
+
+
+class _Enough(Exception):
+    """Every layer has been seen: the rest of the pass is of no use."""
+
+
+def _layer_distances(model: Pretrained, windows: Tensor) -> dict[str, float]:
+    """Return how far windows, (N, S, C, T), are from each layer's target where they reach it."""
+    names = {m: name for name, m in model.named_modules() if isinstance(m, PSDNorm)}
+    if not names:
+        return {}
+    found: dict[str, float] = {}
+
+    def hook(norm: PSDNorm, args: tuple, kwargs: dict[str, Any]) -> None:
+        if names[norm] not in found:
+            found[names[norm]] = _distance(norm, input_of(args, kwargs))
+        if len(found) == len(names):
+            raise _Enough
+
+    with suppress(_Enough), evaluating(model), hooked(names, hook):
+        model(windows.to(next(model.parameters()).device))
+    return found
+
+
+def _distance(norm: PSDNorm, x: Tensor) -> float:
+    rows = functional.as_rows(x, norm.num_features)
+    backend = functional.choose_backend(norm.backend, rows, norm.filter_size)
+    size, eps, window, detrend = norm.filter_size, norm.eps, norm.window, norm.detrend
+    _, psd = functional.row_statistics(rows, size, eps, window, backend, detrend)
+    own = reference.batch_barycenter(psd).double().cpu().numpy()
+    target = norm.running_sqrt_psd
+    if norm.target == "white":
+        target = reference.white_root(torch.ones_like(target[:, 0]), size, eps, window, detrend)
+    distances = bures_wasserstein(own, target.double().cpu().numpy(), size)  # (C,)
+    return float(np.sqrt(np.mean(distances**2)))
+
+
+LEVEL = 0.99  # of the training nights are in range
+FEW = 20  # nights: with fewer, limits are much wider than the nights
+LEAST_NIGHTS = 2
+QUANTILES = (0.0, 0.01, 0.05, *np.arange(1, 10) / 10, 0.95, 0.99, 1.0)
+_DIGITS = 6  # significant, on disk
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where the training nights are in one measure.
+
+    Attributes
+    ----------
+    typical : float
+        Their median.
+    low, high : float
+        Beyond which a night is unusual; ``low`` is minus infinity for a distance, as no night is
+        too near to the barycenter.
+    quantiles : tuple of float
+        Of the nights, at :data:`QUANTILES`.
+    """
+
+    typical: float
+    low: float
+    high: float
+    quantiles: tuple[float, ...]
+
+    def excess(self, value: float) -> float:
+        """Return how far a value is from the middle of the training, in units of its limit.
+
+        The middle is the typical value of a level, and 0, the barycenter itself, of a distance.
+        """
+        middle = self.middle
+        side = self.high - middle if value >= middle else middle - self.low
+        return abs(value - middle) / side
+
+    @property
+    def middle(self) -> float:
+        """Where limits are counted from."""
+        return 0.0 if self.low == -math.inf else self.typical
+
+    def rank(self, value: float) -> float:
+        """Return the share of the training nights that are below a value."""
+        return float(np.interp(value, self.quantiles, QUANTILES))
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """What a model keeps of the spectra of its training nights.
+
+    Attributes
+    ----------
+    n_nights : int
+        How many were measured.
+    sqrt_barycenter : ndarray, (C, F)
+        Root of the barycenter of their PSDs.
+    ranges : dict of str to Range
+        Of each of :func:`measures`.
+    least_gap : float
+        What 99 % of the nights exceed in :func:`swap_gap`; not above 0 where the channels cannot
+        be told apart.
+    """
+
+    n_nights: int
+    sqrt_barycenter: NDArray[np.float64]
+    ranges: Mapping[str, Range]
+    least_gap: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        ranges = {
+            name: {
+                "typical": _rounded(each.typical),
+                "low": None if each.low == -math.inf else _rounded(each.low),
+                "high": _rounded(each.high),
+                "quantiles": [_rounded(value) for value in each.quantiles],
+            }
+            for name, each in self.ranges.items()
+        }
+        return {
+            "format": _FORMAT,
+            "nights": self.n_nights,
+            "sqrt_barycenter": [[_rounded(v) for v in row] for row in self.sqrt_barycenter],
+            "least_gap": _rounded(self.least_gap),
+            "ranges": ranges,
+        }
+
+
+def spread_of(model: Pretrained) -> Spread | None:
+    """Return what a model keeps of its training nights, None if it keeps nothing.
+
+    Parameters
+    ----------
+    model : Pretrained
+
+    Raises
+    ------
+    CheckpointError
+        If what it keeps does not fit the model.
+    """
+    document = (model.card or {}).get("training_spread")
+    if document is None:
+        return None
+    shape = (model.config["n_chans"], reference.n_bins(segment_size(model)))
+    try:
+        if document["format"] != _FORMAT:
+            raise ValueError(f"its format is {document['format']!r:.50}, expected {_FORMAT}")
+        barycenter = np.array(document["sqrt_barycenter"], dtype=np.float64)
+        ranges = {str(name): _range(each) for name, each in document["ranges"].items()}
+        spread = Spread(int(document["nights"]), barycenter, ranges, float(document["least_gap"]))
+        if barycenter.shape != shape or not np.all(np.isfinite(barycenter) & (barycenter >= 0)):
+            raise ValueError(f"its sqrt_barycenter is not an array of {shape} roots of power")
+        plain = NightSpectra(barycenter, segment_size(model), model.config["sfreq"], {})
+        for name in measures(plain, barycenter).keys() - ranges.keys():
+            raise ValueError(f"it lacks the range of {name}")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        found = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise CheckpointError(f"the model's training_spread cannot be used: {found}") from error
+    return spread
+
+
+def measure_spread(model: Pretrained, nights: Iterable[NDArray | Tensor]) -> dict[str, Any] | None:
+    """Measure how the nights that a model was trained on spread, for ``save_pretrained``.
+
+    Parameters
+    ----------
+    model : Pretrained
+        Trained, on any device; left as it was.
+    nights : iterable of ndarray or Tensor, (E, C, T)
+        Prepared by the model's recipe. One of which a channel is flat or never finite is left out.
+
+    Returns
+    -------
+    dict or None
+        None if fewer than two nights could be measured.
+    """
+    found = (measure_night(model, signals) for signals in nights)
+    measured = [night for night in found if np.all(night.sqrt_psd.sum(axis=1) > 0)]  # NaN is not
+    if len(measured) < LEAST_NIGHTS:
+        return None
+    barycenter = np.mean([night.sqrt_psd for night in measured], axis=0)  # (C, F)
+    # without a night, the barycenter of the others is this much further from it
+    unseen = len(measured) / (len(measured) - 1)
+    rows = [measures(night, barycenter, unseen) for night in measured]
+    values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    ranges = {name: _limits(each, not name.startswith("level")) for name, each in values.items()}
+    worst = [max(r.excess(row[name]) for name, r in ranges.items()) for row in rows]
+    factor = max(1.0, _limits(np.array(worst), True).high)
+    ranges = {name: _widened(each, factor) for name, each in ranges.items()}
+    gaps = [swap_gap(night.sqrt_psd, barycenter, night.size) for night in measured]
+    least_gap = float(np.quantile(gaps, 1 - LEVEL))
+    return Spread(len(measured), barycenter, ranges, least_gap).to_dict()
+
+
+def measures(
+    night: NightSpectra, sqrt_barycenter: NDArray[np.float64], unseen: float = 1.0
+) -> dict[str, float]:
+    """Return all in which a night is held against the training nights, by name.
+
+    Parameters
+    ----------
+    night : NightSpectra
+    sqrt_barycenter : ndarray, (C, F)
+        Of the training nights.
+    unseen : float
+        Factor on the distances from it.
+
+    Returns
+    -------
+    dict of str to float
+        ``input``, the distance of the input; ``channel/0`` …, of each channel; ``layer/NAME``, of
+        each PSDNorm layer; ``level/0/power``, ``level/0/delta`` …, levels in dB.
+    """
+    distances = unseen * bures_wasserstein(night.sqrt_psd, sqrt_barycenter, night.size)  # (C,)
+    found = {"input": float(np.sqrt(np.mean(distances**2)))}
+    found |= {f"channel/{place}": float(each) for place, each in enumerate(distances)}
+    found |= {f"layer/{name}": each for name, each in night.layers.items()}
+    for place, levels in enumerate(levels_db(night)):
+        found |= {f"level/{place}/{name}": level for name, level in levels.items()}
+    return found
+
+
+def swap_gap(
+    sqrt_psd: NDArray[np.float64], sqrt_barycenter: NDArray[np.float64], size: int
+) -> float:
+    """Return how much nearer two channels are to their own barycenters than to each other's.
+
+    The difference of the sums of squared distances, for PSDs (2, F); with other than two channels
+    0, which tells nothing.
+    """
+    if len(sqrt_psd) != 2:
+        return 0.0
+    differences = (sqrt_psd[0] - sqrt_psd[1]) * (sqrt_barycenter[0] - sqrt_barycenter[1])
+    return float(2 * (differences * bin_weights(size)).sum())
+
+
+def _limits(values: NDArray[np.float64], is_distance: bool) -> Range:
+    """Return the limits that 99 % of nights like these, (N,), stay within."""
+    from scipy.stats import t
+
+    n = len(values)
+    tail = (1 - LEVEL) / (1 if is_distance else 2)
+    reach = t.isf(tail, n - 1) * values.std(ddof=1) * math.sqrt(1 + 1 / n)
+    typical = float(np.median(values))
+    # nights that are all the same would refuse every other one
+    least = 1e-3 * max(abs(typical), 1e-3)
+    high = max(np.quantile(values, 1 - tail), values.mean() + reach, typical + least)
+    low = min(np.quantile(values, tail), values.mean() - reach, typical - least)
+    quantiles = tuple(np.quantile(values, QUANTILES).tolist())
+    return Range(typical, -math.inf if is_distance else float(low), float(high), quantiles)
+
+
+def _widened(limits: Range, factor: float) -> Range:
+    middle = limits.middle
+    low, high = (middle + factor * (each - middle) for each in (limits.low, limits.high))
+    return Range(limits.typical, low, high, limits.quantiles)
+
+
+def _range(document: Mapping[str, Any]) -> Range:
+    low = -math.inf if document["low"] is None else float(document["low"])
+    quantiles = tuple(float(value) for value in document["quantiles"])
+    limits = Range(float(document["typical"]), low, float(document["high"]), quantiles)
+    if len(quantiles) != len(QUANTILES) or list(quantiles) != sorted(quantiles):
+        raise ValueError(f"a range has {len(quantiles)} quantiles, or they do not rise")
+    if not limits.low < limits.typical < limits.high < math.inf:
+        raise ValueError(f"a range goes from {limits.low} over {limits.typical} to {limits.high}")
+    return limits
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

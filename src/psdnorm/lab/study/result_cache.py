@@ -1,0 +1,608 @@
+"""Results that are kept: packed, taken back, borrowed by other studies."""
+
+import contextlib
+import io
+import json
+import lzma
+import tarfile
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from psdnorm.errors import ArgumentError, StoreError
+from psdnorm.experiments.estimate import COST, PieceMeter, merged_costs, read_cost
+from psdnorm.experiments.execute import FINISHED, Outcome
+from psdnorm.experiments.grid import CELLS, FORMAT, GRID, Runs, Unit, complete, units_of
+from psdnorm.lab.study.definition import Study
+from psdnorm.lab.study.study_nights import planned_amounts
+from psdnorm.runtime.files import held, holder, written
+from psdnorm.training import Cell
+from psdnorm.training.adabn import AdaptedCell
+from psdnorm.training.cell import read_json
+from psdnorm.training.run import KEEP
+from psdnorm.training.run_folder import CONFIG, DONE, HISTORY, LENDER, SCORES, write_json
+from psdnorm.training.run_folder import FILE as RESUME
+
+NIGHTS = "nights.json"
+NEEDED = (CONFIG, SCORES, DONE)  # AdaBN has no history of its own
+
+
+class Archive:
+    """What a file of packed results has; it is read whole, and nothing is written by its names.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    StoreError
+        It is not sound, or not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._members: dict[str, bytes] = {}
+        try:
+            with tarfile.open(path, mode="r:xz") as archive:
+                for member in archive:
+                    file = archive.extractfile(member)
+                    if file is not None:
+                        self._members[member.name] = file.read()
+        except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
+            raise StoreError(f"{path} cannot be read as packed results: {error}") from error
+
+    @cached_property
+    def grid(self) -> dict[str, Any]:
+        """What ``grid.json`` says."""
+        document = self._document(GRID)
+        if document.get("format") != FORMAT:
+            raise StoreError(f"{self.path} has the {GRID} of another version of psdnorm")
+        return document
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What all cells share, as :meth:`psdnorm.experiments.grid.Runs.settings` tells it."""
+        return {key: value for key, value in self.grid.items() if key not in ("format", "cells")}
+
+    @property
+    def cost(self) -> dict[str, Any] | None:
+        """What ``cost.json`` says; None where nothing was run."""
+        return self._document(COST) if COST in self._members else None
+
+    @property
+    def nights(self) -> dict[str, Any] | None:
+        """What the nights were made from; None in results of a psdnorm that did not write it."""
+        return self._document(NIGHTS) if NIGHTS in self._members else None
+
+    def has(self, cell: Cell) -> bool:
+        """Tell whether a cell is finished here."""
+        return self._named(cell, DONE) in self._members
+
+    def scores(self, cell: Cell) -> bytes:
+        """Return the scores of a finished cell, as they are on disk."""
+        return self._content(cell, SCORES)
+
+    def unpack(self, cell: Cell, folder: Path, lender: str | None = None) -> None:
+        """Write the files of a finished cell, in place of what one that was interrupted left.
+
+        Parameters
+        ----------
+        cell : Cell
+        folder : Path
+            Made if it does not exist.
+        lender : str, optional
+            The study that it is borrowed from, which ``config.json`` is to name; where that one
+            borrowed it, too, the study that ran it stays.
+        """
+        config, scores, done = (self._content(cell, name) for name in NEEDED)
+        folder.mkdir(parents=True, exist_ok=True)
+        if lender is None:
+            _write(folder / CONFIG, config)
+        else:
+            described = self._document(self._named(cell, CONFIG))
+            write_json(folder / CONFIG, {LENDER: lender} | described)
+        if self._named(cell, HISTORY) in self._members:
+            _write(folder / HISTORY, self._content(cell, HISTORY))
+        _write(folder / SCORES, scores)
+        _write(folder / DONE, done)  # last: then it counts as finished
+        (folder / RESUME).unlink(missing_ok=True)
+
+    def _content(self, cell: Cell, name: str) -> bytes:
+        content = self._members.get(self._named(cell, name))
+        if content is None:
+            raise StoreError(f"{self.path} lacks {name} of {cell.name}, expected a packed study")
+        return content
+
+    def _document(self, name: str) -> dict[str, Any]:
+        try:
+            document = json.loads(self._members[name])
+        except (KeyError, ValueError):
+            document = None
+        if not isinstance(document, dict):
+            raise StoreError(f"{self.path} has no sound {name}, expected a packed study")
+        return document
+
+    @staticmethod
+    def _named(cell: Cell, name: str) -> str:
+        return f"{CELLS}/{cell.name}/{name}"
+
+
+def _write(path: Path, content: bytes) -> None:
+    with written(path) as file:
+        file.write(content)
+
+
+def finished_scores(study: Study, runs: Runs) -> dict[Cell, bytes | None]:
+    """Return the scores of the cells that are finished in a folder; None where they are gone.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+    """
+    return {cell: _scores(runs, cell) for cell in study.cells if runs.is_done(cell)}
+
+
+def takable(
+    study: Study, archive: Archive, runs: Runs, finished: Mapping[Cell, bytes | None]
+) -> list[Cell]:
+    """Return what of a study packed results have beyond what is finished.
+
+    A training and the AdaBN evaluations that the study asks for are of one network: they come from
+    one place, all of them or none. What a process works on is left to it.
+
+    Parameters
+    ----------
+    study : Study
+    archive : Archive
+    runs : Runs
+        The folder that they would go to.
+    finished : mapping of Cell to bytes
+        What is finished elsewhere, with its scores.
+    """
+    return [
+        cell
+        for unit in units_of(study.cells)
+        if _is_whole(unit, archive, finished) and not is_in_work(unit, runs)
+        for cell in unit
+        if cell not in finished
+    ]
+
+
+def take(
+    study: Study, archive: Archive, runs: Runs, cells: Collection[Cell], lender: str | None = None
+) -> list[Cell]:
+    """Unpack cells from :func:`takable`; return them, but for those that others began meanwhile.
+
+    Parameters
+    ----------
+    study : Study
+    archive : Archive
+    runs : Runs
+    cells : collection of Cell
+    lender : str, optional
+        As in :meth:`Archive.unpack`.
+    """
+    taken: list[Cell] = []
+    for unit in units_of(study.cells):
+        wanted = [cell for cell in unit if cell in cells]
+        with contextlib.ExitStack() as locks:
+            if not all(locks.enter_context(held(runs.folder(cell))) for cell in wanted):
+                continue
+            if any(map(runs.is_done, wanted)):
+                continue
+            for cell in wanted:
+                archive.unpack(cell, runs.folder(cell), lender)
+        taken += wanted
+    return taken
+
+
+def is_in_work(unit: Unit, runs: Runs) -> bool:
+    """Tell whether a process works on a cell of a unit.
+
+    Parameters
+    ----------
+    unit : tuple of Cell
+    runs : Runs
+    """
+    return any(holder(runs.folder(cell)) is not None for cell in unit)
+
+
+@contextlib.contextmanager
+def alone_with(runs: Runs) -> Iterator[None]:
+    """Wait until no other process changes the grid of a folder, and keep them waiting.
+
+    Parameters
+    ----------
+    runs : Runs
+        Made if it does not exist.
+    """
+    free = False
+    while not free:
+        with held(runs.path) as free:
+            if free:
+                yield
+
+
+def _is_whole(unit: Unit, archive: Archive, finished: Mapping[Cell, bytes | None]) -> bool:
+    """Tell whether a unit is finished in an archive, and what is here of it is that very one."""
+    return all(
+        archive.has(cell) and (cell not in finished or finished[cell] == archive.scores(cell))
+        for cell in unit
+    )
+
+
+def _scores(runs: Runs, cell: Cell) -> bytes | None:
+    try:
+        return (runs.folder(cell) / SCORES).read_bytes()
+    except OSError:
+        return None  # like no other
+
+
+COUNTED = "cells"
+
+
+class Meter(PieceMeter):
+    """Measures a piece, and writes it down after every cell.
+
+    Parameters
+    ----------
+    runs : Runs
+        The folder of the cells, which gets ``cost.json``.
+    device : str
+    workers : int
+    batch_size : int
+    commit : str or None
+        Of the repository that the study's file is in.
+    """
+
+    def __init__(
+        self, runs: Runs, device: str, workers: int, batch_size: int, commit: str | None
+    ) -> None:
+        super().__init__(runs.path, device, commit, counted=COUNTED, workers=workers)
+        self._runs, self._batch_size = runs, batch_size
+
+    def count(self, outcome: Outcome) -> None:
+        """Count a cell that was finished, and what it learned from, epoch by epoch."""
+        if outcome.status == FINISHED:
+            self.add(self._learned_from(outcome))
+        self.write()
+
+    def _learned_from(self, outcome: Outcome) -> int:
+        if isinstance(outcome.cell, AdaptedCell):  # which learns from none
+            return 0
+        steps = read_json(self._runs.folder(outcome.cell) / DONE)["steps"]
+        return steps * self._batch_size
+
+
+def packed_path(study: Study, lender: str | None = None) -> Path:
+    """Return the file that the results of a study are packed into.
+
+    Parameters
+    ----------
+    study : Study
+    lender : str, optional
+        The name of a study that it borrows from, whose file is asked for instead.
+    """
+    folder = study.results or study.path.parent / "results"
+    return folder / f"{lender or study.name}.tar.xz"
+
+
+def finished_units(study: Study, runs: Runs) -> list[tuple[Cell, ...]]:
+    """Return trainings that are finished together with the AdaBN evaluations of their networks.
+
+    What is packed has no weights: a BatchNorm cell whose AdaBN cells are still to come would have
+    to be trained again for them.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+    """
+    return [unit for unit in units_of(study.cells) if all(map(runs.is_done, unit))]
+
+
+def pack(study: Study, runs: Runs) -> Path | None:
+    """Pack what is finished of a study.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+        The folder of its cells.
+
+    Returns
+    -------
+    Path or None
+        None where nothing is finished yet.
+    """
+    cells = [cell for unit in finished_units(study, runs) for cell in unit]
+    if not cells:
+        return None
+    path = packed_path(study)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        contents = list(_contents(runs, cells))
+    except OSError as error:
+        raise StoreError(f"{error.filename} cannot be packed: {error.strerror}") from error
+    with written(path) as file, tarfile.open(fileobj=file, mode="w:xz", preset=6) as archive:
+        for name, content in contents:
+            member = tarfile.TarInfo(name)  # of nobody, at no time: same bytes every time
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def _contents(runs: Runs, cells: list[Cell]) -> Iterator[tuple[str, bytes]]:
+    for name in (GRID, COST, NIGHTS):
+        if (runs.path / name).exists():
+            yield name, (runs.path / name).read_bytes()
+    for name in (CONFIG, HISTORY, SCORES):  # files that are alike together: they pack best so
+        for cell in cells:
+            if name in NEEDED or (runs.folder(cell) / name).exists():
+                yield f"{CELLS}/{cell.name}/{name}", (runs.folder(cell) / name).read_bytes()
+    for cell in cells:
+        done = read_json(runs.folder(cell) / DONE) | {"keep": KEEP[0]}
+        text = json.dumps(done, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        yield f"{CELLS}/{cell.name}/{DONE}", text.encode()
+
+
+def is_packed(study: Study) -> bool:
+    """Tell whether every cell of a study is in its packed results.
+
+    Parameters
+    ----------
+    study : Study
+    """
+    path = packed_path(study)
+    return path.exists() and all(map(Archive(path).has, study.cells))
+
+
+def restorable(study: Study, runs: Runs) -> tuple[Archive, list[Cell]] | None:
+    """Look what :func:`restore` would unpack.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+
+    Returns
+    -------
+    tuple of Archive and list of Cell, or None
+        The packed results, and what :func:`takable` finds in them; None
+        where nothing was packed.
+    """
+    path = packed_path(study)
+    if not path.exists():
+        return None
+    archive = Archive(path)
+    check_same(study, archive, runs.path, runs.settings())
+    return archive, takable(study, archive, runs, finished_scores(study, runs))
+
+
+def left_behind(study: Study, runs: Runs) -> list[Cell]:
+    """Return packed cells of a study that :func:`restore` left where they are.
+
+    Those are of networks that AdaBN cells share, where not all are packed that the study asks for,
+    or some are in ``runs`` already, of another training.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+    """
+    path = packed_path(study)
+    if not path.exists():
+        return []
+    archive = Archive(path)
+    return [
+        cell
+        for unit in units_of(study.cells)
+        if not is_in_work(unit, runs)
+        for cell in unit
+        if archive.has(cell) and not runs.is_done(cell)
+    ]
+
+
+def restore(study: Study, runs: Runs) -> int:
+    """Unpack the results of a study, where there are any; what is there already stays.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+        The folder of its cells; made if it does not exist.
+
+    Returns
+    -------
+    int
+        How many cells were unpacked.
+
+    Raises
+    ------
+    ArgumentError
+        The results are of another protocol than the study's, or of other nights than ``runs``.
+    """
+    found = restorable(study, runs)
+    if found is None:
+        return 0
+    archive, cells = found
+    try:
+        with alone_with(runs):
+            if not (runs.path / GRID).exists():
+                write_json(runs.path / GRID, archive.grid)
+            note_nights(runs, archive.nights)
+        taken = take(study, archive, runs, cells)
+    except OSError as error:
+        raise StoreError(f"{runs.path} cannot be written: {error.strerror}") from error
+    if archive.cost is not None:
+        cost = merged_costs(archive.cost, read_cost(runs.path), counted=COUNTED)
+        write_json(runs.path / COST, cost)
+    return len(taken)
+
+
+def note_nights(runs: Runs, nights: Mapping[str, Any] | None) -> None:
+    """Write into a folder what its nights were made from, where that is known.
+
+    Parameters
+    ----------
+    runs : Runs
+    nights : mapping, optional
+        From :meth:`psdnorm.lab.study.Nights.to_json`.
+    """
+    if nights is not None and not (runs.path / NIGHTS).exists():
+        write_json(runs.path / NIGHTS, dict(nights))
+
+
+def check_folder(study: Study, runs: Runs) -> None:
+    """Refuse a folder of cells of other nights than the study's file describes.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+    """
+    path = runs.path / NIGHTS
+    if path.exists():
+        _check_nights(study, runs.path, read_json(path))
+
+
+def _check_nights(study: Study, place: Path, nights: Mapping[str, Any]) -> None:
+    for name, value in study.nights.to_json().items():
+        if nights.get(name) != value:
+            raise ArgumentError(
+                f"{place} has cells of nights whose {name} is {nights.get(name)!r}, expected "
+                f"{value!r} as in {study.path}: move it away, or give the study another name"
+            )
+
+
+def check_same(study: Study, archive: Archive, place: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse packed results of another protocol than a study's, or of other nights than are there.
+
+    Parameters
+    ----------
+    study : Study
+    archive : Archive
+    place : Path
+        What the settings are from.
+    settings : mapping
+        That the results are to have, from :meth:`psdnorm.experiments.grid.Runs.settings`; may be
+        empty.
+    """
+    if archive.settings.get("protocol") != study.protocol.to_json():
+        raise ArgumentError(
+            f"{archive.path} was made with another protocol than that of {study.path}: expected "
+            "the same, or another folder of results"
+        )
+    if archive.nights is not None:
+        _check_nights(study, archive.path, archive.nights)
+    for name, value in settings.items():
+        if archive.settings.get(name) != value:
+            raise ArgumentError(
+                f"{archive.path} and {place} differ in their {name}, expected results of the same "
+                "nights and protocol: move one of them away"
+            )
+
+
+@dataclass(frozen=True)
+class Loan:
+    """Cells that one study takes from another.
+
+    Attributes
+    ----------
+    lender : str
+        The other study.
+    archive : Archive
+        Its packed results.
+    cells : tuple of Cell
+    """
+
+    lender: str
+    archive: Archive
+    cells: tuple[Cell, ...]
+
+
+def loans(study: Study, runs: Runs) -> list[Loan]:
+    """Look what a study would borrow; nothing is written.
+
+    That is what other studies have finished, and neither ``runs`` nor the study's own packed
+    results have; see :func:`psdnorm.lab.study.result_cache.takable`.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+        The folder of its cells, which need not exist.
+
+    Returns
+    -------
+    list of Loan
+        One for each study that has any, in the order of ``study.borrow``.
+
+    Raises
+    ------
+    ArgumentError
+        Results of another protocol than the study's, or of other nights than ``runs`` or each
+        other.
+    """
+    finished = finished_scores(study, runs)
+    place, settings = runs.path, runs.settings()
+    own = restorable(study, runs)
+    if own is not None:
+        place, settings = own[0].path, own[0].settings
+        finished |= {cell: own[0].scores(cell) for cell in own[1]}
+    found = []
+    for lender in study.borrow:
+        path = packed_path(study, lender)
+        if len(finished) == len(study.cells) or not path.exists():
+            continue
+        archive = Archive(path)
+        check_same(study, archive, place, settings)
+        place, settings = archive.path, archive.settings
+        cells = takable(study, archive, runs, finished)
+        finished |= {cell: archive.scores(cell) for cell in cells}
+        if cells:
+            found.append(Loan(lender, archive, tuple(cells)))
+    return found
+
+
+def borrow(study: Study, runs: Runs) -> list[Loan]:
+    """Take from other studies what :func:`loans` finds, after the study's own results.
+
+    Parameters
+    ----------
+    study : Study
+    runs : Runs
+        The folder of its cells; made if it does not exist and there is something to take. Its
+        ``grid.json`` then has all cells of the study.
+
+    Returns
+    -------
+    list of Loan
+        Without what another process began meanwhile.
+    """
+    found = loans(study, runs)
+    if not found:
+        return found
+    try:
+        with alone_with(runs):
+            _write_grid(study, runs, found[0].archive)
+            note_nights(runs, found[0].archive.nights)
+        taken = [tuple(take(study, loan.archive, runs, loan.cells, loan.lender)) for loan in found]
+    except OSError as error:
+        raise StoreError(f"{runs.path} cannot be written: {error.strerror}") from error
+    return [replace(loan, cells=cells) for loan, cells in zip(found, taken, strict=True) if cells]
+
+
+def _write_grid(study: Study, runs: Runs, archive: Archive) -> None:
+    """Write down the cells of a study as asked for, under the settings of borrowed results."""
+    known = {entry.cell: entry.sequences for entry in runs.entries()}
+    if known.keys() >= set(study.cells):
+        return
+    amounts = planned_amounts(study)  # close enough for status; the nights say it when it is run
+    known = {cell: amounts.entry(cell).sequences for cell in study.cells} | known
+    cells = [{"cell": cell.to_json(), "sequences": known[cell]} for cell in complete(known)]
+    write_json(runs.path / GRID, {"format": FORMAT, **archive.settings, "cells": cells})

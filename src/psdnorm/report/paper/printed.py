@@ -1,0 +1,171 @@
+"""The numbers that the paper prints, and where they contradict each other."""
+
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from io import StringIO
+from typing import Any
+
+import pandas as pd
+
+from psdnorm.errors import ArgumentError
+from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
+
+MEANS = {MEAN_DATASET: "datasets", MEAN_SUBJECT: "subjects"}
+
+
+@dataclass(frozen=True, eq=False)
+class PaperTable:
+    """A table as the paper prints it.
+
+    Attributes
+    ----------
+    name : str
+        As in :func:`paper_tables`.
+    label : str
+        In the paper; that of the section where the table has none.
+    caption : str
+        What it shows, in our words.
+    metric : str or None
+        What all values are, as in ``psdnorm.evaluation.METRICS`` where it is one of these; None
+        where rows differ in it.
+    mean_over : tuple of str
+        "datasets", "subjects": what its means are taken over. Of a plain "Mean" the paper does not
+        say it; the rows do.
+    rows : DataFrame
+        One row per value, in the order of the page:
+
+        - ``metric``;
+        - ``model``, ``norm``, ``filter_size``, ``balanced`` (a number, or "all"): those of a
+          :class:`psdnorm.training.Cell`, missing where they make no sense;
+        - ``dataset``: a cohort, Mean(Dataset), Mean(Subject) or Total;
+        - ``value``, ``std``: scores in percent. NaN where the paper prints NaN or nothing;
+        - ``bold``: whether it is in bold print.
+    notes : tuple of str
+        What has to be known to read it.
+    """
+
+    name: str
+    label: str
+    caption: str
+    metric: str | None
+    mean_over: tuple[str, ...]
+    rows: pd.DataFrame
+    notes: tuple[str, ...]
+
+
+def paper_tables() -> tuple[str, ...]:
+    """Return the names of the paper's tables, in its order.
+
+    Examples
+    --------
+    >>> paper_tables()[:3]
+    ('datasets', 'results', 'subjects-improved')
+    """
+    return tuple(_descriptions())
+
+
+def paper_table(name: str) -> PaperTable:
+    """Return one table of the paper.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`paper_tables`.
+
+    Examples
+    --------
+    >>> table = paper_table("results")
+    >>> table.metric, table.mean_over
+    ('balanced_accuracy', ('datasets', 'subjects'))
+    >>> best = table.rows.query("bold and dataset == 'CHAT'")
+    >>> best[["balanced", "norm", "value", "std"]].values.tolist()
+    [['all', 'psd', 70.57, 1.24], [400, 'psd', 70.28, 1.7]]
+    """
+    described = _descriptions()
+    if name not in described:
+        raise ArgumentError(f"name is {name!r}, expected one of {', '.join(described)}")
+    rows = _rows(name)
+    metrics = rows["metric"].unique()
+    return PaperTable(
+        name=name,
+        label=described[name]["label"],
+        caption=described[name]["caption"],
+        metric=str(metrics[0]) if len(metrics) == 1 else None,
+        mean_over=tuple(over for mean, over in MEANS.items() if (rows["dataset"] == mean).any()),
+        rows=rows,
+        notes=tuple(described[name]["notes"]),
+    )
+
+
+def _descriptions() -> dict[str, dict[str, Any]]:
+    text = files(__package__).joinpath("tables.json").read_text(encoding="utf-8")
+    return {table["name"]: table for table in json.loads(text)}
+
+
+def _rows(name: str) -> pd.DataFrame:
+    text = files(__package__).joinpath(f"{name}.csv").read_text(encoding="utf-8")
+    printed = pd.read_csv(StringIO(text), dtype=str, keep_default_na=False)
+    names = ("metric", "model", "balanced", "norm", "filter_size", "dataset")
+    columns: dict[str, Any] = {
+        column: pd.Series([entry or None for entry in printed[column]], dtype=object)
+        for column in names
+    }
+    columns["balanced"] = pd.Series([_balanced(size) for size in printed["balanced"]], dtype=object)
+    columns["filter_size"] = pd.to_numeric(printed["filter_size"]).astype("Int64")
+    for column in ("value", "std"):
+        columns[column] = pd.to_numeric(printed[column]).astype(float)
+    columns["bold"] = printed["bold"] == "yes"
+    return pd.DataFrame(columns)
+
+
+def _balanced(size: str) -> int | str | None:
+    return int(size) if size.isdecimal() else size or None
+
+
+@dataclass(frozen=True)
+class Misprint:
+    """Something that the paper says and its tables do not.
+
+    Attributes
+    ----------
+    name : str
+        Short, unique.
+    tables : tuple of str
+        Those that show it, as in :func:`~psdnorm.report.paper.paper_tables`.
+    place : {"text", "caption", "table"}
+        Where it is said.
+    kind : {"claim", "mean", "spread", "bold", "wording", "rounding"}
+        A claim that the tables do not bear out; a mean that its rows do not give; a ± that is
+        something else; the best value not in bold; a slip of the pen; digits cut off.
+    says, shows : str
+        What the paper says, and what its tables show.
+    value : float or None
+        The number in ``shows`` that speaks against it.
+    norm, balanced, dataset : optional
+        Of the row, where it is about a single one.
+    """
+
+    name: str
+    tables: tuple[str, ...]
+    place: str
+    kind: str
+    says: str
+    shows: str
+    value: float | None = None
+    norm: str | None = None
+    balanced: int | str | None = None
+    dataset: str | None = None
+
+
+def misprints() -> list[Misprint]:
+    """Return all that is known, in the order of the paper.
+
+    Examples
+    --------
+    >>> first = misprints()[0]
+    >>> first.name, first.tables, first.value
+    ('results-caption-mean', ('results',), None)
+    """
+    text = files(__package__).joinpath("misprints.json").read_text(encoding="utf-8")
+    return [Misprint(**entry | {"tables": tuple(entry["tables"])}) for entry in json.loads(text)]
