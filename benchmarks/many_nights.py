@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from psdnorm.io import EPOCH_S
+from psdnorm.constants import EPOCH_S
 from psdnorm.lab.simulate import simulate_night
 from psdnorm.lab.simulate.cohort_files import Trace, write_edf
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import band_powers
-from psdnorm.io import EPOCH_S
+from psdnorm.constants import EPOCH_S
 
 EEG, EOG = ("EEG Fpz-Cz", "EEG Pz-Oz"), "EOG horizontal"
 YASA_STAGES = ("WAKE", "N1", "N2", "N3", "REM")

@@ -28,7 +28,8 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks import peer_process
-from psdnorm.io import STAGES, read_header, read_stages
+from psdnorm.constants import STAGES
+from psdnorm.io import read_header, read_stages
 from psdnorm.lab.simulate.hypnograms import sleep_period
 from psdnorm.staging import Agreement, agreement
 

@@ -20,8 +20,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ks_2samp
 
+from psdnorm.constants import SIMULATED_BANDS_HZ
 from psdnorm.lab.simulate import simulate_night
-from psdnorm.lab.simulate.fitted import ACTIVE, BANDS_HZ, STATES, fitted
+from psdnorm.lab.simulate.fitted import ACTIVE, STATES, fitted
 from psdnorm.lab.simulate.hypnograms import (
     NEW_PERIOD_MIN,
     REM,
@@ -83,7 +84,7 @@ def draw_bouts(axis, real, simulated):
 
 def draw_powers(axis, channel, real, simulated):
     """Draw medians and quartiles; both map a stage to dB, (epochs, 10)."""
-    place = np.arange(len(BANDS_HZ))
+    place = np.arange(len(SIMULATED_BANDS_HZ))
     for stage, colour in enumerate(COLOURS):
         for values, style, step in ((real[stage], "-o", -0.05), (simulated[stage], "--s", 0.05)):
             own = values[:, 5 * channel : 5 * channel + 5]
@@ -91,7 +92,7 @@ def draw_powers(axis, channel, real, simulated):
             x = place + step + 0.08 * (stage - 2)
             axis.errorbar(x, middle, (middle - low, high - middle), fmt=style, color=colour,
                           markersize=3, linewidth=0.9)  # fmt: skip
-    axis.set_xticks(place, BANDS_HZ)
+    axis.set_xticks(place, SIMULATED_BANDS_HZ)
     axis.set_ylabel("dB re 1 µV²/Hz")
     axis.set_title(f"{CHANNELS[channel]}: medians and quartiles", fontsize=10)
 
@@ -152,8 +153,8 @@ def variances(night):
 
 def in_bands(decibels):
     """Power of the five bands together, (E, 10) in dB → (E, 2) in µV²."""
-    widths_hz = [high - low for low, high in BANDS_HZ.values()]
-    return 10 ** (decibels.reshape(-1, 2, len(BANDS_HZ)) / 10) @ widths_hz
+    widths_hz = [high - low for low, high in SIMULATED_BANDS_HZ.values()]
+    return 10 ** (decibels.reshape(-1, 2, len(SIMULATED_BANDS_HZ)) / 10) @ widths_hz
 
 
 def print_variances(powers, real_db, nights, simulated_db):
@@ -189,7 +190,7 @@ def print_what_is_off(real, daytime_db, wake_db):
 def read_all_wake(folder):
     """Band powers in dB of all that is scored wake, (epochs, 10): of the day, too."""
     table = pd.read_parquet(folder / "sleep-edf" / "band_powers.parquet")
-    columns = [f"{channel}_{band}" for channel in ("fpzcz", "pzoz") for band in BANDS_HZ]
+    columns = [f"{channel}_{band}" for channel in ("fpzcz", "pzoz") for band in SIMULATED_BANDS_HZ]
     return 10 * np.log10(table.loc[table.stage == 0, columns].to_numpy(float))
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from psdnorm.lab.simulate.fitted import ACTIVE, BANDS_HZ, Fitted
+from psdnorm.constants import EPOCH_S, SIMULATED_BANDS_HZ
+from psdnorm.lab.simulate.fitted import ACTIVE, Fitted
 from psdnorm.lab.simulate.hypnograms import (
-    EPOCH_S,
     N_CYCLES,
     N_PLACES,
     Position,
@@ -92,14 +92,15 @@ def read_powers(folder: Path, hypnograms: dict[str, np.ndarray]) -> pd.DataFrame
         )
     table = pd.concat(kept, ignore_index=True)
     for channel in ("fpzcz", "pzoz"):
-        for band in BANDS_HZ:
+        for band in SIMULATED_BANDS_HZ:
             table[f"{channel} {band}"] = 10 * np.log10(table[f"{channel}_{band}"])
     return table
 
 
 def decibels(table: pd.DataFrame) -> np.ndarray:
     """Return the ten columns of band powers, (epochs, 10)."""
-    return table[[f"{c} {band}" for c in ("fpzcz", "pzoz") for band in BANDS_HZ]].to_numpy(float)
+    columns = [f"{c} {band}" for c in ("fpzcz", "pzoz") for band in SIMULATED_BANDS_HZ]
+    return table[columns].to_numpy(float)
 
 
 def fit_hypnograms(nights: list[np.ndarray]) -> dict:
@@ -280,7 +281,7 @@ def fit_wide(powers: pd.DataFrame, n_nights: int) -> np.ndarray:
         values = band_powers_db(night.signal, night.sfreq).reshape(len(night.stages), -1)
         simulated.append(contrasts(values, np.where(night.is_active, ACTIVE, night.true_stages)))
     missing = np.nanmean(real, axis=0) - np.nanmean(simulated, axis=0)
-    is_gamma = np.tile([band == "gamma" for band in BANDS_HZ], 2)
+    is_gamma = np.tile([band == "gamma" for band in SIMULATED_BANDS_HZ], 2)
     return CONTRAST_DB + 0.8 * np.where(is_gamma, 0.0, missing)
 
 

@@ -9,8 +9,7 @@ import pytest
 import typer
 from clinic import clinic
 
-from psdnorm.cli import app
-from psdnorm.cli import main
+from psdnorm.cli import app, main
 from psdnorm.cli._shared import command
 from psdnorm.errors import ArgumentError, RecordingError
 

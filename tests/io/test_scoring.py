@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scorings import nsrr, profusion
 
+from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.io import STAGES, read_stages
+from psdnorm.io import read_stages
 from psdnorm.io.scoring import FORMATS, grid_s, read_bouts, stage_of, write_stages
 from psdnorm.models import checkpoint as card
 

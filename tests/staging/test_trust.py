@@ -6,8 +6,9 @@ import pytest
 from clinic import samples
 from stagers import flat, recording, small_model, small_network
 
+from psdnorm.constants import UNSCORED
 from psdnorm.drift.spectra import measure_spread
-from psdnorm.io import UNSCORED, Recording
+from psdnorm.io import Recording
 from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import load_model, stage

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psdnorm.batches.sequences import LENGTH, STRIDE, Sequences
+from psdnorm.constants import UNSCORED
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.store import Store
-from psdnorm.store.night import UNSCORED
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.constants import UNSCORED
 from psdnorm.errors import ArgumentError
-from psdnorm.store.night import UNSCORED
 
 if TYPE_CHECKING:
     import pandas as pd

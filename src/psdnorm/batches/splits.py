@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError
-from psdnorm.models.checkpoint import STAGES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from psdnorm.cli._shared import SOME_FAILED, command, errors, output, say
+from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError
-from psdnorm.models.checkpoint import STAGES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -88,7 +88,8 @@ def _stage_one(name: str, path: Path, out: Path, options: "Options", scoring: Pa
     from dataclasses import asdict
 
     from psdnorm import staging
-    from psdnorm.io import EPOCH_S, read_stages
+    from psdnorm.constants import EPOCH_S
+    from psdnorm.io import read_stages
     from psdnorm.io.scoring import read_bouts
     from psdnorm.staging.batch import marks_of
     from psdnorm.staging.writing import check_free, check_place

@@ -11,12 +11,7 @@ import typer
 from rich.table import Table
 
 from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, errors, output, say, track
-from psdnorm.cli.lodo_tables import SIMULATED, counted, duration, warn_of_short_patience
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments.execute import label
-from psdnorm.lab.study.result_cache import loans, restorable
-from psdnorm.lab.study.running import seconds_of
-from psdnorm.lab.study.study_nights import planned_amounts
 
 if TYPE_CHECKING:
     from psdnorm.experiments.execute import Outcome
@@ -37,6 +32,11 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
     runs : Runs
         The folder of its cells, which need not exist.
     """
+    from psdnorm.cli.lodo_tables import SIMULATED, counted, duration, warn_of_short_patience
+    from psdnorm.experiments.execute import label
+    from psdnorm.lab.study.running import seconds_of
+    from psdnorm.lab.study.study_nights import planned_amounts
+
     amounts = planned_amounts(study)
     seconds = seconds_of(study, amounts)
     size = study.protocol.batch_size
@@ -80,6 +80,8 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
 
 def _packed(study: "Study", runs: "Runs") -> dict[Path, Sequence["Cell"]]:
     """Return what would be unpacked before anything is run, by file."""
+    from psdnorm.lab.study.result_cache import loans, restorable
+
     found: dict[Path, Sequence[Cell]] = {}
     own = restorable(study, runs)
     if own is not None and own[1]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
+from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, read_scores, subject_metrics
 from psdnorm.evaluation.statistics import BlockTables, block_tables
 from psdnorm.experiments.grid import GRID, make_cell
-from psdnorm.models.checkpoint import STAGES
 from psdnorm.report.naming import listed, model_place, norm_place, setting_name, without_roots
 from psdnorm.report.results import Results, cell_row, instead_of_runs, read_results, runs_inside
 from psdnorm.report.trained import is_checkpoint

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from psdnorm import functional
 from psdnorm.batches.sequences import LENGTH
+from psdnorm.constants import BANDS_HZ
 from psdnorm.convert import evaluating, hooked, input_of
 from psdnorm.errors import CheckpointError, ShapeError
 from psdnorm.layer import PSDNorm
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.ops import reference
-from psdnorm.store.summary import BANDS_HZ
 
 SEGMENT_S = 4.0
 WINDOWS = 8  # of a night: enough for its spectrum, and no more work for a longer one

@@ -6,10 +6,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from psdnorm.constants import STAGES, UNSCORED
 from psdnorm.errors import ArgumentError, ShapeError
-from psdnorm.models.checkpoint import STAGES
 
-UNSCORED = -1
 N_STAGES = len(STAGES)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, MissingExtraError, ShapeError, StoreError
 from psdnorm.evaluation import metrics
 from psdnorm.evaluation.metrics import (
@@ -22,7 +23,6 @@ from psdnorm.evaluation.metrics import (
     count_bins,
     expected_calibration_error,
 )
-from psdnorm.models.checkpoint import STAGES
 from psdnorm.runtime.files import written
 
 try:

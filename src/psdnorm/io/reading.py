@@ -3,12 +3,11 @@
 from datetime import timedelta
 from pathlib import Path
 
+from psdnorm.constants import EPOCH_S, UNSCORED
 from psdnorm.errors import RecordingError
 from psdnorm.io.channels import Wanted
 from psdnorm.io.edf import read_channels
 from psdnorm.io.recording import (
-    EPOCH_S,
-    UNSCORED,
     PausedRecording,
     Recording,
     epochs_in_gaps,

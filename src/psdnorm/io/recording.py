@@ -7,11 +7,8 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.errors import RecordingError
-
-EPOCH_S = 30
-STAGES = ("W", "N1", "N2", "N3", "REM")  # 0…4
-UNSCORED = -1
 
 _ROUNDING_S = 1e-6  # less than a sample at any rate that is read: it touches no epoch
 

@@ -15,10 +15,11 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.errors import ArgumentError, RecordingError
 from psdnorm.io.edf import each_annotation, read_annotations
 from psdnorm.io.edf_header import Annotation, decode, write_annotations
-from psdnorm.io.recording import EPOCH_S, STAGES, UNSCORED, whole_epochs
+from psdnorm.io.recording import whole_epochs
 
 _NAMES = {
     0: ("w", "wake", "awake", "wakefulness", "0", "s0", "n0"),

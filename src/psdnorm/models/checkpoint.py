@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 import psdnorm
+from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, CheckpointError, MissingExtraError
 
 FORMAT_VERSION = 1
-STAGES = ("W", "N1", "N2", "N3", "REM")
 
 # what a file of this format holds, and as which JSON types
 _FIELDS: dict[str, tuple[type, ...]] = {

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from psdnorm.cohorts import NightFiles, Problem, find_nights, read_night
+from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.errors import ArgumentError, MissingExtraError, PsdnormError, RecordingError
 from psdnorm.io.channels import Wanted, candidates, resolve
 from psdnorm.io.edf import read_header
-from psdnorm.io.recording import EPOCH_S, STAGES, UNSCORED
 from psdnorm.prepare.preprocess import preprocess_night
 from psdnorm.prepare.quality import electrode_flags, electrodes_of
 from psdnorm.prepare.recipe import Recipe

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.constants import EPOCH_S
 from psdnorm.errors import RecordingError
 from psdnorm.io.channels import Weights
 from psdnorm.io.edf import read_channels
-from psdnorm.io.recording import EPOCH_S, PausedRecording, Recording
+from psdnorm.io.recording import PausedRecording, Recording
 
 # the quietest sleep EEG deviates by several µV, an open or shorted input by less than this
 FLAT_UV = 0.5

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from psdnorm.constants import EPOCH_S
 from psdnorm.errors import ArgumentError
 from psdnorm.io.channels import fold
-from psdnorm.io.recording import EPOCH_S
 from psdnorm.store import Layout
 from psdnorm.store.night import DTYPES
 

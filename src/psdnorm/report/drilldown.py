@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from psdnorm.constants import STAGES
 from psdnorm.evaluation import METRICS, aggregate
 from psdnorm.evaluation.scores import CONFUSION, confusions_of
-from psdnorm.models.checkpoint import STAGES
 from psdnorm.present.page import Part
 from psdnorm.report.naming import listed, norm_name
 from psdnorm.report.results import Results

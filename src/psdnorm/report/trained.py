@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from psdnorm.batches.sequences import LENGTH
+from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.grid import GRID
 from psdnorm.models import CNNTransformer, USleep, from_pretrained
-from psdnorm.models.checkpoint import CONFIG, STAGES, Pretrained
+from psdnorm.models.checkpoint import CONFIG, Pretrained
 from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
 from psdnorm.report.naming import arm_name, model_name
 from psdnorm.report.tables.layout import WITH_DEPTH, WITH_FILTER

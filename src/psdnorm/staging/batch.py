@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 import psdnorm
+from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError
-from psdnorm.io import STAGES
 from psdnorm.models import accelerate
 from psdnorm.prepare.prepare import fingerprint
 from psdnorm.runtime.files import written

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.constants import EPOCH_S
 from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.io import EPOCH_S, read_channels, read_header
 from psdnorm.io import mne_formats as other_formats
+from psdnorm.io import read_channels, read_header
 from psdnorm.io.channels import Channels, Wanted, candidates, fold, microvolts, one_rate, resolve
 from psdnorm.io.edf_header import Header
 from psdnorm.prepare.quality import electrodes_of, flat_epochs, percent

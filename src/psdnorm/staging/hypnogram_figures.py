@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from psdnorm.io import EPOCH_S, STAGES, UNSCORED
+from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.present.figure import DPI, matplotlib, new_canvas, styled
 from psdnorm.present.style import BLACK, BLUE, GREY, SKY, STAGE_COLOURS, VERMILION
 from psdnorm.report.figures.hypnodensity import STAGE_LEVELS, draw_probabilities, draw_stages

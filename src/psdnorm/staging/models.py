@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, CheckpointError
-from psdnorm.io import STAGES
 from psdnorm.models import from_pretrained
 from psdnorm.models.checkpoint import CONFIG, Pretrained
 from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE

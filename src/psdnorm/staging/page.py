@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 import psdnorm
-from psdnorm.io import STAGES, UNSCORED
+from psdnorm.constants import STAGES, UNSCORED
 from psdnorm.present.page import Page
 from psdnorm.staging.hypnogram_figures import (
     as_png,

@@ -8,8 +8,9 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.constants import EPOCH_S, UNSCORED
 from psdnorm.errors import MissingExtraError, RecordingError
-from psdnorm.io import EPOCH_S, UNSCORED, Recording
+from psdnorm.io import Recording
 from psdnorm.io.channels import Channels
 from psdnorm.io.recording import epochs_in_gaps, whole_epochs
 from psdnorm.prepare.preprocess import between_gaps, in_time, preprocess

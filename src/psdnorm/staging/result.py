@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.errors import MissingExtraError
-from psdnorm.io import EPOCH_S, STAGES, UNSCORED
 from psdnorm.staging.result_files import edf_start, write_edf_annotations, write_tsv
 from psdnorm.staging.shift import ShiftReport
 from psdnorm.staging.sleep_statistics import SleepStatistics

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from psdnorm.constants import BANDS_HZ, EPOCH_S, UNSCORED
 from psdnorm.drift.spectra import (
     EEG_HZ,
     FEW,
@@ -25,11 +26,10 @@ from psdnorm.drift.spectra import (
     swap_gap,
 )
 from psdnorm.errors import ArgumentError
-from psdnorm.io.recording import EPOCH_S, UNSCORED, Recording, whole_epochs
+from psdnorm.io.recording import Recording, whole_epochs
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.ops import reference
 from psdnorm.prepare.quality import MOST_BAD, Quality, examine, percent
-from psdnorm.store.summary import BANDS_HZ
 
 IN_RANGE, UNUSUAL, NOT_TRUSTED = "in range", "unusual", "do not trust"
 VERDICTS = (IN_RANGE, UNUSUAL, NOT_TRUSTED)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.evaluation import metrics
-from psdnorm.io import EPOCH_S, STAGES, UNSCORED
 
 
 def plain(value: Any) -> Any:

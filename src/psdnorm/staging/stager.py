@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from psdnorm.cohorts.own_folder import parse_channels
+from psdnorm.constants import EPOCH_S, UNSCORED
 from psdnorm.errors import ArgumentError
-from psdnorm.io import EPOCH_S, UNSCORED, Recording
+from psdnorm.io import Recording
 from psdnorm.io.channels import Wanted
 from psdnorm.staging.derivations import electrode_conditions, factor_of, open_source, plan_channels
 from psdnorm.staging.models import StagingModel, load_model

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from psdnorm.io import UNSCORED
+from psdnorm.constants import UNSCORED
 from psdnorm.prepare.quality import percent
 from psdnorm.staging.models import StagingModel
 from psdnorm.staging.shift import UNUSUAL, Reason, together

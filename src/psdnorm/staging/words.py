@@ -6,7 +6,7 @@ from datetime import datetime
 
 import numpy as np
 
-from psdnorm.io import EPOCH_S, STAGES, UNSCORED
+from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.staging.result import StagedNight
 from psdnorm.staging.shift import IN_RANGE, NOT_TRUSTED, UNUSUAL, ShiftReport
 from psdnorm.staging.sleep_statistics import SleepStatistics

@@ -16,10 +16,10 @@ from urllib.parse import quote, unquote
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.constants import STAGES, UNSCORED
 from psdnorm.errors import ArgumentError, MissingExtraError, StoreError
-from psdnorm.models.checkpoint import STAGES
 from psdnorm.runtime.files import check_writable, create_once, remove_leftovers, written
-from psdnorm.store.night import UNSCORED, Layout, Night, record_of, stored_arrays
+from psdnorm.store.night import Layout, Night, record_of, stored_arrays
 
 if TYPE_CHECKING:
     import pandas as pd

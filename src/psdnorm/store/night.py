@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.constants import STAGES, UNSCORED
 from psdnorm.errors import StoreError
-from psdnorm.models.checkpoint import STAGES
 
-UNSCORED = -1
 DTYPES = ("float16", "float32")
 # rounding may take this share of a channel's standard deviation, which is 60 dB; half precision
 # takes 0.0002 of a signal without offset

@@ -11,18 +11,11 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from psdnorm.constants import BANDS_HZ, STAGES
 from psdnorm.errors import StoreError
-from psdnorm.models.checkpoint import STAGES
 from psdnorm.ops import reference
 from psdnorm.store.folder import Store
 
-BANDS_HZ = {
-    "delta": (0.5, 4.0),
-    "theta": (4.0, 8.0),
-    "alpha": (8.0, 12.0),
-    "sigma": (12.0, 16.0),
-    "beta": (16.0, 30.0),
-}
 _HALF_HOUR = 60  # epochs that are read together: enough for a spectrum, a small read
 _UNITS = {"none": "µV", "epoch": "SD", "recording": "IQR"}  # by the recipe's scaling
 _HOW_MUCH = re.compile(r"\s+[\d.]+ ?%$")

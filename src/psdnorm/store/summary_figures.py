@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, MissingExtraError
-from psdnorm.models.checkpoint import STAGES
 from psdnorm.runtime.files import written
 from psdnorm.store.folder import Store
 from psdnorm.store.summary import CohortPSD, unit_of

@@ -12,14 +12,13 @@ from torch import Tensor
 
 from psdnorm import functional
 from psdnorm.batches.sequences import LENGTH, window_starts
+from psdnorm.constants import STAGES, UNSCORED
 from psdnorm.drift.spectra import EEG_HZ, frequencies_hz
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import balanced_accuracy
 from psdnorm.layer import PSDNorm
-from psdnorm.models.checkpoint import STAGES
 from psdnorm.ops import reference
 from psdnorm.store import Store
-from psdnorm.store.night import UNSCORED
 from psdnorm.training.cell import AUTO, Cell, filter_size_of
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 from psdnorm.batches import Loader, class_weights
 from psdnorm.batches.loader import available_memory, resolve_residence
+from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.evaluation import balanced_accuracy
-from psdnorm.models.checkpoint import STAGES
 from psdnorm.store import Store
 from psdnorm.training.aligned_nights import AlignedStore
 from psdnorm.training.cell import Cell, Protocol, filter_size_of, with_size

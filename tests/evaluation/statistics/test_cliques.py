@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from psdnorm.errors import ArgumentError
-from psdnorm.evaluation.statistics import nemenyi
-from psdnorm.evaluation.statistics import cliques
+from psdnorm.evaluation.statistics import cliques, nemenyi
 
 NORMS = list("abcdefg")
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
+from psdnorm.constants import SIMULATED_BANDS_HZ
 from psdnorm.lab.simulate import simulate_night
-from psdnorm.lab.simulate.fitted import ACTIVE, BANDS_HZ, fitted
+from psdnorm.lab.simulate.fitted import ACTIVE, fitted
 from psdnorm.lab.simulate.hypnograms import REM, bouts, sleep_period
 from psdnorm.lab.simulate.measure import band_powers_db
 from psdnorm.lab.simulate.recorder import REFERENCE
@@ -219,9 +220,9 @@ def test_the_real_variances_are_100_uv2_more_than_the_bands_of_any_quiet_epoch(
 ):
     """A constant in all recordings, stages and channels is the table's, not a sleeper's."""
     table = fit_simulation.read_powers(realdata, fit_simulation.read_hypnograms(realdata))
-    widths_hz = np.array([high - low for low, high in BANDS_HZ.values()])
+    widths_hz = np.array([high - low for low, high in SIMULATED_BANDS_HZ.values()])
     for channel in ("fpzcz", "pzoz"):
-        bands = table[[f"{channel}_{band}" for band in BANDS_HZ]].to_numpy(float)
+        bands = table[[f"{channel}_{band}" for band in SIMULATED_BANDS_HZ]].to_numpy(float)
         excess = table[f"{channel}_var"] - bands @ widths_hz
         for stage in (1, 2, 4):
             is_stage = table.stage == stage

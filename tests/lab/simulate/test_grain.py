@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import scipy.signal
 
+from psdnorm.constants import SIMULATED_BANDS_HZ
 from psdnorm.lab.simulate import PROFILES, CohortProfile, simulate_night
 from psdnorm.lab.simulate.brain import ALPHA_HEIGHT, ALPHA_SD_HZ, draw_texture
-from psdnorm.lab.simulate.fitted import ACTIVE, BANDS_HZ
+from psdnorm.lab.simulate.fitted import ACTIVE
 from psdnorm.lab.simulate.measure import band_powers_db
 
 PLAIN = CohortProfile("plain")
@@ -63,7 +64,7 @@ class TestTexture:
     def test_alpha_peaks_differ_and_the_bands_power_stays(self):
         texture = draw_texture(replace(PLAIN, alpha_sd=0.8), 1.0, np.random.default_rng(0))
         assert np.ptp(np.log(texture.alpha_height[:2] / ALPHA_HEIGHT[:2])) > 0.1
-        frequency = np.linspace(*BANDS_HZ["alpha"], 500)
+        frequency = np.linspace(*SIMULATED_BANDS_HZ["alpha"], 500)
 
         def mean_of(height, width_hz, under_db):
             peak = np.exp(-0.5 * ((frequency - 10.5) / width_hz) ** 2)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from psdnorm.io import STAGES, read_stages
+from psdnorm.constants import STAGES
+from psdnorm.io import read_stages
 
 FILE = Path(__file__).with_name("yasa.json")
 NAMES = dict(enumerate(STAGES)) | {-1: "UNS"}

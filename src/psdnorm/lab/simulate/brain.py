@@ -9,8 +9,9 @@ import scipy.signal
 import scipy.special
 from numpy.typing import NDArray
 
-from psdnorm.lab.simulate.fitted import ACTIVE, BANDS_HZ, N_BANDS, STATES, Fitted
-from psdnorm.lab.simulate.hypnograms import EPOCH_S, N2, N3, WAKE
+from psdnorm.constants import EPOCH_S, SIMULATED_BANDS_HZ
+from psdnorm.lab.simulate.fitted import ACTIVE, N_BANDS, STATES, Fitted
+from psdnorm.lab.simulate.hypnograms import N2, N3, WAKE
 from psdnorm.lab.simulate.profiles import REFERENCE_AGE_Y, CohortProfile
 from psdnorm.lab.simulate.recorder import BACKGROUND
 
@@ -108,7 +109,7 @@ def draw_subject(profile: CohortProfile, table: Fitted, rng: np.random.Generator
     age_y = float(np.clip(profile.age_mean_y + profile.age_sd_y * rng.standard_normal(), 4, 95))
     sex = "F" if rng.random() < profile.female_share else "M"
     effect = age_effects(age_y)
-    bands_db = [effect[f"{band}_db"] for band in BANDS_HZ]
+    bands_db = [effect[f"{band}_db"] for band in SIMULATED_BANDS_HZ]
     own = table.subject_factor @ rng.standard_normal(2 * N_BANDS)
     of_age = [effect["wake_log_odds"], effect["n1_log_odds"], 0, effect["n3_log_odds"]]
     tendency = np.array([*of_age, effect["rem_log_odds"]])
@@ -179,7 +180,7 @@ def draw_unrest(states: NDArray, sd_db: float, rng: np.random.Generator) -> NDAr
 
 def draw_edges_s(n_epochs: int, most_s: float, rng: np.random.Generator) -> NDArray:
     """Where each epoch's state begins, and where the last ends: a scorer's epochs wait for none."""
-    edges = np.arange(n_epochs + 1) * EPOCH_S
+    edges = np.arange(n_epochs + 1.0) * EPOCH_S
     if most_s > 0:
         edges[1:-1] += rng.uniform(-most_s, most_s, n_epochs - 1)
     return edges
@@ -202,12 +203,12 @@ ALPHA_HEIGHT = np.array([6.0, 1.0, 0.0, 0.0, 0.5, 1.5])
 ALPHA_SD_HZ = 0.8
 # what a height of 0 is taken for where heights are spread by factors
 _LEAST_HEIGHT = 0.1
-_ALPHA = list(BANDS_HZ).index("alpha")
-_ALPHA_WIDTH_HZ = BANDS_HZ["alpha"][1] - BANDS_HZ["alpha"][0]
+_ALPHA = list(SIMULATED_BANDS_HZ).index("alpha")
+_ALPHA_WIDTH_HZ = SIMULATED_BANDS_HZ["alpha"][1] - SIMULATED_BANDS_HZ["alpha"][0]
 N_PEAKS = 4
 PEAKS_HZ, PEAK_SD_HZ = (1.0, 28.0), (0.5, 3.0)
 # what is slower is not in any band
-SLOWEST_BAND_HZ = BANDS_HZ["delta"][0]
+SLOWEST_BAND_HZ = SIMULATED_BANDS_HZ["delta"][0]
 
 
 @dataclass(frozen=True)
@@ -504,7 +505,7 @@ def _from_epochs(values: NDArray, edges_s: NDArray, n_blocks: int) -> NDArray[np
 
 def _interpolation(frequency_hz: NDArray) -> NDArray:
     """Matrix that draws straight lines between bands in log-log coordinates, (5, F)."""
-    centres = np.log([np.sqrt(low * high) for low, high in BANDS_HZ.values()])
+    centres = np.log([np.sqrt(low * high) for low, high in SIMULATED_BANDS_HZ.values()])
     where = np.log(np.maximum(frequency_hz, LOWEST_HZ))
     basis = np.array([np.interp(where, centres, row) for row in np.eye(N_BANDS)])
     # below the first band the first line goes on at half its slope, until AC coupling ends it

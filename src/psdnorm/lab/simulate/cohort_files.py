@@ -20,11 +20,11 @@ import psdnorm
 from psdnorm.cohorts.file_layout import People
 from psdnorm.cohorts.people import Person
 from psdnorm.cohorts.ten_cohorts import COHORTS
+from psdnorm.constants import EPOCH_S
 from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError
 from psdnorm.io.edf import read_header
 from psdnorm.io.edf_header import SIMULATED
 from psdnorm.io.scoring import read_stages, write_stages
-from psdnorm.lab.simulate.hypnograms import EPOCH_S
 from psdnorm.lab.simulate.plan import PlannedNight, plan_nights
 from psdnorm.lab.simulate.profiles import profile_of
 from psdnorm.lab.simulate.recorder import add_heart_beats

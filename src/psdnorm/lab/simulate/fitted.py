@@ -9,25 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.constants import SIMULATED_BANDS_HZ
+
 # spectral states: quiet wake, N1, N2, N3 and REM carry the number of their stage; wake that is up
 # and about (before lights off, after rising) looks different and is the sixth
 STATES = ("quiet W", "N1", "N2", "N3", "REM", "active W")
 ACTIVE = 5
-BANDS_HZ = {
-    "delta": (0.5, 4.0),
-    "theta": (4.0, 8.0),
-    "alpha": (8.0, 13.0),
-    "beta": (13.0, 30.0),
-    "gamma": (30.0, 50.0),
-}
-N_BANDS = len(BANDS_HZ)
+N_BANDS = len(SIMULATED_BANDS_HZ)
 
 
 @dataclass(frozen=True)
 class Fitted:
     """What is known of the reference population (young adults, Fpz-Cz and Pz-Oz).
 
-    Band axes run over channels, then bands: 10 = 2 channels × the 5 of ``BANDS_HZ``. Powers are
+    Band axes run over channels, then bands: 10 = 2 channels × 5 bands. Powers are
     mean densities in dB re 1 µV²/Hz.
 
     Attributes

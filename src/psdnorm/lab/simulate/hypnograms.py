@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.constants import EPOCH_S
 from psdnorm.lab.simulate.fitted import Fitted
 from psdnorm.lab.simulate.profiles import CohortProfile
 
 WAKE, N1, N2, N3, REM = range(5)
-EPOCH_S = 30.0
 N_CYCLES = 4
 # REM that comes back sooner belongs to the same REM period (Feinberg and Floyd, 1979)
 NEW_PERIOD_MIN = 15.0

@@ -4,8 +4,7 @@ import numpy as np
 import scipy.signal
 from numpy.typing import NDArray
 
-from psdnorm.lab.simulate.fitted import BANDS_HZ
-from psdnorm.lab.simulate.hypnograms import EPOCH_S
+from psdnorm.constants import EPOCH_S, SIMULATED_BANDS_HZ
 
 SEGMENT_S = 4.0
 
@@ -23,7 +22,7 @@ def band_powers_db(signal: NDArray, sfreq: float) -> NDArray:
     Returns
     -------
     ndarray, (E, C, 5)
-        Mean density in dB re 1 µV²/Hz in each of `BANDS_HZ` (Welch, Hann windows of 4 s).
+        Mean density in dB re 1 µV²/Hz in each of `SIMULATED_BANDS_HZ` (Welch, Hann windows of 4 s).
     """
     length = round(EPOCH_S * sfreq)
     n_epochs = signal.shape[1] // length
@@ -31,7 +30,7 @@ def band_powers_db(signal: NDArray, sfreq: float) -> NDArray:
     frequency_hz, density = scipy.signal.welch(epochs, sfreq, nperseg=round(SEGMENT_S * sfreq))
     means = [
         density[..., (frequency_hz >= low) & (frequency_hz < high)].mean(axis=-1)
-        for low, high in BANDS_HZ.values()
+        for low, high in SIMULATED_BANDS_HZ.values()
     ]
     # a flat channel is as quiet as nothing that was ever recorded
     return 10 * np.log10(np.maximum(np.stack(means, axis=-1), 1e-6)).swapaxes(0, 1)

@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from psdnorm.constants import EPOCH_S
 from psdnorm.errors import ArgumentError
 from psdnorm.io.recording import Recording
 from psdnorm.lab.simulate import recorder as montage
@@ -29,7 +30,7 @@ from psdnorm.lab.simulate.brain import (
     synthesize,
 )
 from psdnorm.lab.simulate.fitted import ACTIVE, Fitted, fitted
-from psdnorm.lab.simulate.hypnograms import EPOCH_S, score, simulate_hypnogram
+from psdnorm.lab.simulate.hypnograms import score, simulate_hypnogram
 from psdnorm.lab.simulate.profiles import CohortProfile, profile_of
 from psdnorm.lab.simulate.recorder import (
     DERIVATIONS,

@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from psdnorm.constants import STAGES
 from psdnorm.errors import StoreError
 from psdnorm.evaluation import balanced_accuracy, confusion_matrix
 from psdnorm.evaluation.scores import EPOCH, PROBABILITIES
-from psdnorm.models.checkpoint import STAGES
 from psdnorm.present.figure import CannotDraw, Drawing, new_canvas
 from psdnorm.present.style import STAGE_COLOURS
 from psdnorm.report.figures.comparison import SCORE, Comparison

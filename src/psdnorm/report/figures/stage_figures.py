@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from psdnorm.constants import STAGES
 from psdnorm.errors import StoreError
 from psdnorm.evaluation import MEAN_DATASET, CalibrationBins, bins_of, expected_calibration_error
-from psdnorm.models.checkpoint import STAGES
 from psdnorm.present.figure import CannotDraw, Drawing, new_canvas, panels
 from psdnorm.present.style import look_of
 from psdnorm.report.figures.comparison import BATCH, Comparison, shortened

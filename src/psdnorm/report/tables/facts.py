@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
+from psdnorm.constants import STAGES
 from psdnorm.errors import PsdnormError
-from psdnorm.models.checkpoint import STAGES
 from psdnorm.report.naming import ALL, listed, norm_name, setting_name
 from psdnorm.report.paper import paper_table
 from psdnorm.report.results import Results

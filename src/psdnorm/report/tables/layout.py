@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from psdnorm.constants import STAGES
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
-from psdnorm.models.checkpoint import STAGES
 from psdnorm.report.naming import (
     ALL,
     AUTO_SIZE,

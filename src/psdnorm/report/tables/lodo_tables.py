@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from psdnorm.models.checkpoint import STAGES
+from psdnorm.constants import STAGES
 from psdnorm.report.naming import ALL, PROTOCOL_FILTER, listed, model_name, norm_name, setting_name
 from psdnorm.report.tables.layout import (
     MEANS,
