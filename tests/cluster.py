@@ -58,4 +58,4 @@ def _both_are_there(address):
     from distributed import Client
 
     with Client(address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=600)

@@ -7,6 +7,7 @@ among some 650,000 objects of modules and tests, which took a tenth of the whole
 import gc
 import signal
 
+import properties  # noqa: F401 - loads the profile of Hypothesis
 import pytest
 import torch
 

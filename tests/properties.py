@@ -6,8 +6,14 @@ A machine with a GPU may have only torch, triton, numpy and pytest.
 import pytest
 
 try:
-    from hypothesis import given, settings
+    from hypothesis import HealthCheck, given, settings
     from hypothesis import strategies as st
+
+    # a busy machine may take any time over an example
+    settings.register_profile(
+        "psdnorm", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("psdnorm")
 except ModuleNotFoundError:
 
     class _NothingToDraw:

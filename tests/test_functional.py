@@ -29,7 +29,7 @@ def some_target(filter_size, channels=3, seed=7):
     return 0.5 + torch.rand(channels, filter_size // 2 + 1, generator=generator).double()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_shape_filter_window_and_padding_agrees_with_the_oracle(data):
     n, channels = data.draw(st.integers(1, 3), "N"), data.draw(st.integers(1, 3), "C")

@@ -1,12 +1,13 @@
-"""Above the wall, psdnorm brings nothing that the user did not bring."""
+"""The map of the package: which room may import which, and how one enters a room."""
 
+import importlib.util
 import json
 import pkgutil
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 from absence import hide
 
@@ -14,34 +15,56 @@ import psdnorm
 import psdnorm.models
 from psdnorm.errors import MissingExtraError
 
-# rooms below the wall may bring the libraries of their trade
-BELOW_THE_WALL = (
-    "psdnorm.runtime",
-    "psdnorm.alignment",
-    "psdnorm.store",
-    "psdnorm.io",
-    "psdnorm.cohorts",
-    "psdnorm.prepare",
-    "psdnorm.batches",
-    "psdnorm.evaluation",
-    "psdnorm.drift",
-    "psdnorm.training",
-    "psdnorm.experiments",
-    "psdnorm.present",
-    "psdnorm.report",
-    "psdnorm.compare",
-    "psdnorm.staging",
-    "psdnorm.lab",
-    "psdnorm.demo",
-    "psdnorm.cli",
-    "psdnorm.__main__",
+# each may import from those before it
+ROOMS = (
+    "constants",
+    "errors",
+    "ops",
+    "recompute",
+    "functional",
+    "layer",
+    "convert",
+    "adaptation",
+    "models",
+    "runtime",  # the wall stands before this one
+    "alignment",
+    "store",
+    "io",
+    "cohorts",
+    "prepare",
+    "batches",
+    "evaluation",
+    "drift",
+    "training",
+    "experiments",
+    "present",
+    "report",
+    "compare",
+    "staging",
+    "lab",
+    "demo",
+    "cli",
+    "__main__",
 )
+BELOW_THE_WALL = tuple(f"psdnorm.{room}" for room in ROOMS[ROOMS.index("runtime") :])
+# sub-folders of a room, each of which may import from those before it
+FOLDERS = {
+    "ops": ("hopper", "triton", "conv"),
+    "evaluation": ("statistics",),
+    "report": ("paper", "tables", "figures", "verdict"),
+    "lab": ("simulate", "dissect", "study"),
+}
 # imported by the functions that need it, where triton is installed
 ON_DEMAND = (
     "psdnorm.ops.triton.forward",
     "psdnorm.ops.triton.backward",
     "psdnorm.ops.conv.banded_kernels",
 )
+# debts of the present, which may only shrink
+BETWEEN_FOLDERS = {("report.figures", "report.verdict")}
+IN_CYCLES = {"psdnorm.staging"}
+PAST_FRONT_DOORS = 384
+SAME_NAME = {"lodo_tables", "page"}
 
 SCRIPT = """
 import importlib, json, sys
@@ -51,6 +74,43 @@ for name in json.loads(sys.argv[1]):
     importlib.import_module(name)
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Who imports whom when the code runs: imports for type checkers count in front doors alone."""
+    found = grimp.build_graph("psdnorm", cache_dir=None, exclude_type_checking_imports=True)
+    every = grimp.build_graph("psdnorm", cache_dir=None)
+    for package in packages(found) - {"psdnorm"}:  # names may be loaded when they are asked for
+        for module in every.find_modules_directly_imported_by(package):
+            found.add_import(importer=package, imported=module)
+    return found
+
+
+@pytest.fixture(scope="module")
+def house():
+    path = Path(__file__).parents[1] / "scripts" / "house.py"
+    spec = importlib.util.spec_from_file_location("house", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.House()
+
+
+def packages(graph):
+    return {module for module in graph.modules if graph.find_children(module)}
+
+
+def imports(graph):
+    """All pairs of a module and one that it imports."""
+    return [
+        (module, other)
+        for module in sorted(graph.modules)
+        for other in sorted(graph.find_modules_directly_imported_by(module))
+    ]
+
+
+def within(module, package):
+    return module == package or module.startswith(f"{package}.")
 
 
 def rooms_above_the_wall():
@@ -76,52 +136,64 @@ def test_the_core_loads_nothing_beyond_torch_and_numpy():
     assert brought == {"psdnorm"}
 
 
-# each may import from those before it
-ROOMS = (
-    "constants",
-    "errors",
-    "ops",
-    "recompute",
-    "functional",
-    "layer",
-    "convert",
-    "adaptation",
-    "models",
-    "runtime",
-    "alignment",
-    "store",
-    "io",
-    "cohorts",
-    "prepare",
-    "batches",
-    "evaluation",
-    "drift",
-    "training",
-    "experiments",
-    "present",
-    "report",
-    "compare",
-    "staging",
-    "lab",
-    "demo",
-    "cli",
-    "__main__",
-)
-
-
-def test_rooms_import_only_from_rooms_above_them():
-    folder = Path(psdnorm.__file__).parent
-    for place, room in enumerate(ROOMS):
-        files = sorted((folder / room).rglob("*.py")) or [folder / f"{room}.py"]
-        for file in files:
-            imported = set(
-                re.findall(r"^ *from psdnorm(?:\.| import )(\w+)", file.read_text(), re.M)
-            )
-            assert imported - set(ROOMS[: place + 1]) == set(), file
-
-
 def test_every_module_has_a_room():
     assert {m.name for m in pkgutil.iter_modules(psdnorm.__path__)} == set(ROOMS)
+
+
+def test_rooms_import_only_from_rooms_above_them(graph):
+    place = {room: i for i, room in enumerate(ROOMS)}
+    wrong = [
+        (module, other)
+        for module, other in imports(graph)
+        if "psdnorm" not in (module, other)  # its names are loaded when they are asked for
+        and place[module.split(".")[1]] < place[other.split(".")[1]]
+    ]
+    assert wrong == []
+
+
+def test_every_folder_of_a_room_has_its_place(graph):
+    deep = {package for package in packages(graph) if package.count(".") > 1}
+    assert deep <= {f"psdnorm.{room}.{name}" for room, names in FOLDERS.items() for name in names}
+
+
+def test_folders_import_only_from_folders_above_them(graph):
+    wrong = {
+        (f"{room}.{above}", f"{room}.{below}")
+        for room, names in FOLDERS.items()
+        for i, above in enumerate(names)
+        for below in names[i + 1 :]
+        for module, other in imports(graph)
+        if within(module, f"psdnorm.{room}.{above}") and within(other, f"psdnorm.{room}.{below}")
+    }
+    assert wrong <= BETWEEN_FOLDERS
+
+
+def test_no_module_imports_itself_through_others(graph):
+    wrong = [
+        (module, other)
+        for module, other in imports(graph)
+        if "psdnorm" not in (module, other)
+        and graph.find_shortest_chain(importer=other, imported=module)
+    ]
+    assert {module.rpartition(".")[0] for module, _ in wrong} <= IN_CYCLES, wrong
+
+
+def test_others_enter_a_package_by_its_front_door(graph):
+    inner = graph.modules - packages(graph)
+    past = [
+        (module, other)
+        for module, other in imports(graph)
+        if other in inner and not within(module, other.rpartition(".")[0])
+    ]
+    assert len(past) <= PAST_FRONT_DOORS, past
+
+
+def test_no_two_modules_have_the_same_name(house):
+    assert set(house.duplicate_names()) <= SAME_NAME
+
+
+def test_few_small_modules_have_a_single_importer(house):
+    assert len(house.single_importers()) <= 15, house.single_importers()
 
 
 def test_the_public_names_are_exactly_these():

@@ -184,7 +184,7 @@ def test_ctrl_c_stops_all_processes_without_a_traceback(tmp_path):
     while process.poll() is None and len(list(store.glob("nights/[!.]*"))) < 3:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=300)  # the pipes end with the last of them
+    out, err = process.communicate(timeout=600)  # the pipes end with the last of them
     assert process.returncode == 130
     assert err.endswith("psdnorm: interrupted; the same command goes on where this one stopped\n")
     assert "Traceback" not in err

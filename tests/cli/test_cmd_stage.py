@@ -160,7 +160,7 @@ def test_ctrl_c_leaves_a_row_for_every_night_that_its_processes_have_staged(tmp_
     while not any(finished(tmp_path / "out")) and run.poll() is None:
         time.sleep(0.01)
     os.killpg(run.pid, signal.SIGINT)
-    out, err = run.communicate(timeout=120)
+    out, err = run.communicate(timeout=600)
     assert run.returncode == 130, err
     staged = set(finished(tmp_path / "out"))
     rows = (tmp_path / "out" / "summary.tsv").read_text().splitlines()[1:]

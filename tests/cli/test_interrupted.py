@@ -37,7 +37,7 @@ def test_processes_that_are_still_starting_leave_ctrl_c_to_their_parent(tmp_path
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert run.returncode == 130, run.stderr
     assert "begins\n" in run.stderr

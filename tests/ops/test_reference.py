@@ -183,7 +183,7 @@ def test_the_fft_path_equals_the_direct_one(filter_size, padding_mode, monkeypat
     torch.testing.assert_close(normalized(), direct)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_shape_filter_and_padding_agrees_with_the_oracle(data):
     n, c = data.draw(st.integers(1, 3), "N"), data.draw(st.integers(1, 3), "C")

@@ -363,7 +363,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
         "    os.kill(os.getpid(), 9)\n"
     )
     # the pipe ends when the last of them has ended
-    done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True, timeout=120)
+    done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True, timeout=600)
     assert done.returncode == -9
     assert len(done.stdout.split()) == 2
 

@@ -100,7 +100,7 @@ def _both_are_there(address):
     from distributed import Client
 
     with Client(address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=600)
 
 
 def test_what_dask_cannot_do_is_lost_and_said(cluster):

@@ -124,7 +124,7 @@ def test_the_keyboard_stops_at_a_table_only_where_it_scrolls(opened, width):
     stops, scrolls = "region.tabIndex === 0", "region.scrollWidth > region.clientWidth"
     # the page notices by itself that a table has changed its size, a moment later
     page.wait_for_function(
-        f"{regions}.every((region) => ({stops}) === ({scrolls}))", timeout=10_000
+        f"{regions}.every((region) => ({stops}) === ({scrolls}))", timeout=600_000
     )
     assert set(page.evaluate(f"{regions}.map((region) => {stops})")) == {True, False}
 

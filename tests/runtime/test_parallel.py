@@ -122,5 +122,5 @@ def test_a_process_whose_parent_is_killed_is_told_to_end_and_ends_if_it_does_not
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as parent:
         assert parent.stdout.readline() == b"ready\n"
         parent.kill()
-        said, complaints = parent.communicate(timeout=60)  # until its child is gone, too
+        said, complaints = parent.communicate(timeout=600)  # until its child is gone, too
     assert (said, complaints) == (b"told to end\n", b"")

@@ -154,7 +154,7 @@ def test_a_store_travels_to_workers_as_its_path(store):
 
 
 @given(name=st.text(min_size=1, max_size=12).filter(lambda text: text.isprintable()))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_printable_name_can_be_a_recording(tmp_path_factory, name):
     folder = tmp_path_factory.mktemp("names")
     store = filled(folder, [night("abc-1", 2), night(name, 2, cohort="c", subject="s")])

@@ -46,7 +46,7 @@ def test_a_flipped_bit_is_found_by_verify(store, path):
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_spoilt_head_gives_only_our_own_errors(tmp_path_factory, data):
     folder = tmp_path_factory.getbasetemp() / "spoilt"
     if not folder.exists():

@@ -78,7 +78,7 @@ def run(binary, task, x, filter_size, cluster_size, warps, clusters, arrays, aff
         file.write(np.array([warps, cut.shared_bytes], dtype=np.int32).tobytes())
         for array in (x, *arrays):
             file.write(array.float().contiguous().numpy().tobytes())
-    subprocess.run([program, source, target], check=True, timeout=60)
+    subprocess.run([program, source, target], check=True, timeout=600)
     return torch.from_numpy(np.fromfile(target, dtype=np.float32))
 
 
