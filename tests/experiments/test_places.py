@@ -240,6 +240,7 @@ def test_a_worker_that_does_not_end_when_it_is_asked_is_killed(monkeypatch):
     worker.pipe, theirs = multiprocessing.Pipe()
     worker._process = multiprocessing.get_context("spawn").Process(target=stubborn, args=(theirs,))
     worker._process.start()
+    theirs.close()  # a process that dies on the way shows as an end of file
     assert worker.pipe.recv() == "deaf"
     worker.end()
     assert worker._process.exitcode == -signal.SIGKILL
