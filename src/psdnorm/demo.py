@@ -10,18 +10,13 @@ from typing import TYPE_CHECKING
 
 from psdnorm.errors import MissingExtraError
 from psdnorm.evaluation import read_scores, subject_metrics
-from psdnorm.experiments.execute import Outcome, Told, run_grid
-from psdnorm.experiments.grid import Axes, Runs, grid_of
-from psdnorm.lab.simulate.cohort_files import write_nights
-from psdnorm.lab.simulate.plan import PlannedNight, Settings, plan_nights
-from psdnorm.prepare.prepare import Outcome as Prepared
-from psdnorm.prepare.prepare import Preparation
-from psdnorm.prepare.recipe import RECIPES, Recipe
+from psdnorm.experiments import Axes, Outcome, Runs, Told, grid_of, run_grid
+from psdnorm.lab.simulate import PlannedNight, Settings, plan_nights, write_nights
+from psdnorm.prepare import RECIPES, Preparation, Recipe
+from psdnorm.prepare import Outcome as Prepared
 from psdnorm.report import Page
-from psdnorm.store import Store, mean_psd, summarize
-from psdnorm.store.summary_figures import draw
-from psdnorm.training import Cell, Protocol
-from psdnorm.training.run_folder import SCORES
+from psdnorm.store import Store, draw, mean_psd, summarize
+from psdnorm.training import SCORES, Cell, Protocol
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,6 +15,9 @@
     └── MissingExtraError (ImportError)     a feature whose optional dependency is absent
 """
 
+import contextlib
+from collections.abc import Iterator
+
 
 class PsdnormError(Exception):
     """Base of every error that psdnorm raises on purpose."""
@@ -58,3 +61,18 @@ class TrainingError(PsdnormError, RuntimeError):
 
 class MissingExtraError(PsdnormError, ImportError):
     """An optional dependency is not installed."""
+
+
+@contextlib.contextmanager
+def os_errors_as(kind: type[PsdnormError], path: object, problem: str) -> Iterator[None]:
+    """Turn an OSError into one sentence: the path, what failed, and the system's reason.
+
+    >>> with os_errors_as(StoreError, "a.bin", "cannot be read"):
+    ...     open("a/folder/that/is/missing")
+    Traceback (most recent call last):
+    psdnorm.errors.StoreError: a.bin cannot be read: No such file or directory
+    """
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{path} {problem}: {error.strerror or error}") from error

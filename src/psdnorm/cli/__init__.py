@@ -12,7 +12,7 @@ _INSTALLED = find_spec("rich") is not None and find_spec("typer") is not None
 
 if _INSTALLED:
     # each module adds its command; libraries that take long to load are imported by those that run
-    from psdnorm.cli import (  # noqa: F401
+    from psdnorm.cli import (
         cmd_compare,
         cmd_demo,
         cmd_dissect,

@@ -9,11 +9,12 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from psdnorm.cli._shared import SOME_FAILED, command, errors, output, say, track
+from psdnorm.cli._shared import SOME_FAILED, command, output
 from psdnorm.errors import ArgumentError
+from psdnorm.runtime import errors, say, track
 
 if TYPE_CHECKING:
-    from psdnorm.compare.runs import ArmComparison, Comparison
+    from psdnorm.compare import ArmComparison, Comparison
 
 # eighty columns are enough for these; sentences say the rest
 _SHOWN = {
@@ -58,9 +59,9 @@ def compare(
     Folders of psdnorm lodo are compared arm by arm, cells (RUNS/cells/NAME) subject by subject. Two
     checkpoints need --store: both are evaluated on its nights, those of their trainings aside.
     """
-    from psdnorm.compare.compare_page import sentences, write_comparison
-    from psdnorm.present.figure import matplotlib
-    from psdnorm.report.report_folder import PAGE, check_place
+    from psdnorm.compare import sentences, write_comparison
+    from psdnorm.present import matplotlib
+    from psdnorm.report import PAGE, check_place
 
     if out is not None:
         check_place(out)
@@ -94,7 +95,7 @@ def _compared(
     a: Path, b: Path, store: Path | None, cohorts: list[str], device: str
 ) -> "Comparison":
     if store is None:
-        from psdnorm.compare.runs import compare as compare_scores
+        from psdnorm.compare import compare as compare_scores
 
         if cohorts:
             raise ArgumentError(
@@ -108,7 +109,7 @@ def _compared(
         with errors.status("Comparing"):
             return compare_scores(a, b)
     from psdnorm.cli._shared import open_nights
-    from psdnorm.compare.checkpoints import compare_checkpoints
+    from psdnorm.compare import compare_checkpoints
 
     return compare_checkpoints(a, b, open_nights(store), cohorts, device=device, watch=track)
 
@@ -117,7 +118,7 @@ def _typed(
     a: Path, b: Path, out: Path, store: Path | None, cohorts: list[str], figures: bool
 ) -> str:
     """Return the command as a page shows it."""
-    from psdnorm.report.naming import shown_path
+    from psdnorm.report import shown_path
 
     parts = ["psdnorm", "compare", *map(shown_path, (a, b)), "--out", shown_path(out)]
     parts += [] if store is None else ["--store", shown_path(store)]
@@ -126,7 +127,7 @@ def _typed(
 
 
 def _table(arm: "ArmComparison", found: "Comparison") -> Table:
-    from psdnorm.compare.runs import HEAD
+    from psdnorm.compare import HEAD
 
     simulated = ", SIMULATED nights" if found.simulated else ""
     title = f"{arm.name}: balanced accuracy{simulated}, {found.recipes}"

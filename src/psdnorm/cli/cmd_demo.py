@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, errors, output, say, track
+from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, output
+from psdnorm.runtime import errors, say, track
 
 
 @command
@@ -56,7 +57,7 @@ def _all(items: Iterator[Any]) -> list[Any]:
 
 def _train(made: Any) -> list[Any]:
     from psdnorm.cli.lodo_tables import Progress
-    from psdnorm.experiments.estimate import Amounts
+    from psdnorm.experiments import Amounts
     from psdnorm.store import Store
 
     amounts = Amounts(Store.open(made.folder / "store"), made.protocol)

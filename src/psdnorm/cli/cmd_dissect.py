@@ -7,22 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from psdnorm.cli._shared import (
-    INTERRUPTED,
-    SOME_FAILED,
-    command,
-    cores,
-    errors,
-    output,
-    say,
-    track,
-    words,
-)
+from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, output, words
 from psdnorm.errors import ArgumentError
+from psdnorm.runtime import errors, say, track
 
 if TYPE_CHECKING:
-    from psdnorm.lab.dissect.dissection import Dissection
-    from psdnorm.lab.dissect.settings import Models
+    from psdnorm.lab.dissect import Dissection, Models
 
 _REPORT = "report"
 _DEFAULTS: dict[str, Any] = {"subjects": 10, "hours": 8.0, "seed": 0, "kinds": ()}
@@ -72,13 +62,13 @@ def dissect(
     whose weights are gone or damaged count with what they predicted; the exit code is 1 if that is
     not all. cost.json in OUT tells what it cost.
     """
-    from psdnorm.lab.study.running import sigterm_is_ctrl_c
-    from psdnorm.runtime.files import held
-    from psdnorm.training.process import resolve_device
+    from psdnorm.lab.study import sigterm_is_ctrl_c
+    from psdnorm.runtime import held
+    from psdnorm.training import resolve_device
 
     resolve_device(device)
     if figures:
-        from psdnorm.present.figure import matplotlib
+        from psdnorm.present import matplotlib
 
         matplotlib()  # said before nights are simulated, if it is missing
     found, models = _planned(runs, out, kinds, subjects, hours, seed)
@@ -109,11 +99,15 @@ def _planned(
     seed: int | None,
 ) -> "tuple[Dissection, Models]":
     """Return what is asked for: an option that is not given is what the folder was begun with."""
-    from psdnorm.experiments.grid import GRID, Runs
-    from psdnorm.lab.dissect.dissection import Dissection
-    from psdnorm.lab.dissect.settings import begun_with, find_models, without_damaged
-    from psdnorm.lab.dissect.troubles import conditions_of
-    from psdnorm.report.results import instead_of_runs
+    from psdnorm.experiments import GRID, Runs
+    from psdnorm.lab.dissect import (
+        Dissection,
+        begun_with,
+        conditions_of,
+        find_models,
+        without_damaged,
+    )
+    from psdnorm.report import instead_of_runs
 
     begun = {**_DEFAULTS, **begun_with(out)}
     conditions = conditions_of(begun["kinds"] if kinds is None else words("--kinds", kinds))
@@ -141,7 +135,7 @@ def _run(
     found: "Dissection", jobs: int, device: str, fast: bool | str, predictions: bool
 ) -> list[str]:
     """Simulate and predict what is left; return a sentence for each failure."""
-    from psdnorm.lab.dissect.dissection import metered
+    from psdnorm.lab.dissect import metered
 
     left = found.left()
     failed: list[str] = []
@@ -167,10 +161,8 @@ def _run(
 
 
 def _report(found: "Dissection", typed: str, gone: list[str], figures: bool) -> None:
-    from psdnorm.lab.dissect.dissected import read_losses
-    from psdnorm.lab.dissect.dissection_page import limits, write_dissection
-    from psdnorm.report.naming import without_roots
-    from psdnorm.report.report_folder import PAGE
+    from psdnorm.lab.dissect import limits, read_losses, write_dissection
+    from psdnorm.report import PAGE, without_roots
 
     gone = [without_roots(sentence, found.runs.path) for sentence in gone]
     with errors.status("Writing"):
@@ -186,8 +178,8 @@ def _report(found: "Dissection", typed: str, gone: list[str], figures: bool) -> 
 
 def _typed(runs: Path, found: "Dissection") -> str:
     """Return the command as the page shows it."""
-    from psdnorm.lab.dissect.troubles import KINDS
-    from psdnorm.report.naming import shown_path
+    from psdnorm.lab.dissect import KINDS
+    from psdnorm.report import shown_path
 
     parts = ["psdnorm", "dissect", shown_path(runs), "--out", shown_path(found.out)]
     parts += ["--subjects", f"{found.subjects}", "--hours", f"{found.hours:g}"]

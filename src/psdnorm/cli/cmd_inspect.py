@@ -11,15 +11,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from psdnorm.cli._shared import SOME_FAILED, command, errors, output, say
+from psdnorm.cli._shared import SOME_FAILED, command, output
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError
+from psdnorm.runtime import errors, say
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from psdnorm.store import Store
-    from psdnorm.store.summary import CohortPSD
+    from psdnorm.store import CohortPSD, Store
 
 _UNKNOWN = "–"
 _MOST_FLAGS = 15
@@ -203,8 +203,7 @@ def inspect(
     ] = False,
 ) -> None:
     """Print and draw what is in a store: people, stages, spectra, flags, recipe."""
-    from psdnorm.store import Store, mean_psd, summarize
-    from psdnorm.store.summary_figures import check_ending
+    from psdnorm.store import Store, check_ending, mean_psd, summarize
 
     if figure is not None:
         if no_figure:
@@ -245,7 +244,7 @@ def _show(
     as_json: bool,
     verified: bool,
 ) -> None:
-    from psdnorm.store.summary import describe
+    from psdnorm.store import describe
 
     description = describe(store, summary, spectra)
     if as_json:
@@ -264,7 +263,7 @@ def _draw(
     figure: Path | None,
     as_json: bool,
 ) -> None:
-    from psdnorm.store.summary_figures import draw
+    from psdnorm.store import draw
 
     path = figure or store.path / FIGURE
     try:

@@ -12,21 +12,20 @@ from psdnorm.cli._shared import (
     INTERRUPTED,
     SOME_FAILED,
     command,
-    errors,
     filter_sizes,
     json_object,
     numbers,
     open_nights,
     output,
     recipe_name,
-    say,
     sizes,
     words,
 )
 from psdnorm.errors import ArgumentError
+from psdnorm.runtime import errors, say
 
 if TYPE_CHECKING:
-    from psdnorm.experiments.grid import Axes, Runs
+    from psdnorm.experiments import Axes, Runs
     from psdnorm.store import Store
     from psdnorm.training import Cell
 
@@ -114,9 +113,7 @@ def lodo(
     that are lists have commas between their values. psdnorm status tells how far it has come.
     """
     from psdnorm.cli.lodo_tables import Progress, print_grid, print_results, warn_of_short_patience
-    from psdnorm.experiments.estimate import Amounts
-    from psdnorm.experiments.execute import check_grid, cohorts_to_hold_out, run_grid
-    from psdnorm.experiments.grid import Runs
+    from psdnorm.experiments import Amounts, Runs, check_grid, cohorts_to_hold_out, run_grid
     from psdnorm.training import Protocol
 
     nights, runs = open_nights(store), Runs(out)
@@ -184,8 +181,7 @@ def _cells(
     hold_outs: tuple[str, ...],
     seeds: Sequence[int] | None,
 ) -> "list[Cell]":
-    from psdnorm.experiments.grid import Axes, grid_of
-    from psdnorm.experiments.presets import preset_named
+    from psdnorm.experiments import Axes, grid_of, preset_named
 
     if preset is not None:
         return preset_named(preset).cells(hold_outs, seeds, **axes)
@@ -199,8 +195,8 @@ def _cells(
 
 def _with_fixed_tma(block: "Axes") -> "list[Axes]":
     """Leave TMA, which nobody asked for by name, a filter size that it can have, and say so."""
-    from psdnorm.experiments.grid import Axes
-    from psdnorm.training.cell import AUTO, TMA
+    from psdnorm.experiments import Axes
+    from psdnorm.training import AUTO, TMA
 
     fixed = tuple(size for size in block.filter_sizes if size != AUTO)
     if fixed == block.filter_sizes:
@@ -216,7 +212,7 @@ def _warn_of_other_data(preset: str | None, nights: "Store") -> None:
     """Say what a store has other than the paper's experiments, where one was asked for."""
     if preset is None:
         return
-    from psdnorm.experiments.presets import PAPER_COHORTS
+    from psdnorm.experiments import PAPER_COHORTS
 
     there = set(nights.index["cohort"])
     lacking = [cohort for cohort in PAPER_COHORTS if cohort not in there]
@@ -233,8 +229,7 @@ def _warn_of_other_data(preset: str | None, nights: "Store") -> None:
 
 def _tell_chosen(runs: "Runs", cells: "Sequence[Cell]") -> None:
     """Say which filter sizes the finished cells took that had them chosen."""
-    from psdnorm.training.cell import AUTO, read_json
-    from psdnorm.training.run_folder import DONE, chosen_filter_size
+    from psdnorm.training import AUTO, DONE, chosen_filter_size, read_json
 
     for cell in cells:
         if cell.filter_size == AUTO and runs.is_done(cell):
@@ -252,7 +247,7 @@ def _place(jobs: int | None, gpus: str | None, dask: str | None, device: str) ->
     if jobs is not None and jobs > 1 and device == "auto":
         place["device"] = "cpu"  # processes that share a GPU are in each other's way
     if gpus is not None:
-        from psdnorm.experiments.execute import visible_gpus
+        from psdnorm.experiments import visible_gpus
 
         wanted = None if gpus == "all" else numbers("--gpus", gpus)[0]
         place |= {"gpus": tuple(visible_gpus(wanted)), "device": "cuda"}

@@ -9,20 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from psdnorm.cli._shared import (
-    INTERRUPTED,
-    SOME_FAILED,
-    command,
-    cores,
-    errors,
-    one_line,
-    output,
-    say,
-    track,
-)
+from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, one_line, output
+from psdnorm.runtime import errors, say, track
 
 if TYPE_CHECKING:
-    from psdnorm.prepare.prepare import Outcome, Preparation
+    from psdnorm.prepare import Outcome, Preparation
 
 
 @command
@@ -66,9 +57,8 @@ def prepare(
 
     What is in STORE already is not prepared again: an interrupted run goes on where it stopped.
     """
-    from psdnorm.cohorts.own_folder import parse_channels
-    from psdnorm.prepare.prepare import Preparation
-    from psdnorm.prepare.recipe import load_recipe
+    from psdnorm.cohorts import parse_channels
+    from psdnorm.prepare import Preparation, load_recipe
 
     wanted = None if channels is None else parse_channels(channels)
     preparation = Preparation(cohort, source, store, load_recipe(recipe), wanted, replace, name)

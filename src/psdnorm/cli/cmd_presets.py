@@ -2,14 +2,14 @@
 
 from rich.table import Table
 
-from psdnorm.cli._shared import command, output, say
+from psdnorm.cli._shared import command, output
+from psdnorm.runtime import say
 
 
 @command
 def presets() -> None:
     """List the paper's experiments, what they need, and their hours on a GPU."""
-    from psdnorm.experiments.estimate import EPOCHS
-    from psdnorm.experiments.presets import PAPER_COHORTS, PRESETS
+    from psdnorm.experiments import EPOCHS, PAPER_COHORTS, PRESETS
 
     table = Table(show_lines=True)
     for name in ("preset", "in the paper"):

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from psdnorm.cli._shared import SOME_FAILED, command, errors, output, say
+from psdnorm.cli._shared import SOME_FAILED, command, output
+from psdnorm.runtime import errors, plural, say
 
 
 @command
@@ -30,9 +31,7 @@ def report(
     what it cannot say.
     """
     from psdnorm.cli._shared import open_nights
-    from psdnorm.cli.lodo_tables import counted
-    from psdnorm.report.build import build_report
-    from psdnorm.report.report_folder import PAGE
+    from psdnorm.report import PAGE, build_report
 
     nights = None if store is None else open_nights(store)
     with errors.status("Reading scores") as shown:
@@ -46,7 +45,7 @@ def report(
         say(output, f"- {sentence}")
     unfinished = len(results.lacking) - len(results.damaged)
     if unfinished:
-        say(errors, f"{counted(unfinished, 'cell')} not finished: the report lists them")
+        say(errors, f"{plural(unfinished, 'cell')} not finished: the report lists them")
     say(output, f"Look at {out / PAGE}")
     for sentence in results.damaged:
         say(errors, f"failed: {sentence}")

@@ -9,13 +9,12 @@ import typer
 from rich import box
 from rich.table import Table
 
-from psdnorm.cli._shared import command, errors, output, say
+from psdnorm.cli._shared import command, output
 from psdnorm.errors import ArgumentError, StoreError
+from psdnorm.runtime import errors, plural, say
 
 if TYPE_CHECKING:
-    from psdnorm.staging.review import Change
-    from psdnorm.staging.sleep_statistics import SleepStatistics
-    from psdnorm.staging.writing import ReopenedNight
+    from psdnorm.staging import Change, ReopenedNight, SleepStatistics
 
 _DEFAULT_N = 50
 _SHOWN_CHANGES = 20
@@ -51,7 +50,7 @@ def review(
     stage in the place of each question that you can answer, and export the annotations (Tools,
     Export annotations, EDF+).
     """
-    from psdnorm.staging.writing import reopen
+    from psdnorm.staging import reopen
 
     if corrected is not None and n is not None:
         raise ArgumentError(
@@ -74,7 +73,7 @@ def review(
 
 
 def _write_questions(found: "ReopenedNight", n: int, out: Path | None) -> None:
-    from psdnorm.staging.review import write_review
+    from psdnorm.staging import write_review
 
     path = found.folder / f"{found.name}{_REVIEW}" if out is None else out
     if path.suffix.lower() != ".edf":
@@ -89,7 +88,6 @@ def _write_questions(found: "ReopenedNight", n: int, out: Path | None) -> None:
 
 
 def _read_answers(found: "ReopenedNight", corrected: Path, out: Path | None) -> None:
-    from psdnorm.cli.lodo_tables import counted
     from psdnorm.staging import read_corrected, write_edf_annotations, write_text, write_tsv
 
     base = found.folder / f"{found.name}{_CORRECTED}" if out is None else _without_ending(out)
@@ -98,7 +96,7 @@ def _read_answers(found: "ReopenedNight", corrected: Path, out: Path | None) -> 
     correction = read_corrected(corrected, found.stages, found.start)
     say(
         output,
-        f"changed: {counted(len(correction.changes), 'epoch')}; {corrected} says something of "
+        f"changed: {plural(len(correction.changes), 'epoch')}; {corrected} says something of "
         f"{correction.n_covered} of {len(found.stages)}",
     )
     if correction.changes:
@@ -142,7 +140,7 @@ def _print_changes(changes: "list[Change]") -> None:
 
 
 def _print_statistics(before: "SleepStatistics", after: "SleepStatistics") -> None:
-    from psdnorm.staging.words import short_rows
+    from psdnorm.staging import short_rows
 
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("")

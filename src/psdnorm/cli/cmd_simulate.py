@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from psdnorm.cli._shared import command, cores, errors, output, say, track
+from psdnorm.cli._shared import command, cores, output
+from psdnorm.runtime import errors, say, track
 
 
 @command
@@ -41,11 +42,17 @@ def simulate(
     made again.
     """
     from psdnorm.errors import ArgumentError
-    from psdnorm.lab.simulate import PROFILES
-    from psdnorm.lab.simulate.cohort_files import bytes_missing, write_nights
-    from psdnorm.lab.simulate.into_store import add_nights, bytes_missing_in
-    from psdnorm.lab.simulate.plan import Settings, fewer_visits, plan_nights
-    from psdnorm.prepare.recipe import load_recipe
+    from psdnorm.lab.simulate import (
+        PROFILES,
+        Settings,
+        add_nights,
+        bytes_missing,
+        bytes_missing_in,
+        fewer_visits,
+        plan_nights,
+        write_nights,
+    )
+    from psdnorm.prepare import load_recipe
 
     if recipe and not into_store:
         raise ArgumentError(

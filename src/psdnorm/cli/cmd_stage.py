@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from psdnorm.cli._shared import (
-    INTERRUPTED,
-    SOME_FAILED,
-    command,
-    errors,
-    one_line,
-    output,
-    say,
-    track,
-)
+from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, one_line, output
 from psdnorm.errors import ArgumentError
+from psdnorm.runtime import errors, plural, say, track
 
 if TYPE_CHECKING:
-    from psdnorm.staging import Agreement, StagedNight
-    from psdnorm.staging.batch import Nights, Options, Outcome
-    from psdnorm.staging.result_files import FoundRecordings
+    from psdnorm.staging import Agreement, FoundRecordings, Nights, Options, Outcome, StagedNight
 
 _MOST_DISAGREEMENTS = 5
 
@@ -66,8 +56,7 @@ def stage(
     What was staged before in the same way is not staged again: an interrupted run goes on where it
     stopped.
     """
-    from psdnorm.staging.batch import Nights, Options
-    from psdnorm.staging.result_files import find_recordings
+    from psdnorm.staging import Nights, Options, find_recordings
 
     found = find_recordings(files)
     folder = None if model is None else str(model.absolute())
@@ -89,10 +78,8 @@ def _stage_one(name: str, path: Path, out: Path, options: "Options", scoring: Pa
 
     from psdnorm import staging
     from psdnorm.constants import EPOCH_S
-    from psdnorm.io import read_stages
-    from psdnorm.io.scoring import read_bouts
-    from psdnorm.staging.batch import marks_of
-    from psdnorm.staging.writing import check_free, check_place
+    from psdnorm.io import read_bouts, read_stages
+    from psdnorm.staging import check_free, check_place, marks_of
 
     model = staging.load_model(options.model)
     marks = marks_of(path, options, str(model.description["sha256"]))
@@ -115,7 +102,7 @@ def _stage_one(name: str, path: Path, out: Path, options: "Options", scoring: Pa
 
 def summarize(night: "StagedNight", compared: "Agreement | None" = None) -> None:
     """Print what a night amounts to: whether to trust it first."""
-    from psdnorm.staging.words import short_rows
+    from psdnorm.staging import short_rows
 
     report = night.shift
     say(output, f"{one_line(night.source)}: {report.verdict}")
@@ -176,8 +163,7 @@ def _stage_many(found: "FoundRecordings", nights: "Nights", jobs: int) -> None:
 def _print_outcomes(
     found: "FoundRecordings", nights: "Nights", outcomes: "Iterable[Outcome]"
 ) -> None:
-    from psdnorm.cli.lodo_tables import counted
-    from psdnorm.staging.batch import SUMMARY_TABLE
+    from psdnorm.staging import SUMMARY_TABLE
 
     outcomes = list(outcomes)
     table = Table()
@@ -199,7 +185,7 @@ def _print_outcomes(
         for sentence in sentences:
             say(output, f"  {one_line(sentence)}")
     if found.n_scorings:
-        files = counted(found.n_scorings, "EDF file")
+        files = plural(found.n_scorings, "EDF file")
         say(output, f"left out, as they hold annotations alone: {files}")
     say(output, f"written to {nights.out}: {SUMMARY_TABLE}, and six files for each night")
     if nights.notice:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from psdnorm.cli._shared import command, output, say
+from psdnorm.cli._shared import command, output
 from psdnorm.errors import ArgumentError
+from psdnorm.runtime import plural, say
 
 if TYPE_CHECKING:
-    from psdnorm.experiments.status import Standing
+    from psdnorm.experiments import Standing
 
 
 @command
@@ -27,11 +28,10 @@ def status(
 
     It reads files alone: while cells run, here or elsewhere, and after a crash.
     """
-    from psdnorm.experiments.grid import GRID, Runs
-    from psdnorm.experiments.status import standing
+    from psdnorm.experiments import GRID, Runs, standing
 
     if not os.path.exists(runs / GRID):
-        from psdnorm.report.results import instead_of_runs
+        from psdnorm.report import instead_of_runs
 
         raise ArgumentError(instead_of_runs(runs))
     found = standing(Runs(runs))
@@ -43,8 +43,8 @@ def status(
 
 def _how_to_go_on(runs: Path) -> str:
     """Say which command goes on with a folder of runs."""
-    from psdnorm.experiments.estimate import COST
-    from psdnorm.lab.study.result_cache import NIGHTS
+    from psdnorm.experiments import COST
+    from psdnorm.lab.study import NIGHTS
 
     if not any((runs / name).exists() for name in (NIGHTS, COST)):
         return "give the command of psdnorm lodo again to go on"
@@ -76,12 +76,12 @@ def _document(found: "Standing") -> dict[str, Any]:
 
 
 def _print(found: "Standing", going_on: str) -> None:
-    from psdnorm.cli.lodo_tables import counted, duration
+    from psdnorm.cli.lodo_tables import duration
 
     counts = found.counts()
     say(
         output,
-        f"{counted(len(found.cells), 'cell')}: "
+        f"{plural(len(found.cells), 'cell')}: "
         + ", ".join(f"{n} {state}" for state, n in counts.items()),
     )
     for cell in found.cells:
@@ -90,12 +90,12 @@ def _print(found: "Standing", going_on: str) -> None:
             where = f"process {cell.holder.pid} on {cell.holder.host}"
             say(
                 output,
-                f"  running: {cell.cell.name}, {counted(cell.epochs, 'epoch')} done, for {since}, "
+                f"  running: {cell.cell.name}, {plural(cell.epochs, 'epoch')} done, for {since}, "
                 f"{where}",
             )
     for cell in found.cells:
         if cell.state == "interrupted":
-            say(output, f"  interrupted: {cell.cell.name}, {counted(cell.epochs, 'epoch')} done")
+            say(output, f"  interrupted: {cell.cell.name}, {plural(cell.epochs, 'epoch')} done")
     for cell in found.cells:
         if cell.state == "failed":
             say(output, f"  failed: {cell.reason}")

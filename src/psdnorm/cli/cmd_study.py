@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, errors, output, say, track
+from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, output
 from psdnorm.errors import ArgumentError
+from psdnorm.runtime import errors, plural, say, track
 
 if TYPE_CHECKING:
-    from psdnorm.experiments.execute import Outcome
-    from psdnorm.experiments.grid import Runs
+    from psdnorm.experiments import Outcome, Runs
     from psdnorm.lab.study import Study
     from psdnorm.training import Cell
 
@@ -32,10 +32,9 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
     runs : Runs
         The folder of its cells, which need not exist.
     """
-    from psdnorm.cli.lodo_tables import SIMULATED, counted, duration, warn_of_short_patience
-    from psdnorm.experiments.execute import label
-    from psdnorm.lab.study.running import seconds_of
-    from psdnorm.lab.study.study_nights import planned_amounts
+    from psdnorm.cli.lodo_tables import SIMULATED, duration, warn_of_short_patience
+    from psdnorm.experiments import label
+    from psdnorm.lab.study import planned_amounts, seconds_of
 
     amounts = planned_amounts(study)
     seconds = seconds_of(study, amounts)
@@ -64,14 +63,14 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
     n_nights = sum(nights.subjects.values())
     say(output, f"{n_nights} nights of {nights.hours:g} h, recipe {nights.recipe}: {by_cohort}")
     for path, cells in packed.items():
-        say(output, f"done, and not unpacked yet: {counted(len(cells), 'cell')} in {path}")
+        say(output, f"done, and not unpacked yet: {plural(len(cells), 'cell')} in {path}")
     left = sum(seconds[cell] for cell in study.cells if cell not in done) / 60
     total = sum(seconds.values()) / 60
     say(
         output,
-        f"{counted(len(study.cells), 'cell')}, {len(done)} done; the others take about {left:.1f} "
+        f"{plural(len(study.cells), 'cell')}, {len(done)} done; the others take about {left:.1f} "
         f"of {total:.1f} minutes of one H200 that they share, at rates measured there and "
-        f"{counted(study.expected_epochs, 'epoch')} until early stopping; networks to compile and "
+        f"{plural(study.expected_epochs, 'epoch')} until early stopping; networks to compile and "
         "nights to simulate come on top",
     )
     say(output, SIMULATED)
@@ -80,7 +79,7 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
 
 def _packed(study: "Study", runs: "Runs") -> dict[Path, Sequence["Cell"]]:
     """Return what would be unpacked before anything is run, by file."""
-    from psdnorm.lab.study.result_cache import loans, restorable
+    from psdnorm.lab.study import loans, restorable
 
     found: dict[Path, Sequence[Cell]] = {}
     own = restorable(study, runs)
@@ -123,9 +122,7 @@ def study(
     are those of the studies that FILE borrows from; interrupted ones go on where WORK is still
     there. Exit code 1: some failed or are left.
     """
-    from psdnorm.lab.study import read_study
-    from psdnorm.lab.study.result_cache import check_folder, is_packed
-    from psdnorm.lab.study.running import check_minutes, runs_of
+    from psdnorm.lab.study import check_folder, check_minutes, is_packed, read_study, runs_of
 
     if minutes is not None:
         check_minutes(minutes)
@@ -134,7 +131,7 @@ def study(
     runs = runs_of(described, work)
     check_folder(described, runs)
     if not restore:
-        from psdnorm.lab.study.definition import check_networks
+        from psdnorm.lab.study import check_networks
 
         check_networks(described, runs)
     if dry_run:
@@ -159,7 +156,7 @@ def _check_results(folder: Path | None) -> None:
 
 def _check_packed(described: "Study") -> None:
     """Refuse to restore a study where neither it nor one that it borrows from was packed."""
-    from psdnorm.lab.study.result_cache import packed_path
+    from psdnorm.lab.study import packed_path
 
     if not any(packed_path(described, name).exists() for name in (None, *described.borrow)):
         others = f", nor do results of {', '.join(described.borrow)}" if described.borrow else ""
@@ -170,8 +167,7 @@ def _check_packed(described: "Study") -> None:
 
 def _unpack(described: "Study", runs: "Runs") -> None:
     """Unpack what the study has finished, and what others have of it."""
-    from psdnorm.cli.lodo_tables import counted
-    from psdnorm.lab.study.result_cache import borrow, left_behind, packed_path, restore
+    from psdnorm.lab.study import borrow, left_behind, packed_path, restore
 
     def say_where_from(number: int, how: str, path: Path) -> None:
         cells = "cell was" if number == 1 else "cells were"
@@ -187,7 +183,7 @@ def _unpack(described: "Study", runs: "Runs") -> None:
         path = packed_path(described)
         say(
             errors,
-            f"{counted(len(behind), 'finished cell')} in {path} cannot be used: AdaBN cells come "
+            f"{plural(len(behind), 'finished cell')} in {path} cannot be used: AdaBN cells come "
             f"from one place with their network's, and {path} lacks some that are asked for, or "
             f"{runs.path} has some of another training",
         )
@@ -197,9 +193,8 @@ def _run(
     described: "Study", runs: "Runs", work: Path, minutes: float | None, workers: int, device: str
 ) -> None:
     """Run what is left for so many minutes, and pack what is finished, however it ends."""
-    from psdnorm.experiments.estimate import commit_of
-    from psdnorm.lab.study.result_cache import Meter
-    from psdnorm.lab.study.running import MinutesAreUp, for_minutes, sigterm_is_ctrl_c
+    from psdnorm.experiments import commit_of
+    from psdnorm.lab.study import Meter, MinutesAreUp, for_minutes, sigterm_is_ctrl_c
 
     size = described.protocol.batch_size
     meter = Meter(runs, device, workers, size, commit_of(described.path))
@@ -222,7 +217,7 @@ def _run(
 
 
 def _pack(described: "Study", runs: "Runs") -> None:
-    from psdnorm.lab.study.result_cache import pack
+    from psdnorm.lab.study import pack
 
     packed = pack(described, runs)
     if packed is not None:
@@ -233,9 +228,8 @@ def _run_cells(
     described: "Study", runs: "Runs", work: Path, meter: Any, workers: int, device: str
 ) -> None:
     from psdnorm.cli.lodo_tables import Progress, print_results, warn_of_short_patience
-    from psdnorm.experiments.estimate import Amounts
-    from psdnorm.lab.study.running import run_study
-    from psdnorm.lab.study.study_nights import made_store
+    from psdnorm.experiments import Amounts
+    from psdnorm.lab.study import made_store, run_study
 
     watched = functools.partial(track, what="simulating")
     store = made_store(work, described.nights, cores(), watched)

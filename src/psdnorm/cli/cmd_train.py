@@ -9,14 +9,13 @@ import typer
 
 from psdnorm.cli._shared import (
     command,
-    errors,
     json_object,
     one_filter_size,
     open_nights,
     output,
     recipe_name,
-    say,
 )
+from psdnorm.runtime import errors, plural, say
 
 if TYPE_CHECKING:
     from psdnorm.store import Store
@@ -114,8 +113,7 @@ def _unshared(
     nights: "Store", cell: "Cell", protocol: "Protocol", device: str, devices: int
 ) -> list[str]:
     """Say which norms several processes do not share, if there are any."""
-    from psdnorm.training.network import unshared_norms
-    from psdnorm.training.process import resolve_device
+    from psdnorm.training import resolve_device, unshared_norms
 
     if devices < 2:
         return []
@@ -130,7 +128,7 @@ def _unshared(
 
 def _short_patience(nights: "Store", cell: "Cell", protocol: "Protocol") -> list[str]:
     """Say that the training may be stopped before it has learned, if it may."""
-    from psdnorm.experiments.estimate import Amounts, short_patience
+    from psdnorm.experiments import Amounts, short_patience
 
     sentence = short_patience([cell], Amounts(nights, protocol), protocol)
     return [] if sentence is None else [sentence]
@@ -138,14 +136,12 @@ def _short_patience(nights: "Store", cell: "Cell", protocol: "Protocol") -> list
 
 def _told(nights: "Store", result: "Result") -> str:
     """Put into one sentence what came of a training."""
-    from psdnorm.cli.lodo_tables import counted
-
     chosen = result.filter_size_choice
     taken = "" if chosen is None else f", filter size {chosen['filter_size']} (auto)"
     simulated = ", simulated nights" if nights.index["simulated"].any() else ""
     return (
         f"{result.cell.hold_out}: balanced accuracy {result.balanced_accuracy:.3f}, mean over "
-        f"{counted(result.subjects, 'subject')}{simulated}, recipe {recipe_name(nights)}{taken} "
+        f"{plural(result.subjects, 'subject')}{simulated}, recipe {recipe_name(nights)}{taken} "
         f"(epoch {result.best_epoch + 1} of {result.epochs}; all of it is in {result.folder})"
     )
 

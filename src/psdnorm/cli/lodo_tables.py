@@ -13,28 +13,27 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from psdnorm.cli._shared import errors, output, recipe_name, say
+from psdnorm.cli._shared import output, recipe_name
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
-from psdnorm.experiments.estimate import (
+from psdnorm.experiments import (
     EPOCHS,
     H200,
     Amounts,
+    Entry,
+    Runs,
     from_finished,
     from_rates,
+    label,
+    means,
     measured_rates,
     relative_work,
     short_patience,
 )
-from psdnorm.experiments.execute import label, means
-from psdnorm.experiments.grid import Entry, Runs
-from psdnorm.training import Cell, Protocol
-from psdnorm.training.adabn import base_of
-from psdnorm.training.cell import read_json
-from psdnorm.training.process import resolve_device
-from psdnorm.training.run_folder import DONE
+from psdnorm.runtime import errors, plural, say
+from psdnorm.training import DONE, Cell, Protocol, base_of, read_json, resolve_device
 
 if TYPE_CHECKING:
-    from psdnorm.experiments.execute import Outcome
+    from psdnorm.experiments import Outcome
     from psdnorm.store import Store
 
 SIMULATED = "The nights are simulated: this says nothing about patients."
@@ -136,7 +135,7 @@ def print_grid(
     shared = f", {duration(total / workers)} with {workers} workers" if workers > 1 else ""
     say(
         output,
-        f"{counted(len(cells), 'cell')}, {len(cells) - len(left)} done; the others take about "
+        f"{plural(len(cells), 'cell')}, {len(cells) - len(left)} done; the others take about "
         f"{duration(total)} of one worker{shared}, estimated from {source}",
     )
     if store.index["simulated"].any():
@@ -166,8 +165,8 @@ def _expected(
     }
     found = from_finished(entries.values(), done)
     if found is not None:
-        return found, counted(len(done), "finished cell")
-    epochs = counted(min(EPOCHS, protocol.max_epochs), "epoch")
+        return found, plural(len(done), "finished cell")
+    epochs = plural(min(EPOCHS, protocol.max_epochs), "epoch")
     if resolve_device(device).type == "cuda":
         rates = H200
         source = f"rates that were measured on an H200, and {epochs} until early stopping"
@@ -235,22 +234,6 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
-
-
-def counted(number: int, what: str) -> str:
-    """Write a number of things down, in the plural unless it is one.
-
-    Parameters
-    ----------
-    number : int
-    what : str
-
-    Examples
-    --------
-    >>> counted(1, "cell"), counted(2, "cell")
-    ('1 cell', '2 cells')
-    """
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _figure(mean: float, std: float) -> str:

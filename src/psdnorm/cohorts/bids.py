@@ -17,7 +17,7 @@ from psdnorm.cohorts.file_layout import (
 )
 from psdnorm.cohorts.people import Person, age_of, read_rows, sex_of
 from psdnorm.errors import RecordingError
-from psdnorm.io.channels import fold
+from psdnorm.io import fold
 
 _SIGNALS = ("_eeg.edf", "_eeg.bdf", "_eeg.vhdr", "_eeg.set", "_eeg.fif")
 _FACTS = {"age", "sex", "family", "family_id"}

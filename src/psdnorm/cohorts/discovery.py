@@ -18,10 +18,7 @@ from psdnorm.cohorts.own_folder import find_folder
 from psdnorm.cohorts.people import read_people
 from psdnorm.cohorts.ten_cohorts import COHORTS, central
 from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.io.channels import Wanted, candidates, fold, resolve
-from psdnorm.io.edf import read_header
-from psdnorm.io.reading import read_recording
-from psdnorm.io.recording import Recording
+from psdnorm.io import Recording, Wanted, candidates, fold, read_header, read_recording, resolve
 
 _Night = tuple[str, str]  # subject, visit
 _OWN = {"folder": find_folder, "bids": find_bids}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from psdnorm.errors import RecordingError
-from psdnorm.io.channels import fold
+from psdnorm.io import fold
 
 Candidates = Mapping[str, tuple[str, ...]]  # a channel's name → what may stand for it, in order
 

@@ -23,8 +23,7 @@ from psdnorm.cohorts.file_layout import (
 )
 from psdnorm.cohorts.people import age_of, read_rows, sex_of
 from psdnorm.errors import ArgumentError, PsdnormError, RecordingError
-from psdnorm.io.channels import candidates, check_expression, fold
-from psdnorm.io.scoring import holds_stages
+from psdnorm.io import candidates, check_expression, fold, holds_stages
 
 _SIGNALS = (".edf", ".bdf", ".rec")
 _PACKED = tuple(signal + by for signal in _SIGNALS for by in (".gz", ".xz", ".bz2", ".zst", ".zip"))

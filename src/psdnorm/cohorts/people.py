@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from psdnorm.cohorts.file_layout import Cohort, People, Problem, children
-from psdnorm.io.channels import fold
-from psdnorm.io.edf_header import decode
+from psdnorm.io import decode, fold
 
 _SEXES = {"m": "M", "male": "M", "man": "M", "f": "F", "female": "F", "woman": "F"}
 _OLDEST = 120

@@ -10,21 +10,24 @@ import numpy as np
 import pandas as pd
 import torch
 
-from psdnorm.batches.sequences import LENGTH, STRIDE
+from psdnorm.batches import LENGTH, STRIDE
 from psdnorm.compare.runs import A, ArmComparison, B, Comparison, arranged, same_folder
 from psdnorm.errors import ArgumentError, StoreError, TrainingError
-from psdnorm.evaluation import subject_metrics
-from psdnorm.evaluation.scores import merge_scores, score_night
+from psdnorm.evaluation import merge_scores, score_night, subject_metrics
 from psdnorm.models import accelerate
-from psdnorm.report.naming import listed, without_roots
-from psdnorm.report.results import Results
-from psdnorm.report.tables.layout import counted
-from psdnorm.report.trained import Trained, load_trained
+from psdnorm.report import Results, Trained, load_trained, without_roots
+from psdnorm.runtime import listed, plural
 from psdnorm.store import Store
-from psdnorm.training.finite import NotFiniteError, origin
-from psdnorm.training.predict import Forward, predict_night
-from psdnorm.training.process import quiet_libraries, reproducible, resolve_device
-from psdnorm.training.run_folder import WEIGHTS
+from psdnorm.training import (
+    WEIGHTS,
+    Forward,
+    NotFiniteError,
+    origin,
+    predict_night,
+    quiet_libraries,
+    reproducible,
+    resolve_device,
+)
 
 _BATCH = 16  # windows: a night has some 45, and what fills its last batch is lost
 Watch = Callable[[Iterable[dict[str, Any]], int, str], Iterable[dict[str, Any]]]
@@ -211,7 +214,7 @@ def _learned(both: dict[str, Trained]) -> list[str]:
         if trained.cohorts is not None and isinstance(nights, int):
             kind = "simulated night" if trained.training.get("simulated") else "night"
             whose = listed(sorted(trained.cohorts))
-            told.append(f"{letter} learned from {counted(nights, kind)} of {whose}.")
+            told.append(f"{letter} learned from {plural(nights, kind)} of {whose}.")
     return told
 
 

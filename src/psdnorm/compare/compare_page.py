@@ -12,19 +12,25 @@ import pandas as pd
 
 import psdnorm
 from psdnorm.compare.runs import HEAD, A, ArmComparison, B, Comparison
-from psdnorm.present.figure import CannotDraw, Drawing, rendered, styled
-from psdnorm.present.page import FRAME_BYTES, Page, Part
-from psdnorm.report.drilldown import MOST_SUBJECTS, SUBJECTS_CSV, lowest_first, whole_rows
-from psdnorm.report.figures import Figure, Figures
-from psdnorm.report.figures.stage_figures import SEEDS_LEFT_OUT, by_stage
-from psdnorm.report.figures.subject_figures import forest, scattered
-from psdnorm.report.pieces import MOST_BYTES, add_figures, write_figures
-from psdnorm.report.report_folder import FIGURES, PAGE, TABLES, new_folder
-from psdnorm.report.results import Results
-from psdnorm.report.verdict.duels import gain_words, people_words
-from psdnorm.runtime.files import written
-from psdnorm.training.cell import read_json
-from psdnorm.training.run_folder import CONFIG
+from psdnorm.present import FRAME_BYTES, CannotDraw, Drawing, Page, Part, rendered, styled
+from psdnorm.report import (
+    FIGURES,
+    MOST_BYTES,
+    MOST_SUBJECTS,
+    PAGE,
+    SUBJECTS_CSV,
+    TABLES,
+    Results,
+    add_figures,
+    lowest_first,
+    new_folder,
+    whole_rows,
+    write_figures,
+)
+from psdnorm.report.figures import SEEDS_LEFT_OUT, Figure, Figures, by_stage, forest, scattered
+from psdnorm.report.verdict import gain_words, people_words
+from psdnorm.runtime import written
+from psdnorm.training import CONFIG, read_json
 
 _LABELS = {A: A, B: B}
 

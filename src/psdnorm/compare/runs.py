@@ -12,15 +12,34 @@ from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, read_scores, subject_metrics
 from psdnorm.evaluation.statistics import BlockTables, block_tables
-from psdnorm.experiments.grid import GRID, make_cell
-from psdnorm.report.naming import listed, model_place, norm_place, setting_name, without_roots
-from psdnorm.report.results import Results, cell_row, instead_of_runs, read_results, runs_inside
-from psdnorm.report.trained import is_checkpoint
-from psdnorm.report.verdict.duels import DUEL_HEAD, METRIC, Duel, duel_cells, duels, percent
-from psdnorm.report.verdict.limits import SIMULATED, of_draws, of_duels, of_one_seed
-from psdnorm.store.folder import RECIPE_FILE as RECIPE
-from psdnorm.training.cell import read_json
-from psdnorm.training.run_folder import CONFIG, SCORES, WEIGHTS
+from psdnorm.experiments import GRID, make_cell
+from psdnorm.report import (
+    Results,
+    cell_row,
+    instead_of_runs,
+    is_checkpoint,
+    model_place,
+    norm_place,
+    read_results,
+    runs_inside,
+    setting_name,
+    without_roots,
+)
+from psdnorm.report.verdict import (
+    DUEL_HEAD,
+    METRIC,
+    SIMULATED,
+    Duel,
+    duel_cells,
+    duels,
+    of_draws,
+    of_duels,
+    of_one_seed,
+    percent,
+)
+from psdnorm.runtime import listed
+from psdnorm.store import RECIPE_FILE as RECIPE
+from psdnorm.training import CONFIG, SCORES, WEIGHTS, read_json
 
 A, B = "A", "B"
 Pair = tuple[str, str, str]  # what is compared, the arm of A and the arm of B

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psdnorm import functional
-from psdnorm.batches.sequences import LENGTH
+from psdnorm.batches import LENGTH
 from psdnorm.constants import BANDS_HZ
 from psdnorm.convert import evaluating, hooked, input_of
 from psdnorm.errors import CheckpointError, ShapeError
 from psdnorm.layer import PSDNorm
-from psdnorm.models.checkpoint import Pretrained
+from psdnorm.models import Pretrained
 from psdnorm.ops import reference
 
 SEGMENT_S = 4.0

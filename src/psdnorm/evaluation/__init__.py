@@ -20,7 +20,11 @@ from psdnorm.evaluation.metrics import (
     weighted_f1,
 )
 from psdnorm.evaluation.scores import (
+    CONFUSION,
+    COUNTS,
+    EPOCH,
     METRICS,
+    PROBABILITIES,
     bins_of,
     confusions_of,
     merge_scores,

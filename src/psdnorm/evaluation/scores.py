@@ -23,7 +23,7 @@ from psdnorm.evaluation.metrics import (
     count_bins,
     expected_calibration_error,
 )
-from psdnorm.runtime.files import written
+from psdnorm.runtime import written
 
 try:
     import pandas as pd

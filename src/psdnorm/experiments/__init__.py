@@ -1,1 +1,46 @@
 """Grids of runs: what to train, where, and how far it is."""
+
+from psdnorm.experiments.estimate import (
+    COST,
+    EPOCHS,
+    H200,
+    Amounts,
+    PieceMeter,
+    commit_of,
+    from_finished,
+    from_rates,
+    measured_rates,
+    merged_costs,
+    read_cost,
+    relative_work,
+    short_patience,
+)
+from psdnorm.experiments.execute import (
+    FAILURE,
+    FINISHED,
+    Job,
+    Outcome,
+    Told,
+    check_grid,
+    cohorts_to_hold_out,
+    label,
+    means,
+    run_grid,
+    run_units,
+    visible_gpus,
+)
+from psdnorm.experiments.grid import (
+    CELLS,
+    FORMAT,
+    GRID,
+    Axes,
+    Entry,
+    Runs,
+    Unit,
+    complete,
+    grid_of,
+    make_cell,
+    units_of,
+)
+from psdnorm.experiments.presets import PAPER_COHORTS, PRESETS, preset_named
+from psdnorm.experiments.status import DONE_STATE, CellStanding, Standing, standing

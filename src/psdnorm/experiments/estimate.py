@@ -18,12 +18,17 @@ from psdnorm.batches import leave_one_dataset_out, window_starts
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.grid import Entry
 from psdnorm.store import Layout, Store
-from psdnorm.training.adabn import AdaptedCell
-from psdnorm.training.cell import Cell, Protocol, read_json, with_size
-from psdnorm.training.filter_size import CANDIDATES
-from psdnorm.training.network import build_model
-from psdnorm.training.process import resolve_device
-from psdnorm.training.run_folder import write_json
+from psdnorm.training import (
+    CANDIDATES,
+    AdaptedCell,
+    Cell,
+    Protocol,
+    build_model,
+    read_json,
+    resolve_device,
+    with_size,
+    write_json,
+)
 
 COST = "cost.json"
 _SUMMED = ("seconds", "simulation_seconds", "sequences")

@@ -20,21 +20,34 @@ from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate, read_scores, subject_metrics
 from psdnorm.experiments.estimate import Amounts
 from psdnorm.experiments.grid import FAILED, Runs, Unit, units_of
-from psdnorm.runtime.files import held, holder
-from psdnorm.runtime.parallel import (
+from psdnorm.runtime import (
     begin_worker,
     check_scheduler,
     ctrl_c_waits,
+    held,
+    holder,
     on_dask,
     undisturbed,
 )
 from psdnorm.store import Store
-from psdnorm.training.adabn import AdaptedCell, base_of, run_adapted
-from psdnorm.training.cell import AUTO, Cell, Protocol, read_json
-from psdnorm.training.network import check_model
-from psdnorm.training.process import resolve_device
-from psdnorm.training.run import KEEP, check_cohorts, run_cell, split_of
-from psdnorm.training.run_folder import DONE, SCORES, write_json
+from psdnorm.training import (
+    AUTO,
+    DONE,
+    KEEP,
+    SCORES,
+    AdaptedCell,
+    Cell,
+    Protocol,
+    base_of,
+    check_cohorts,
+    check_model,
+    read_json,
+    resolve_device,
+    run_adapted,
+    run_cell,
+    split_of,
+    write_json,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

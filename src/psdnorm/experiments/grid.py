@@ -20,11 +20,21 @@ from pathlib import Path
 from typing import Any
 
 from psdnorm.errors import ArgumentError
-from psdnorm.runtime.files import held
+from psdnorm.runtime import held
 from psdnorm.store import Store
-from psdnorm.training.adabn import ADABN, AdaptedCell, base_of
-from psdnorm.training.cell import AUTO, CELL_NORMS, TMA, Cell, Protocol, read_json
-from psdnorm.training.run_folder import DONE, write_json
+from psdnorm.training import (
+    ADABN,
+    AUTO,
+    CELL_NORMS,
+    DONE,
+    TMA,
+    AdaptedCell,
+    Cell,
+    Protocol,
+    base_of,
+    read_json,
+    write_json,
+)
 
 GRID, CELLS, FAILED = "grid.json", "cells", "failed.json"
 FORMAT = 1

@@ -11,8 +11,7 @@ from psdnorm.batches import window_starts
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import H200, Amount
 from psdnorm.experiments.grid import Axes, complete, grid_of
-from psdnorm.training.adabn import AdaptedCell
-from psdnorm.training.cell import Cell
+from psdnorm.training import AdaptedCell, Cell
 
 # subjects and recordings, from the paper's table of datasets
 PAPER_COHORTS = {

@@ -8,9 +8,8 @@ from pathlib import Path
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import from_finished
 from psdnorm.experiments.grid import FAILED, GRID, Runs
-from psdnorm.runtime.files import LOCK, Holder, holder
-from psdnorm.training.cell import Cell, read_json
-from psdnorm.training.run_folder import CONFIG, DONE, HISTORY
+from psdnorm.runtime import LOCK, Holder, holder
+from psdnorm.training import CONFIG, DONE, HISTORY, Cell, read_json
 
 DONE_STATE, RUNNING, INTERRUPTED, WAITING, FAILED_STATE = STATES = (
     "done",

@@ -1,8 +1,10 @@
 """Networks that stage sleep, with any norm."""
 
-from psdnorm.models.checkpoint import from_pretrained
+from psdnorm.models.checkpoint import CONFIG, WEIGHTS, Pretrained, from_pretrained
 from psdnorm.models.cnn_transformer import CNNTransformer
 from psdnorm.models.fast import accelerate
+from psdnorm.models.input_scale import input_scale_setting
+from psdnorm.models.norms import NORMS, PSD_NORMS, SCHEDULES, check_schedule, plain_norm_arguments
 from psdnorm.models.usleep import USleep
 
 __all__ = ["CNNTransformer", "USleep", "accelerate", "from_pretrained"]

@@ -16,12 +16,11 @@ import numpy as np
 from psdnorm.cohorts import NightFiles, Problem, find_nights, read_night
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.errors import ArgumentError, MissingExtraError, PsdnormError, RecordingError
-from psdnorm.io.channels import Wanted, candidates, resolve
-from psdnorm.io.edf import read_header
+from psdnorm.io import Wanted, candidates, read_header, resolve
 from psdnorm.prepare.preprocess import preprocess_night
 from psdnorm.prepare.quality import electrode_flags, electrodes_of
 from psdnorm.prepare.recipe import Recipe
-from psdnorm.runtime.parallel import check_scheduler, in_processes, on_dask
+from psdnorm.runtime import check_scheduler, in_processes, on_dask
 from psdnorm.store import Night, Store
 
 _PIECE = 2**16

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S, UNSCORED
 from psdnorm.errors import MissingExtraError, RecordingError
-from psdnorm.io.recording import PausedRecording, Recording
+from psdnorm.io import PausedRecording, Recording
 from psdnorm.prepare.quality import LEAST_FLAGGED, MOST_BAD, examine, flags_of, percent, refuse_bad
 from psdnorm.prepare.recipe import NARROWEST_HZ, TRANSITION, Recipe
 

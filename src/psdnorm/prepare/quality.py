@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S
 from psdnorm.errors import RecordingError
-from psdnorm.io.channels import Weights
-from psdnorm.io.edf import read_channels
-from psdnorm.io.recording import PausedRecording, Recording
+from psdnorm.io import PausedRecording, Recording, Weights, read_channels
 
 # the quietest sleep EEG deviates by several µV, an open or shorted input by less than this
 FLAT_UV = 0.5

@@ -11,9 +11,8 @@ from typing import Any, Self
 
 from psdnorm.constants import EPOCH_S
 from psdnorm.errors import ArgumentError
-from psdnorm.io.channels import fold
-from psdnorm.store import Layout
-from psdnorm.store.night import DTYPES
+from psdnorm.io import fold
+from psdnorm.store import DTYPES, Layout
 
 # of the code in preprocessing.py: raised whenever the same recipe would give other samples
 ALGORITHM_VERSION = 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
-from psdnorm.runtime.files import written
+from psdnorm.runtime import written
 
 _NUMBER = re.compile(r"[+−-]?\d[\d,]*(?:\.\d+)?")
 _TURNING = re.compile("\\S*[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]\\S*")

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import psdnorm
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments.grid import Runs
-from psdnorm.present.page import FRAME_BYTES, Page, Part
+from psdnorm.experiments import Runs
+from psdnorm.present import FRAME_BYTES, Page, Part
 from psdnorm.report.drilldown import SUBJECTS_CSV, add_cohorts, subject_means, write_subjects
 from psdnorm.report.figures import Figure, build_figures
-from psdnorm.report.naming import listed, norm_name, shown_path, without_roots
+from psdnorm.report.naming import norm_name, shown_path, without_roots
 from psdnorm.report.pieces import MOST_BYTES, add_figures, add_tables, add_verdict, write_figures
 from psdnorm.report.provenance import Provenance, provenance
 from psdnorm.report.report_folder import FIGURES, PAGE, TABLES, check_place, new_folder
 from psdnorm.report.results import Results, read_results
 from psdnorm.report.tables import Table, build_tables, write_tables
-from psdnorm.report.verdict.duels import contests
-from psdnorm.report.verdict.verdict import Verdict, judge
+from psdnorm.report.verdict import Verdict, contests, judge
+from psdnorm.runtime import listed
 
 if TYPE_CHECKING:
     from psdnorm.store import Store

@@ -11,14 +11,21 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from psdnorm.constants import STAGES
-from psdnorm.evaluation import METRICS, aggregate
-from psdnorm.evaluation.scores import CONFUSION, confusions_of
-from psdnorm.present.page import Part
-from psdnorm.report.naming import listed, norm_name
+from psdnorm.evaluation import CONFUSION, METRICS, aggregate, confusions_of
+from psdnorm.present import Part
+from psdnorm.report.naming import norm_name
 from psdnorm.report.results import Results
-from psdnorm.report.verdict.duels import DUEL_HEAD, METRIC, Contest, duel_cells, duels, percent
-from psdnorm.report.verdict.verdict import BATCH, Verdict
-from psdnorm.runtime.files import written
+from psdnorm.report.verdict import (
+    BATCH,
+    DUEL_HEAD,
+    METRIC,
+    Contest,
+    Verdict,
+    duel_cells,
+    duels,
+    percent,
+)
+from psdnorm.runtime import listed, written
 
 
 def confusion_matrix(scores: pd.DataFrame) -> NDArray[np.int64]:

@@ -1,14 +1,13 @@
 """What norms, models and settings are called in a report, and in which order they stand."""
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from psdnorm.training.adabn import ADABN
-from psdnorm.training.cell import AUTO, PROTOCOL_DEPTH, Cell, filter_size_of
+from psdnorm.training import ADABN, AUTO, PROTOCOL_DEPTH, Cell, filter_size_of
 
 # norms in the order of the paper, and as it writes them
 NORM_NAMES = {
@@ -143,17 +142,6 @@ def standing_arm(cells: pd.DataFrame) -> str:
     as_printed = is_protocol(cells)
     candidates = cells[as_printed] if as_printed.any() else cells
     return str(candidates["arm"].value_counts().index[0])
-
-
-def listed(names: Sequence[str]) -> str:
-    """Join names as in a sentence.
-
-    Examples
-    --------
-    >>> listed(["ABC", "CHAT", "SOF"])
-    'ABC, CHAT and SOF'
-    """
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:

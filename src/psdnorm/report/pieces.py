@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from psdnorm.present.page import Part
+from psdnorm.present import Part
 from psdnorm.report.figures import Figure
 from psdnorm.report.report_folder import FIGURES, TABLES
 from psdnorm.report.tables import Table
-from psdnorm.report.verdict.verdict import Verdict
-from psdnorm.runtime.files import written
+from psdnorm.report.verdict import Verdict
+from psdnorm.runtime import written
 
 _SHOWN_NOTES = 4
 MOST_BYTES = 4_900_000  # of a page: it shall stay below 5 MB

@@ -7,14 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psdnorm.experiments.grid import Axes, Runs, grid_of
-from psdnorm.experiments.presets import PRESETS
-from psdnorm.report.naming import listed
+from psdnorm.experiments import PRESETS, Axes, Runs, grid_of
 from psdnorm.report.results import Results
-from psdnorm.training import Cell, Protocol
-from psdnorm.training.cell import AUTO, TMA, read_json
-from psdnorm.training.run import KEEP
-from psdnorm.training.run_folder import CONFIG, DONE, LENDER
+from psdnorm.runtime import listed
+from psdnorm.training import AUTO, CONFIG, DONE, KEEP, LENDER, TMA, Cell, Protocol, read_json
 
 Arm = tuple[str, str, int | str | None, int | None, int | None]
 _PROTOCOL_OPTIONS = {

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from psdnorm.errors import ArgumentError, StoreError
-from psdnorm.training.cell import read_json
-from psdnorm.training.run_folder import write_json
+from psdnorm.training import read_json, write_json
 
 PAGE, RECORD, TABLES, FIGURES = "index.html", "report.json", "tables", "figures"
 _FORMAT = 1

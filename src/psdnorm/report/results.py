@@ -10,16 +10,11 @@ from typing import Any
 import pandas as pd
 
 from psdnorm.errors import ArgumentError, PsdnormError
-from psdnorm.evaluation import read_scores, subject_metrics
-from psdnorm.evaluation.scores import COUNTS
-from psdnorm.experiments.execute import label
-from psdnorm.experiments.grid import CELLS, GRID, Runs
-from psdnorm.experiments.status import DONE_STATE, CellStanding, standing
+from psdnorm.evaluation import COUNTS, read_scores, subject_metrics
+from psdnorm.experiments import CELLS, DONE_STATE, GRID, CellStanding, Runs, label, standing
 from psdnorm.report.naming import arm_name, size_number
-from psdnorm.store.folder import RECIPE_FILE as RECIPE
-from psdnorm.training import Cell
-from psdnorm.training.cell import read_json
-from psdnorm.training.run_folder import CONFIG, DONE, SCORES, WEIGHTS, chosen_filter_size
+from psdnorm.store import RECIPE_FILE as RECIPE
+from psdnorm.training import CONFIG, DONE, SCORES, WEIGHTS, Cell, chosen_filter_size, read_json
 
 ARM = ["model", "norm", "filter_size", "norm_depth", "balanced"]
 

@@ -7,20 +7,16 @@ from typing import Any
 
 import torch
 
-from psdnorm.batches.sequences import LENGTH
+from psdnorm.batches import LENGTH
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments.grid import GRID
-from psdnorm.models import CNNTransformer, USleep, from_pretrained
-from psdnorm.models.checkpoint import CONFIG, Pretrained
-from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
+from psdnorm.experiments import GRID
+from psdnorm.models import CONFIG, CNNTransformer, Pretrained, USleep, from_pretrained
+from psdnorm.models import WEIGHTS as WEIGHTS_FILE
 from psdnorm.report.naming import arm_name, model_name
-from psdnorm.report.tables.layout import WITH_DEPTH, WITH_FILTER
-from psdnorm.store import Store
-from psdnorm.store.folder import recipe_hash
-from psdnorm.training.aligned_nights import AlignedStore, alignment_of
-from psdnorm.training.cell import TMA
-from psdnorm.training.run_folder import WEIGHTS
+from psdnorm.report.tables import WITH_DEPTH, WITH_FILTER
+from psdnorm.store import Store, recipe_hash
+from psdnorm.training import TMA, WEIGHTS, AlignedStore, alignment_of
 
 _MODELS = {USleep: "usleep", CNNTransformer: "cnn-transformer"}
 

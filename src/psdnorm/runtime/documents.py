@@ -1,19 +1,44 @@
-"""A YAML file as plain values; what YAML would drop silently is refused."""
+"""JSON and YAML files as plain values, and the hash of such values."""
 
+import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any
 
-from psdnorm.errors import ArgumentError, MissingExtraError
+from psdnorm.errors import ArgumentError, MissingExtraError, PsdnormError, os_errors_as
+from psdnorm.runtime.files import written
+
+
+def json_text(document: Any) -> str:
+    """Return a document as indented JSON; NaN and infinity raise ValueError."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a JSON file atomically."""
+    content = json_text(document).encode()
+    with written(path) as file:
+        file.write(content)
+
+
+def read_json(path: str | os.PathLike[str], kind: type[PsdnormError] = ArgumentError) -> Any:
+    """Read a JSON file; raise ``kind`` if it cannot be read or is not JSON."""
+    with os_errors_as(kind, path, "cannot be read"):
+        content = Path(path).read_bytes()
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise kind(f"{path} is not JSON: {error}") from error
+
+
+def digest(document: Any) -> str:
+    """Return the SHA-256 of a document that JSON can hold; the order of its keys is irrelevant."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:
-    """Read a YAML file; refuse one that is none, or has a key twice.
-
-    Parameters
-    ----------
-    path : path
-    """
+    """Read a YAML file; raise ArgumentError if it is invalid or repeats a key."""
     try:
         import yaml
     except ImportError as error:
@@ -39,9 +64,9 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
     Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
     try:
-        return yaml.load(Path(path).read_text(encoding="utf-8"), Loader)
-    except OSError as error:
-        raise ArgumentError(f"{path} cannot be read: {error.strerror}") from error
+        with os_errors_as(ArgumentError, path, "cannot be read"):
+            text = Path(path).read_text(encoding="utf-8")
+        return yaml.load(text, Loader)
     except UnicodeDecodeError as error:
         raise ArgumentError(f"{path} is not a text file in UTF-8") from error
     except yaml.YAMLError as error:

@@ -1,8 +1,11 @@
 """A night in, a hypnogram out: its statistics, its agreement with a human scoring, its files."""
 
+from psdnorm.staging.batch import SUMMARY_TABLE, Nights, Options, Outcome, marks_of
 from psdnorm.staging.models import StagingModel, load_model
 from psdnorm.staging.result import Spectrogram, StagedNight
 from psdnorm.staging.result_files import (
+    FoundRecordings,
+    find_recordings,
     read_tsv,
     write_edf_annotations,
     write_json,
@@ -25,7 +28,8 @@ from psdnorm.staging.sleep_statistics import (
     sleep_statistics,
 )
 from psdnorm.staging.stager import stage
-from psdnorm.staging.writing import write_night
+from psdnorm.staging.words import short_rows
+from psdnorm.staging.writing import ReopenedNight, check_free, check_place, reopen, write_night
 
 __all__ = [
     "Agreement",

@@ -16,15 +16,13 @@ import psdnorm
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError
 from psdnorm.models import accelerate
-from psdnorm.prepare.prepare import fingerprint
-from psdnorm.runtime.files import written
-from psdnorm.runtime.parallel import in_processes, undisturbed
+from psdnorm.prepare import fingerprint
+from psdnorm.runtime import in_processes, undisturbed, written
 from psdnorm.staging.models import StagingModel, load_model
 from psdnorm.staging.result_files import MISSING
 from psdnorm.staging.stager import stage
 from psdnorm.staging.writing import check_free, is_finished, open_folder, read_summary, write_night
-from psdnorm.training.predict import Forward
-from psdnorm.training.process import resolve_device
+from psdnorm.training import Forward, resolve_device
 
 STAGED, THERE, FAILED = "staged", "already there", "failed"
 SUMMARY_TABLE = "summary.tsv"

@@ -14,12 +14,20 @@ from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S
 from psdnorm.errors import ArgumentError, RecordingError
+from psdnorm.io import (
+    Channels,
+    Header,
+    Wanted,
+    candidates,
+    fold,
+    microvolts,
+    one_rate,
+    read_channels,
+    read_header,
+    resolve,
+)
 from psdnorm.io import mne_formats as other_formats
-from psdnorm.io import read_channels, read_header
-from psdnorm.io.channels import Channels, Wanted, candidates, fold, microvolts, one_rate, resolve
-from psdnorm.io.edf_header import Header
-from psdnorm.prepare.quality import electrodes_of, flat_epochs, percent
-from psdnorm.prepare.recipe import NARROWEST_HZ, Recipe
+from psdnorm.prepare import NARROWEST_HZ, Recipe, electrodes_of, flat_epochs, percent
 from psdnorm.staging.shift import UNUSUAL, UNUSUAL_SHARE, Condition
 
 

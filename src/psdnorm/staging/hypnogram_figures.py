@@ -12,10 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
-from psdnorm.present.figure import DPI, matplotlib, new_canvas, styled
-from psdnorm.present.style import BLACK, BLUE, GREY, SKY, STAGE_COLOURS, VERMILION
-from psdnorm.report.figures.hypnodensity import STAGE_LEVELS, draw_probabilities, draw_stages
-from psdnorm.runtime.files import written
+from psdnorm.present import (
+    BLACK,
+    BLUE,
+    DPI,
+    GREY,
+    SKY,
+    STAGE_COLOURS,
+    VERMILION,
+    matplotlib,
+    new_canvas,
+    styled,
+)
+from psdnorm.report.figures import STAGE_LEVELS, draw_probabilities, draw_stages
+from psdnorm.runtime import written
 from psdnorm.staging.result import StagedNight
 from psdnorm.staging.shift import Distance, ShiftReport
 from psdnorm.staging.sleep_statistics import GIVEN

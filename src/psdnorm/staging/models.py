@@ -12,12 +12,10 @@ from torch import Tensor
 
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, CheckpointError
-from psdnorm.models import from_pretrained
-from psdnorm.models.checkpoint import CONFIG, Pretrained
-from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
-from psdnorm.prepare.recipe import Recipe
-from psdnorm.training.aligned_nights import align_night, alignment_of
-from psdnorm.training.run_folder import WEIGHTS
+from psdnorm.models import CONFIG, Pretrained, from_pretrained
+from psdnorm.models import WEIGHTS as WEIGHTS_FILE
+from psdnorm.prepare import Recipe
+from psdnorm.training import WEIGHTS, align_night, alignment_of
 
 NOTICE = "For research and demonstration, not for diagnosis."
 _SHIPPED = "shipped"

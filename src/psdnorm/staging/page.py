@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import psdnorm
 from psdnorm.constants import STAGES, UNSCORED
-from psdnorm.present.page import Page
+from psdnorm.present import Page
 from psdnorm.staging.hypnogram_figures import (
     as_png,
     draw_distances,

@@ -10,12 +10,8 @@ from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S, UNSCORED
 from psdnorm.errors import MissingExtraError, RecordingError
-from psdnorm.io import Recording
-from psdnorm.io.channels import Channels
-from psdnorm.io.recording import epochs_in_gaps, whole_epochs
-from psdnorm.prepare.preprocess import between_gaps, in_time, preprocess
-from psdnorm.prepare.quality import examine
-from psdnorm.prepare.recipe import Recipe
+from psdnorm.io import Channels, Recording, epochs_in_gaps, whole_epochs
+from psdnorm.prepare import Recipe, between_gaps, examine, in_time, preprocess
 from psdnorm.staging.derivations import PlannedChannel, Source, doubt_unit, spread_uv
 from psdnorm.staging.result import Spectrogram
 

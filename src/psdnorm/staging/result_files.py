@@ -16,13 +16,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 import psdnorm
-from psdnorm.cohorts.file_layout import Problem, below
+from psdnorm.cohorts import Problem, below
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.errors import ArgumentError, PsdnormError, RecordingError
-from psdnorm.io import read_header
-from psdnorm.io.edf_header import write_annotations
-from psdnorm.io.scoring import epochs_as_bouts, write_stages
-from psdnorm.runtime.files import written
+from psdnorm.io import epochs_as_bouts, read_header, write_annotations, write_stages
+from psdnorm.runtime import written
 from psdnorm.staging.sleep_statistics import (
     Agreement,
     SleepStatistics,

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from psdnorm.constants import EPOCH_S, UNSCORED
 from psdnorm.errors import ArgumentError
-from psdnorm.io.scoring import place, read_bouts
+from psdnorm.io import place, read_bouts
 from psdnorm.staging.result_files import annotate
 from psdnorm.staging.sleep_statistics import as_probabilities, as_stages, confidence_of, name_of
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from psdnorm.constants import BANDS_HZ, EPOCH_S, UNSCORED
-from psdnorm.drift.spectra import (
+from psdnorm.drift import (
     EEG_HZ,
     FEW,
     SEGMENT_S,
@@ -26,10 +26,10 @@ from psdnorm.drift.spectra import (
     swap_gap,
 )
 from psdnorm.errors import ArgumentError
-from psdnorm.io.recording import Recording, whole_epochs
-from psdnorm.models.checkpoint import Pretrained
+from psdnorm.io import Recording, whole_epochs
+from psdnorm.models import Pretrained
 from psdnorm.ops import reference
-from psdnorm.prepare.quality import MOST_BAD, Quality, examine, percent
+from psdnorm.prepare import MOST_BAD, Quality, examine, percent
 
 IN_RANGE, UNUSUAL, NOT_TRUSTED = "in range", "unusual", "do not trust"
 VERDICTS = (IN_RANGE, UNUSUAL, NOT_TRUSTED)

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from psdnorm.cohorts.own_folder import parse_channels
+from psdnorm.cohorts import parse_channels
 from psdnorm.constants import EPOCH_S, UNSCORED
 from psdnorm.errors import ArgumentError
-from psdnorm.io import Recording
-from psdnorm.io.channels import Wanted
+from psdnorm.io import Recording, Wanted
 from psdnorm.staging.derivations import electrode_conditions, factor_of, open_source, plan_channels
 from psdnorm.staging.models import StagingModel, load_model
 from psdnorm.staging.preparing import PreparedNight, prepare_channels
@@ -22,8 +21,7 @@ from psdnorm.staging.shift import Condition, channel_conditions
 from psdnorm.staging.sleep_statistics import find_lights, sleep_statistics
 from psdnorm.staging.trust import choose_voters, doubt_of_unit, how_far_to_trust
 from psdnorm.staging.vote import count_votes, dissenters, predict_groups
-from psdnorm.training.predict import Forward
-from psdnorm.training.process import resolve_device
+from psdnorm.training import Forward, resolve_device
 
 _CLOCKS = ("%H:%M", "%H:%M:%S")
 

@@ -7,10 +7,10 @@ import torch
 from numpy.typing import NDArray
 
 from psdnorm.constants import UNSCORED
-from psdnorm.prepare.quality import percent
+from psdnorm.prepare import percent
 from psdnorm.staging.models import StagingModel
 from psdnorm.staging.shift import UNUSUAL, Reason, together
-from psdnorm.training.predict import Forward, predict_epochs
+from psdnorm.training import Forward, predict_epochs
 
 # an epoch is seen by five windows where one group speaks, by two of each where several do
 STRIDE_ALONE, STRIDE_TOGETHER = 7, 17

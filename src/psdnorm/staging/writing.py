@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import MissingExtraError, RecordingError, StoreError
-from psdnorm.runtime.files import check_writable, remove_leftovers
+from psdnorm.runtime import check_writable, remove_leftovers
 from psdnorm.staging.result import StagedNight
 from psdnorm.staging.result_files import edf_start, read_tsv, write_json, write_text
 from psdnorm.staging.shift import ShiftReport

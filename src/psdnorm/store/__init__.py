@@ -16,8 +16,9 @@ Samples are float16 unless asked otherwise: it was measured to be read as fast a
 at -70 dB. A night of which rounding would take more than -60 dB is refused.
 """
 
-from psdnorm.store.folder import Store, recipe_hash
-from psdnorm.store.night import Layout, Night
-from psdnorm.store.summary import mean_psd, summarize
+from psdnorm.store.folder import RECIPE_FILE, Store, night_path, recipe_hash
+from psdnorm.store.night import DTYPES, Layout, Night
+from psdnorm.store.summary import CohortPSD, describe, mean_psd, summarize
+from psdnorm.store.summary_figures import check_ending, draw
 
 __all__ = ["Layout", "Night", "Store", "mean_psd", "recipe_hash", "summarize"]

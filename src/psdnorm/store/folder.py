@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from psdnorm.constants import STAGES, UNSCORED
 from psdnorm.errors import ArgumentError, MissingExtraError, StoreError
-from psdnorm.runtime.files import check_writable, create_once, remove_leftovers, written
+from psdnorm.runtime import check_writable, create_once, remove_leftovers, written
 from psdnorm.store.night import Layout, Night, record_of, stored_arrays
 
 if TYPE_CHECKING:

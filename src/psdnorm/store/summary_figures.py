@@ -12,7 +12,7 @@ import pandas as pd
 
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, MissingExtraError
-from psdnorm.runtime.files import written
+from psdnorm.runtime import written
 from psdnorm.store.folder import Store
 from psdnorm.store.summary import CohortPSD, unit_of
 

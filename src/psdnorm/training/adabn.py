@@ -21,7 +21,7 @@ from psdnorm.batches import Loader
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import subject_metrics
 from psdnorm.models import from_pretrained
-from psdnorm.runtime.files import remove_leftovers
+from psdnorm.runtime import remove_leftovers
 from psdnorm.store import Store
 from psdnorm.training import run_folder as records
 from psdnorm.training.cell import Cell, Protocol, read_json

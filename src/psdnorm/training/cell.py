@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from psdnorm.batches.sequences import LENGTH, STRIDE
+from psdnorm.batches import LENGTH, STRIDE
 from psdnorm.errors import ArgumentError
 from psdnorm.functional import check_size, is_number
-from psdnorm.models.input_scale import input_scale_setting
-from psdnorm.models.norms import NORMS, SCHEDULES, check_schedule, plain_norm_arguments
+from psdnorm.models import (
+    NORMS,
+    SCHEDULES,
+    check_schedule,
+    input_scale_setting,
+    plain_norm_arguments,
+)
 
 MODELS = ("usleep", "cnn-transformer")
 TMA = "tma"

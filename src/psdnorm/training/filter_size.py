@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psdnorm import functional
-from psdnorm.batches.sequences import LENGTH, window_starts
+from psdnorm.batches import LENGTH, window_starts
 from psdnorm.constants import STAGES, UNSCORED
-from psdnorm.drift.spectra import EEG_HZ, frequencies_hz
+from psdnorm.drift import EEG_HZ, frequencies_hz
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import balanced_accuracy
 from psdnorm.layer import PSDNorm

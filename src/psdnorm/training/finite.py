@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from psdnorm.errors import TrainingError
-from psdnorm.store import Store
-from psdnorm.store.folder import night_path
+from psdnorm.store import Store, night_path
 from psdnorm.training.predict import NightPrediction
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from psdnorm.batches import Loader, class_weights
-from psdnorm.batches.loader import available_memory, resolve_residence
+from psdnorm.batches import Loader, available_memory, class_weights, resolve_residence
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.evaluation import balanced_accuracy

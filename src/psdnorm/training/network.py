@@ -11,9 +11,7 @@ from torch import Tensor, nn
 
 from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.layer import PSDNorm
-from psdnorm.models import CNNTransformer, USleep, accelerate
-from psdnorm.models.checkpoint import Pretrained
-from psdnorm.models.norms import PSD_NORMS
+from psdnorm.models import PSD_NORMS, CNNTransformer, Pretrained, USleep, accelerate
 from psdnorm.store import Layout
 from psdnorm.training.aligned_nights import check_filter
 from psdnorm.training.cell import AUTO, TMA, Cell, Protocol, filter_size_of, with_size

@@ -8,8 +8,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from psdnorm.batches import Loader, window_starts
-from psdnorm.batches.sequences import LENGTH, STRIDE
+from psdnorm.batches import LENGTH, STRIDE, Loader, window_starts
 from psdnorm.errors import ShapeError
 from psdnorm.store import Store
 

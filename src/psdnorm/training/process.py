@@ -17,7 +17,7 @@ import torch.multiprocessing
 import torch.utils.deterministic
 
 from psdnorm.errors import ArgumentError, MissingExtraError, TrainingError
-from psdnorm.runtime.parallel import ctrl_c_waits, undisturbed
+from psdnorm.runtime import ctrl_c_waits, undisturbed
 from psdnorm.training.finite import NotFiniteError
 
 if TYPE_CHECKING:

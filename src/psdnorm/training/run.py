@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from psdnorm.batches import Split, leave_one_dataset_out
-from psdnorm.drift.spectra import measure_spread
+from psdnorm.drift import measure_spread
 from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.evaluation import read_scores, subject_metrics
 from psdnorm.functional import check_size
-from psdnorm.models.checkpoint import Pretrained
-from psdnorm.runtime.files import LOCK, held, holder, remove_leftovers
+from psdnorm.models import Pretrained
+from psdnorm.runtime import LOCK, held, holder, remove_leftovers
 from psdnorm.store import Store
 from psdnorm.training import run_folder as records
 from psdnorm.training.aligned_nights import AlignedStore, training_barycenter

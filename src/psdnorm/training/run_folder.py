@@ -24,8 +24,8 @@ from torch import Tensor
 import psdnorm
 from psdnorm.batches import Split, window_starts
 from psdnorm.errors import ArgumentError, MissingExtraError, StoreError, TrainingError
-from psdnorm.evaluation.scores import PROBABILITIES, merge_scores, score_night, write_scores
-from psdnorm.runtime.files import written
+from psdnorm.evaluation import PROBABILITIES, merge_scores, score_night, write_scores
+from psdnorm.runtime import written
 from psdnorm.store import Store
 from psdnorm.training.cell import Cell, Protocol, read_json
 from psdnorm.training.predict import NightPrediction

@@ -5,7 +5,7 @@ its tables, blocks by norms, higher is better. Every result carries what its cap
 :class:`Basis`. The page ``docs/statistics.md`` says what each number means and what it does not.
 """
 
-from psdnorm.evaluation.statistics.basis import Basis, subject_caveat
+from psdnorm.evaluation.statistics.basis import DECIMALS, Basis, subject_caveat
 from psdnorm.evaluation.statistics.bootstrap import (
     BEST_BASELINE,
     BlockTables,

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 import psdnorm
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import read_scores, subject_metrics
-from psdnorm.experiments.execute import label
+from psdnorm.experiments import label
 from psdnorm.lab.dissect.dissection import Dissection
 from psdnorm.lab.dissect.settings import begun_with
 from psdnorm.lab.dissect.troubles import KINDS, UNSHIFTED, Condition, Kind
-from psdnorm.report.naming import SIZES, arm_name, norm_place, setting_name, size_number
-from psdnorm.training.cell import Cell
-from psdnorm.training.run_folder import SCORES
+from psdnorm.report import SIZES, arm_name, norm_place, setting_name, size_number
+from psdnorm.training import SCORES, Cell
 
 CONFIDENCE = 0.95
 _DRAWS = 10_000

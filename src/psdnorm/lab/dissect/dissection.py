@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psdnorm
 from psdnorm.errors import ArgumentError, CheckpointError, PsdnormError, RecordingError, StoreError
-from psdnorm.experiments.estimate import PieceMeter, commit_of
-from psdnorm.experiments.grid import Runs
-from psdnorm.io.recording import Recording
+from psdnorm.experiments import PieceMeter, Runs, commit_of
+from psdnorm.io import Recording
 from psdnorm.lab.dissect.settings import (
     PREDICTED,
     WHICH,
@@ -24,20 +23,34 @@ from psdnorm.lab.dissect.settings import (
     weights_of,
 )
 from psdnorm.lab.dissect.troubles import NAME, UNSHIFTED_PROFILE, Condition, simulate_condition
-from psdnorm.lab.simulate.simulated_night import check_length
-from psdnorm.prepare.preprocess import preprocess
-from psdnorm.prepare.recipe import Recipe
-from psdnorm.report.trained import Trained, load_trained
-from psdnorm.runtime.parallel import in_processes
+from psdnorm.lab.simulate import check_length
+from psdnorm.prepare import Recipe, preprocess
+from psdnorm.report import Trained, load_trained
+from psdnorm.runtime import in_processes
 from psdnorm.store import Night, Store
-from psdnorm.training.adabn import AdaptedCell, adapted_predictions, base_of
-from psdnorm.training.aligned_nights import alignment_of
-from psdnorm.training.cell import Cell, Protocol, read_json, with_size
-from psdnorm.training.finite import finite_predictions
-from psdnorm.training.network import Network, network_for, throwaway_model
-from psdnorm.training.predict import NightPrediction, predict_nights
-from psdnorm.training.process import quiet_libraries, reproducible, resolve_device
-from psdnorm.training.run_folder import CONFIG, predicted_sequences, write_json, write_outcome
+from psdnorm.training import (
+    CONFIG,
+    AdaptedCell,
+    Cell,
+    Network,
+    NightPrediction,
+    Protocol,
+    adapted_predictions,
+    alignment_of,
+    base_of,
+    finite_predictions,
+    network_for,
+    predict_nights,
+    predicted_sequences,
+    quiet_libraries,
+    read_json,
+    reproducible,
+    resolve_device,
+    throwaway_model,
+    with_size,
+    write_json,
+    write_outcome,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

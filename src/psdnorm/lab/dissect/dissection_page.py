@@ -20,12 +20,9 @@ from psdnorm.lab.dissect.dissected import (
     ordered_cases,
 )
 from psdnorm.lab.dissect.troubles import KINDS, UNSHIFTED, Kind
-from psdnorm.present.figure import Drawing, Figure, matplotlib, panels, rendered, styled
-from psdnorm.present.page import FRAME_BYTES, Page
-from psdnorm.report.naming import listed
-from psdnorm.report.pieces import MOST_BYTES, add_figures, write_figures
-from psdnorm.report.report_folder import FIGURES, PAGE, TABLES, new_folder
-from psdnorm.runtime.files import written
+from psdnorm.present import FRAME_BYTES, Drawing, Figure, Page, matplotlib, panels, rendered, styled
+from psdnorm.report import FIGURES, MOST_BYTES, PAGE, TABLES, add_figures, new_folder, write_figures
+from psdnorm.runtime import listed, written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,12 +6,10 @@ from typing import Any, NamedTuple
 
 import psdnorm
 from psdnorm.errors import ArgumentError, StoreError
-from psdnorm.experiments.grid import Runs, Unit, units_of
+from psdnorm.experiments import Runs, Unit, units_of
 from psdnorm.lab.dissect.troubles import KINDS, NAME, UNSHIFTED, Condition
-from psdnorm.models.checkpoint import WEIGHTS as WEIGHTS_FILE
-from psdnorm.training.adabn import base_of
-from psdnorm.training.cell import TMA, Cell, read_json
-from psdnorm.training.run_folder import SCORES, WEIGHTS, write_json
+from psdnorm.models import WEIGHTS as WEIGHTS_FILE
+from psdnorm.training import SCORES, TMA, WEIGHTS, Cell, base_of, read_json, write_json
 
 SETTINGS = f"{NAME}.json"
 _FORMAT = 1

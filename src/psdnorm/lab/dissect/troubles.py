@@ -14,8 +14,7 @@ import numpy as np
 import scipy.signal
 
 from psdnorm.errors import ArgumentError
-from psdnorm.lab.simulate.profiles import CohortProfile
-from psdnorm.lab.simulate.simulated_night import SimulatedNight, simulate_night
+from psdnorm.lab.simulate import CohortProfile, SimulatedNight, simulate_night
 
 # of no cohort's name: a network that learned from simulated cohorts has met none of these subjects
 NAME = "dissection"

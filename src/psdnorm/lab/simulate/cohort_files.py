@@ -17,20 +17,15 @@ import scipy.signal
 from numpy.typing import NDArray
 
 import psdnorm
-from psdnorm.cohorts.file_layout import People
-from psdnorm.cohorts.people import Person
-from psdnorm.cohorts.ten_cohorts import COHORTS
+from psdnorm.cohorts import COHORTS, People, Person
 from psdnorm.constants import EPOCH_S
 from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError
-from psdnorm.io.edf import read_header
-from psdnorm.io.edf_header import SIMULATED
-from psdnorm.io.scoring import read_stages, write_stages
+from psdnorm.io import SIMULATED, read_header, read_stages, write_stages
 from psdnorm.lab.simulate.plan import PlannedNight, plan_nights
 from psdnorm.lab.simulate.profiles import profile_of
 from psdnorm.lab.simulate.recorder import add_heart_beats
 from psdnorm.lab.simulate.simulated_night import SimulatedNight
-from psdnorm.runtime.files import remove_leftovers, written
-from psdnorm.runtime.parallel import in_processes
+from psdnorm.runtime import in_processes, remove_leftovers, written
 
 # RMS of what cancels when the derivations are formed
 _NOISE_UV = {"first_reference": 8.0, "second_reference": 8.0, "lateral": 5.0}

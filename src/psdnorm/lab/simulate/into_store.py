@@ -13,14 +13,11 @@ import numpy as np
 import psdnorm
 from psdnorm.cohorts import COHORTS, NightFiles
 from psdnorm.errors import StoreError
-from psdnorm.io.recording import Recording
+from psdnorm.io import Recording
 from psdnorm.lab.simulate.cohort_files import make_nights, signal_path
 from psdnorm.lab.simulate.plan import PlannedNight
-from psdnorm.prepare.prepare import recording_name
-from psdnorm.prepare.preprocess import preprocess
-from psdnorm.prepare.recipe import Recipe
-from psdnorm.store import Night, Store
-from psdnorm.store.folder import night_path
+from psdnorm.prepare import Recipe, preprocess, recording_name
+from psdnorm.store import Night, Store, night_path
 
 _BY_US = "psdnorm simulate"
 

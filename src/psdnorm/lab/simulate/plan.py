@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 import psdnorm
-from psdnorm.cohorts.people import Person
-from psdnorm.cohorts.ten_cohorts import COHORTS
+from psdnorm.cohorts import COHORTS, Person
 from psdnorm.errors import ArgumentError
 from psdnorm.lab.simulate.profiles import profile_of
 from psdnorm.lab.simulate.simulated_night import (

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from psdnorm.cohorts.ten_cohorts import COHORTS
+from psdnorm.cohorts import COHORTS
 from psdnorm.errors import ArgumentError
 
 REFERENCE_AGE_Y = 29.0

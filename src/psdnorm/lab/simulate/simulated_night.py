@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S
 from psdnorm.errors import ArgumentError
-from psdnorm.io.recording import Recording
+from psdnorm.io import Recording
 from psdnorm.lab.simulate import recorder as montage
 from psdnorm.lab.simulate.brain import (
     ALPHA_HEIGHT,

@@ -10,16 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments.estimate import EPOCHS
-from psdnorm.experiments.grid import Axes, Runs, grid_of
-from psdnorm.lab.simulate.profiles import MOST_SHIFT, PROFILES
-from psdnorm.prepare.recipe import RECIPES, load_recipe
-from psdnorm.runtime.documents import read_yaml
-from psdnorm.training import Cell, Protocol
-from psdnorm.training.adabn import base_of
-from psdnorm.training.cell import AUTO
-from psdnorm.training.network import check_model
-from psdnorm.training.run import KEEP
+from psdnorm.experiments import EPOCHS, Axes, Runs, grid_of
+from psdnorm.lab.simulate import MOST_SHIFT, PROFILES
+from psdnorm.prepare import RECIPES, load_recipe
+from psdnorm.runtime import read_yaml
+from psdnorm.training import AUTO, KEEP, Cell, Protocol, base_of, check_model
 
 _KEYS = ("name", "about", "store", "grid", "protocol", "keep", "expected_epochs", "borrow")
 _STORE_KEYS = ("subjects", "recipe", "hours", "shift", "seed")

@@ -12,18 +12,37 @@ from pathlib import Path
 from typing import Any
 
 from psdnorm.errors import ArgumentError, StoreError
-from psdnorm.experiments.estimate import COST, PieceMeter, merged_costs, read_cost
-from psdnorm.experiments.execute import FINISHED, Outcome
-from psdnorm.experiments.grid import CELLS, FORMAT, GRID, Runs, Unit, complete, units_of
+from psdnorm.experiments import (
+    CELLS,
+    COST,
+    FINISHED,
+    FORMAT,
+    GRID,
+    Outcome,
+    PieceMeter,
+    Runs,
+    Unit,
+    complete,
+    merged_costs,
+    read_cost,
+    units_of,
+)
 from psdnorm.lab.study.definition import Study
 from psdnorm.lab.study.study_nights import planned_amounts
-from psdnorm.runtime.files import held, holder, written
-from psdnorm.training import Cell
-from psdnorm.training.adabn import AdaptedCell
-from psdnorm.training.cell import read_json
-from psdnorm.training.run import KEEP
-from psdnorm.training.run_folder import CONFIG, DONE, HISTORY, LENDER, SCORES, write_json
-from psdnorm.training.run_folder import FILE as RESUME
+from psdnorm.runtime import held, holder, written
+from psdnorm.training import (
+    CONFIG,
+    DONE,
+    HISTORY,
+    KEEP,
+    LENDER,
+    SCORES,
+    AdaptedCell,
+    Cell,
+    read_json,
+    write_json,
+)
+from psdnorm.training import FILE as RESUME
 
 NIGHTS = "nights.json"
 NEEDED = (CONFIG, SCORES, DONE)  # AdaBN has no history of its own

@@ -10,9 +10,20 @@ from functools import partial
 from pathlib import Path
 
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments.estimate import H200, Amounts
-from psdnorm.experiments.execute import FAILURE, FINISHED, Job, Outcome, Told, check_grid, run_units
-from psdnorm.experiments.grid import Runs, Unit, units_of
+from psdnorm.experiments import (
+    FAILURE,
+    FINISHED,
+    H200,
+    Amounts,
+    Job,
+    Outcome,
+    Runs,
+    Told,
+    Unit,
+    check_grid,
+    run_units,
+    units_of,
+)
 from psdnorm.lab.study.definition import Study
 from psdnorm.lab.study.result_cache import Meter, note_nights
 from psdnorm.store import Store

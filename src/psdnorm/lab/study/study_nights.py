@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import psdnorm
-from psdnorm.experiments.estimate import Amounts
-from psdnorm.lab.simulate.into_store import add_nights, bytes_missing_in, name_of
-from psdnorm.lab.simulate.plan import PlannedNight, Settings, plan_nights
+from psdnorm.experiments import Amounts
+from psdnorm.lab.simulate import (
+    PlannedNight,
+    Settings,
+    add_nights,
+    bytes_missing_in,
+    name_of,
+    plan_nights,
+)
 from psdnorm.lab.study.definition import Nights, Study
-from psdnorm.prepare.recipe import load_recipe
+from psdnorm.prepare import load_recipe
 from psdnorm.store import Store
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from psdnorm.present.figure import CannotDraw, Drawing, Figure, rendered, styled
+from psdnorm.present import CannotDraw, Drawing, Figure, rendered, styled
 from psdnorm.report.figures.comparison import Comparison, comparisons
 from psdnorm.report.figures.critical_difference import draw_ranks
 from psdnorm.report.figures.curve_figures import (

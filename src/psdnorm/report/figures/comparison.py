@@ -6,10 +6,11 @@ from functools import cached_property
 import pandas as pd
 
 from psdnorm.evaluation.statistics import BlockTables
-from psdnorm.present.figure import CannotDraw
-from psdnorm.report.naming import arm_name, listed, model_place, norm_name, unusual
+from psdnorm.present import CannotDraw
+from psdnorm.report.naming import arm_name, model_place, norm_name, unusual
 from psdnorm.report.results import Results
-from psdnorm.report.verdict.duels import METRIC, Contest, contests
+from psdnorm.report.verdict import METRIC, Contest, contests
+from psdnorm.runtime import listed
 
 BATCH = "batch"
 SCORE = METRIC

@@ -12,10 +12,9 @@ from psdnorm.evaluation.statistics import (
     nemenyi,
     wilcoxon_holm,
 )
-from psdnorm.present.figure import CannotDraw, Drawing, new_canvas
-from psdnorm.present.style import look_of
+from psdnorm.present import CannotDraw, Drawing, look_of, new_canvas
 from psdnorm.report.figures.comparison import Comparison
-from psdnorm.report.naming import listed
+from psdnorm.runtime import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,21 +9,19 @@ import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
 from psdnorm.evaluation.statistics import FewerSubjectsResult, fewer_subjects_factor
-from psdnorm.present.figure import CannotDraw, Drawing, panels
-from psdnorm.present.style import EndLabel, label_ends, look_of
+from psdnorm.present import CannotDraw, Drawing, EndLabel, label_ends, look_of, panels
 from psdnorm.report.figures.comparison import BATCH, SCORE, Comparison
 from psdnorm.report.naming import (
     AUTO_SIZE,
     arm_name,
-    listed,
     model_name,
     norm_name,
     norms_in_order,
     unusual,
 )
 from psdnorm.report.results import Results
-from psdnorm.training.cell import read_json
-from psdnorm.training.run_folder import CONFIG
+from psdnorm.runtime import listed
+from psdnorm.training import CONFIG, read_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,14 +12,12 @@ import pyarrow.parquet as pq
 
 from psdnorm.constants import STAGES
 from psdnorm.errors import StoreError
-from psdnorm.evaluation import balanced_accuracy, confusion_matrix
-from psdnorm.evaluation.scores import EPOCH, PROBABILITIES
-from psdnorm.present.figure import CannotDraw, Drawing, new_canvas
-from psdnorm.present.style import STAGE_COLOURS
+from psdnorm.evaluation import EPOCH, PROBABILITIES, balanced_accuracy, confusion_matrix
+from psdnorm.present import STAGE_COLOURS, CannotDraw, Drawing, new_canvas
 from psdnorm.report.figures.comparison import SCORE, Comparison
-from psdnorm.report.naming import listed
 from psdnorm.report.results import Results
-from psdnorm.training.run_folder import PREDICTIONS
+from psdnorm.runtime import listed
+from psdnorm.training import PREDICTIONS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,20 +12,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from psdnorm.batches.sequences import LENGTH
+from psdnorm.batches import LENGTH
 from psdnorm.errors import PsdnormError, StoreError
-from psdnorm.experiments.grid import Runs
+from psdnorm.experiments import Runs
 from psdnorm.functional import is_number
-from psdnorm.models import USleep
-from psdnorm.models.checkpoint import Pretrained
+from psdnorm.models import Pretrained, USleep
 from psdnorm.ops import reference
-from psdnorm.present.figure import CannotDraw, Drawing, new_canvas
-from psdnorm.present.style import VERMILION
+from psdnorm.present import VERMILION, CannotDraw, Drawing, new_canvas
 from psdnorm.report.figures.comparison import Comparison
-from psdnorm.report.naming import listed
 from psdnorm.report.trained import load_trained
+from psdnorm.runtime import listed
 from psdnorm.store import Store
-from psdnorm.training.run_folder import WEIGHTS
+from psdnorm.training import WEIGHTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

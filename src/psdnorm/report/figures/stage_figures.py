@@ -9,12 +9,10 @@ import pandas as pd
 from psdnorm.constants import STAGES
 from psdnorm.errors import StoreError
 from psdnorm.evaluation import MEAN_DATASET, CalibrationBins, bins_of, expected_calibration_error
-from psdnorm.present.figure import CannotDraw, Drawing, new_canvas, panels
-from psdnorm.present.style import look_of
+from psdnorm.present import CannotDraw, Drawing, look_of, new_canvas, panels
 from psdnorm.report.figures.comparison import BATCH, Comparison, shortened
-from psdnorm.report.naming import listed
-from psdnorm.training.adabn import ADABN
-from psdnorm.training.run_folder import HISTORY
+from psdnorm.runtime import listed
+from psdnorm.training import ADABN, HISTORY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

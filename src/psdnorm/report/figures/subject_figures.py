@@ -6,13 +6,11 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
-from psdnorm.evaluation.statistics import ImprovedResult, bootstrap_gains, share_improved
-from psdnorm.evaluation.statistics.basis import DECIMALS
-from psdnorm.present.figure import CannotDraw, Drawing, panels
-from psdnorm.present.style import BLUE, VERMILION, look_of
+from psdnorm.evaluation.statistics import DECIMALS, ImprovedResult, bootstrap_gains, share_improved
+from psdnorm.present import BLUE, VERMILION, CannotDraw, Drawing, look_of, panels
 from psdnorm.report.figures.comparison import BATCH, Comparison
-from psdnorm.report.naming import listed
-from psdnorm.report.verdict.duels import has_seeds
+from psdnorm.report.verdict import has_seeds
+from psdnorm.runtime import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

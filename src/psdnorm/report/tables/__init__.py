@@ -6,6 +6,7 @@ by heading.
 """
 
 from psdnorm.report.tables.all_tables import build_tables
+from psdnorm.report.tables.layout import WITH_DEPTH, WITH_FILTER
 from psdnorm.report.tables.table import (
     Entry,
     Table,
@@ -13,6 +14,7 @@ from psdnorm.report.tables.table import (
     csv_text,
     latex,
     markdown,
+    with_best,
     write_tables,
 )
 

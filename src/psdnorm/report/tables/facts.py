@@ -7,7 +7,7 @@ import pandas as pd
 
 from psdnorm.constants import STAGES
 from psdnorm.errors import PsdnormError
-from psdnorm.report.naming import ALL, listed, norm_name, setting_name
+from psdnorm.report.naming import ALL, norm_name, setting_name
 from psdnorm.report.paper import paper_table
 from psdnorm.report.results import Results
 from psdnorm.report.tables.layout import (
@@ -26,9 +26,9 @@ from psdnorm.report.tables.layout import (
 )
 from psdnorm.report.tables.lodo_tables import MAIN
 from psdnorm.report.tables.table import Entry, Table, figure, with_best
+from psdnorm.runtime import listed
 from psdnorm.store import Store
-from psdnorm.training.cell import read_json
-from psdnorm.training.run_folder import CONFIG
+from psdnorm.training import CONFIG, read_json
 
 # names of columns, and digits behind the point; those of the paper have its names
 COHORT_COLUMNS = {

@@ -13,7 +13,6 @@ from psdnorm.report.naming import (
     AUTO_SIZE,
     PROTOCOL_FILTER,
     arm_name,
-    listed,
     model_place,
     norm_place,
     setting_name,
@@ -21,7 +20,8 @@ from psdnorm.report.naming import (
 from psdnorm.report.paper import misprints, paper_table
 from psdnorm.report.results import ARM, Results, cell_row
 from psdnorm.report.tables.table import OURS, PAPER, Entry, Table, figure, with_best
-from psdnorm.training.cell import AUTO, PROTOCOL_DEPTH
+from psdnorm.runtime import listed, plural
+from psdnorm.training import AUTO, PROTOCOL_DEPTH
 
 MEANS = (MEAN_DATASET, MEAN_SUBJECT)
 Setting = tuple[str, int | str]  # a model, and how many subjects of each cohort it learns from
@@ -245,7 +245,7 @@ def block_notes(
     if without:
         notes.append(
             f"{listed(without)}: asked for, but without any result, so that means are over "
-            f"{counted(len(datasets), 'dataset')}"
+            f"{plural(len(datasets), 'dataset')}"
         )
     if not any(len(scores.seeds(arm, name)) > 1 for arm in arms for name in datasets):
         notes.append("one seed only, so that there is no ±")
@@ -276,21 +276,10 @@ def general_notes(scores: Scores, datasets: Collection[str], metrics: Sequence[s
     notes = []
     if lack:
         notes.append(
-            f"{lack:,} of {counted(n_subjects, 'subject')} lack{'s' * (lack == 1)} a stage; as in "
+            f"{lack:,} of {plural(n_subjects, 'subject')} lack{'s' * (lack == 1)} a stage; as in "
             f"scikit-learn, {_handling(metrics)}."
         )
     return [*notes, SIMULATED] if scores.results.simulated else notes
-
-
-def counted(number: int, what: str) -> str:
-    """Write a number of things down, in the plural unless it is one.
-
-    Examples
-    --------
-    >>> counted(1, "dataset"), counted(1200, "subject")
-    ('1 dataset', '1,200 subjects')
-    """
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _expected_seeds(arms: Sequence[Arm], datasets: Sequence[str], scores: Scores) -> set[int]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from psdnorm.constants import STAGES
-from psdnorm.report.naming import ALL, PROTOCOL_FILTER, listed, model_name, norm_name, setting_name
+from psdnorm.report.naming import ALL, PROTOCOL_FILTER, model_name, norm_name, setting_name
 from psdnorm.report.tables.layout import (
     MEANS,
     METRIC_NAMES,
@@ -20,6 +20,7 @@ from psdnorm.report.tables.layout import (
     in_order,
     protocol_arm,
 )
+from psdnorm.runtime import listed
 
 MAIN = ("batch", "layer", "instance", "tma", "psd")
 USLEEP, TRANSFORMER = "usleep", "cnn-transformer"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from psdnorm.errors import StoreError
-from psdnorm.runtime.files import written
+from psdnorm.runtime import written
 
 ABSENT = "–"
 OURS, PAPER = "ours", "paper"

@@ -17,16 +17,9 @@ from psdnorm.evaluation.statistics import (
     gain_on_hardest,
     share_improved,
 )
-from psdnorm.report.naming import (
-    listed,
-    model_place,
-    norm_name,
-    norms_in_order,
-    setting_name,
-    standing_arm,
-)
+from psdnorm.report.naming import model_place, norm_name, norms_in_order, setting_name, standing_arm
 from psdnorm.report.results import Results, cell_row
-from psdnorm.report.tables.layout import counted
+from psdnorm.runtime import listed, plural
 
 Place = tuple[str, int]  # a held-out cohort and a seed
 
@@ -510,7 +503,7 @@ def reservation(values: pd.DataFrame) -> str:
         reasons.append("one seed" if seeds.max() == 1 else "one seed in some cohorts")
     n_cohorts = values.dropna().index.get_level_values("cohort").nunique()
     if n_cohorts < ENOUGH_COHORTS:
-        reasons.append(counted(n_cohorts, "cohort"))
+        reasons.append(plural(n_cohorts, "cohort"))
     return listed(reasons)
 
 
@@ -642,10 +635,10 @@ def people_words(name: str, reference: str, duel: Duel) -> list[str]:
     n = better.n_blocks
     share, low, high = (_share(value, n) for value in (better.share, better.low, better.high))
     return [
-        f"{share} % of {counted(n, 'subject')} {'do' if n != 1 else 'does'} better with {name} "
+        f"{share} % of {plural(n, 'subject')} {'do' if n != 1 else 'does'} better with {name} "
         f"than with {reference} (95 % interval {low} to {high} %): "
         f"{better.improved:,} better, {better.tied:,} alike, {better.worse:,} worse.",
-        f"The hardest 20 % ({counted(hard.n_hardest, 'subject')}, by the mean of both scores) gain "
+        f"The hardest 20 % ({plural(hard.n_hardest, 'subject')}, by the mean of both scores) gain "
         f"{points(hard.gain)} points; by the scores of {reference} itself, a choice that favours "
         f"{name}, {points(own.gain)} points.",
     ]

@@ -7,8 +7,8 @@ from psdnorm.evaluation import MEAN_DATASET
 from psdnorm.evaluation.statistics import cohort_caveat
 from psdnorm.report.naming import SIZES, norm_name
 from psdnorm.report.results import Results
-from psdnorm.report.tables.layout import counted
 from psdnorm.report.verdict.duels import Contest, Duel
+from psdnorm.runtime import plural
 
 if TYPE_CHECKING:
     from psdnorm.report.verdict.verdict import Verdict
@@ -36,7 +36,7 @@ def limits_of(verdict: "Verdict") -> list[str]:
     n = len(results.lacking)
     if n:
         told.append(
-            f"{counted(n, 'cell')} that {'were' if n > 1 else 'was'} asked for gave "
+            f"{plural(n, 'cell')} that {'were' if n > 1 else 'was'} asked for gave "
             f"no result; the page lists {'them' if n > 1 else 'it'}."
         )
     told.append(
@@ -74,7 +74,7 @@ def of_draws(n_seeds: tuple[int, int], n_cohorts: int) -> str:
     others = f"{'other cohorts and ' * (n_cohorts > 1)}other people"
     if most == 1:
         return f"Intervals allow for {others}, not for other trainings: of one seed, none is known."
-    seeds = counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+    seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
     return (
         f"Intervals allow for {others}, and for other trainings as far as {seeds} show "
         "them, which is little: they are still too narrow for that."

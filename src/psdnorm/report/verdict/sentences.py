@@ -4,10 +4,8 @@ from typing import TYPE_CHECKING
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import friedman
-from psdnorm.report.figures.comparison import BATCH
-from psdnorm.report.figures.curve_figures import factor_words
-from psdnorm.report.naming import listed, model_name, norm_name
-from psdnorm.report.tables.layout import counted
+from psdnorm.report.figures import BATCH, factor_words
+from psdnorm.report.naming import model_name, norm_name
 from psdnorm.report.verdict.duels import (
     UNSURE,
     Contest,
@@ -17,6 +15,7 @@ from psdnorm.report.verdict.duels import (
     percent,
     reservation,
 )
+from psdnorm.runtime import listed, plural
 
 if TYPE_CHECKING:
     from psdnorm.report.verdict.verdict import Verdict
@@ -41,7 +40,7 @@ def headline_of(verdict: "Verdict") -> str:
     else:
         told = f"{name} has the highest balanced accuracy, {percent(mean)} % (Mean(Dataset))"
         told += _lead(verdict)
-    told += f" ({counted(len(contest.cohorts), 'cohort')}, {_seeds(contest)})."
+    told += f" ({plural(len(contest.cohorts), 'cohort')}, {_seeds(contest)})."
     return told + _higher_setting(verdict, mean)
 
 
@@ -154,7 +153,7 @@ def _data(verdict: "Verdict") -> str:
     each = ", ".join(f"{cohort} {n:,}" for cohort, n in cohorts.items())
     if len(cohorts) > 1:
         held = f"{len(cohorts)} cohorts, each held out once"
-        each += f": {counted(int(cohorts.sum()), 'subject')}"
+        each += f": {plural(int(cohorts.sum()), 'subject')}"
     else:
         held = "1 cohort, held out"
         each += " subject" + "s" * (int(cohorts.sum()) != 1)
@@ -167,4 +166,4 @@ def _data(verdict: "Verdict") -> str:
 
 def _seeds(contest: Contest) -> str:
     low, high = contest.n_seeds
-    return counted(high, "seed") if low == high else f"{low} to {high} seeds"
+    return plural(high, "seed") if low == high else f"{low} to {high} seeds"

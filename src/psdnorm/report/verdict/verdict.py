@@ -8,10 +8,10 @@ import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import BEST_BASELINE, FewerSubjectsResult, bootstrap_gains
-from psdnorm.report.figures.curve_figures import size_factors
+from psdnorm.report.figures import size_factors
 from psdnorm.report.naming import norm_name
 from psdnorm.report.results import Results
-from psdnorm.report.tables.table import Entry, with_best
+from psdnorm.report.tables import Entry, with_best
 from psdnorm.report.verdict.duels import (
     DUEL_HEAD,
     NOT_THERE,

@@ -1,0 +1,66 @@
+"""One progress bar, with an ETA; where there is no terminal, a line a minute instead."""
+
+import time
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+_Item = TypeVar("_Item")
+
+errors = Console(stderr=True)
+LINE_EVERY_S = 60.0
+
+
+def say(console: Console, sentence: str) -> None:
+    """Print a sentence as it is: nothing in it is markup, and no line is cut."""
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def progress() -> Progress:
+    """Return a bar with count, time spent and time left."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+    )
+
+
+def track(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:
+    """Yield items, and show how many of ``total`` there were: a bar, or in a log a line a minute.
+
+    Parameters
+    ----------
+    items : iterable
+        What takes long: each item is shown as done when the next one is asked for.
+    total : int
+    what : str
+        What is being done, before the bar.
+    """
+    with progress() as bar:
+        task = bar.add_task(what, total=total)
+        began = said = time.monotonic()
+        for done, item in enumerate(items, start=1):
+            yield item
+            bar.advance(task)
+            now = time.monotonic()
+            if not errors.is_terminal and done < total and now - said >= LINE_EVERY_S:
+                left_s = (now - began) / done * (total - done)
+                say(errors, f"{what}: {done} of {total}, about {_clock(left_s)} left")
+                said = now
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
