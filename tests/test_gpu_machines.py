@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from absence import modules_beyond
+from missing_packages import modules_beyond
 
 ROOT = Path(__file__).parents[1]
 # the layer and the models need no more on a GPU than their kernels do

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grimp
 import pytest
-from absence import hide
+from missing_packages import hide
 
 import psdnorm
 import psdnorm.models

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from nights import coloured
+from coloured_noise import coloured
 
 from psdnorm.alignment import TMA
 

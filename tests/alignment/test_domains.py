@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from nights import relative_error
+from coloured_noise import relative_error
 
 from psdnorm.alignment import TMA
 

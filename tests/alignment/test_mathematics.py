@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.signal
-from nights import coloured, relative_error
+from coloured_noise import coloured, relative_error
 
 from psdnorm.alignment import TMA
 

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from nights import coloured
+from coloured_noise import coloured
 
 from psdnorm.alignment import TMA
 from psdnorm.errors import ArgumentError, MissingExtraError, ShapeError

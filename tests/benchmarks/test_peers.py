@@ -175,7 +175,7 @@ def test_the_baseline_tells_stages_that_differ_in_power(peers):
 
 @pytest.mark.slow
 def test_a_model_stages_in_a_process_of_its_own(peers, small_night, tmp_path):
-    from stagers import small_model
+    from small_stagers import small_model
 
     from psdnorm.staging import stage
 

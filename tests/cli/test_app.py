@@ -7,7 +7,7 @@ from typing import Annotated
 
 import pytest
 import typer
-from clinic import clinic
+from cohort_folder import cohort_folder
 
 from psdnorm.cli import app, main
 from psdnorm.cli._shared import command
@@ -115,7 +115,7 @@ def test_a_package_that_is_not_there_is_named_and_our_own_is_a_fault(monkeypatch
     ],
 )
 def test_without_a_package_there_is_one_sentence(tmp_path, absent, said):
-    source = clinic(tmp_path / "source", "S01")
+    source = cohort_folder(tmp_path / "source", "S01")
     script = (
         f"import sys; sys.modules[{absent!r}] = None; from psdnorm.cli import main; "
         f"sys.argv = ['psdnorm', 'prepare', 'folder', {str(source)!r}, 's', '--jobs', '1']; main()"

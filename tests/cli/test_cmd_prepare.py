@@ -9,8 +9,8 @@ import time
 from functools import partial
 
 import pytest
-from clinic import SCORES, clinic
-from clinic import signal as recorded
+from cohort_folder import SCORES, cohort_folder
+from cohort_folder import signal as recorded
 from stores import tree
 
 from psdnorm.store import Store
@@ -32,7 +32,7 @@ def counts(out):
 
 
 def test_a_good_folder_is_prepared_and_then_is_there(prepare, tmp_path):
-    source = clinic(tmp_path / "source", "S01", "S02")
+    source = cohort_folder(tmp_path / "source", "S01", "S02")
     code, out, err = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 0, err
     assert counts(out) == {"prepared": 2, "already there": 0, "failed": 0}
@@ -47,7 +47,7 @@ def test_a_good_folder_is_prepared_and_then_is_there(prepare, tmp_path):
 
 
 def test_what_failed_is_listed_and_the_exit_code_is_1(prepare, tmp_path):
-    source = clinic(
+    source = cohort_folder(
         tmp_path / "source",
         "S01",
         **{"S02.edf": "no edf", "S02.txt": SCORES, "S03.edf": recorded(3)},
@@ -60,22 +60,22 @@ def test_what_failed_is_listed_and_the_exit_code_is_1(prepare, tmp_path):
 
 
 def test_a_night_without_scoring_alone_is_no_failure(prepare, tmp_path):
-    source = clinic(tmp_path / "source", **{"S03.edf": recorded()})
+    source = cohort_folder(tmp_path / "source", **{"S03.edf": recorded()})
     code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 0
     assert "has no scoring beside it" in out
 
 
 def test_a_file_that_was_left_out_is_a_failure(prepare, tmp_path):
-    source = clinic(tmp_path / "source", "S01")
-    clinic(source / "copy", "S01")
+    source = cohort_folder(tmp_path / "source", "S01")
+    cohort_folder(source / "copy", "S01")
     code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 1
     assert "and is left out" in out
 
 
 def test_options_reach_the_store(prepare, tmp_path):
-    source = clinic(tmp_path / "source", "S01")
+    source = cohort_folder(tmp_path / "source", "S01")
     recipe = tmp_path / "wide.toml"
     recipe.write_text('base = "paper"\ndtype = "float32"\n')
     code, out, err = prepare(
@@ -91,7 +91,7 @@ def test_options_reach_the_store(prepare, tmp_path):
 
 
 def test_a_changed_night_is_replaced_on_demand(prepare, tmp_path):
-    source = clinic(tmp_path / "source", "S01")
+    source = cohort_folder(tmp_path / "source", "S01")
     arguments = ("folder", source, tmp_path / "store", "--jobs", 1)
     prepare(*arguments)
     (source / "S01.txt").write_text("W\nW\nW\nN3\n")
@@ -103,7 +103,7 @@ def test_a_changed_night_is_replaced_on_demand(prepare, tmp_path):
 
 
 def test_all_nights_failing_is_exit_code_1_and_no_store(prepare, tmp_path):
-    source = clinic(tmp_path / "source", **{"S01.edf": "no edf"})
+    source = cohort_folder(tmp_path / "source", **{"S01.edf": "no edf"})
     code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 1
     assert counts(out) == {"prepared": 0, "already there": 0, "failed": 1}
@@ -111,7 +111,7 @@ def test_all_nights_failing_is_exit_code_1_and_no_store(prepare, tmp_path):
 
 
 def test_one_recording_of_two_subjects_is_a_failure(prepare, tmp_path):
-    source = clinic(tmp_path / "source", "S01", **{"S02.edf": recorded(), "S02.txt": SCORES})
+    source = cohort_folder(tmp_path / "source", "S01", **{"S02.edf": recorded(), "S02.txt": SCORES})
     code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1, "--name", "town")
     assert code == 1
     assert counts(out) == {"prepared": 2, "already there": 0, "failed": 0}
@@ -120,7 +120,7 @@ def test_one_recording_of_two_subjects_is_a_failure(prepare, tmp_path):
 
 
 def test_a_line_end_in_a_files_name_ends_no_line(prepare, tmp_path):
-    source = clinic(tmp_path / "source", **{"S01\nS02.edf": "no edf"})
+    source = cohort_folder(tmp_path / "source", **{"S01\nS02.edf": "no edf"})
     code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 1
     assert f"failed (1):\n  {source}/S01\\nS02.edf is no EDF" in out
@@ -141,7 +141,7 @@ def test_a_line_end_in_a_files_name_ends_no_line(prepare, tmp_path):
 def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
     prepare, tmp_path, monkeypatch, arguments, said
 ):
-    clinic(tmp_path / "source", "S01")
+    cohort_folder(tmp_path / "source", "S01")
     monkeypatch.chdir(tmp_path)
     code, out, err = prepare(*arguments)
     assert (code, out) == (2, "")
@@ -158,7 +158,7 @@ def test_an_interrupted_run_says_how_to_go_on(prepare, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return original(night)
 
-    source = clinic(tmp_path / "source", "S01", "S02", "S03")
+    source = cohort_folder(tmp_path / "source", "S01", "S02", "S03")
     with monkeypatch.context() as patch:
         patch.setattr(preparation, "read_night", interrupt)
         code, out, err = prepare("folder", source, tmp_path / "store", "--jobs", 1)
@@ -176,7 +176,7 @@ SCRIPT = "import psdnorm.cli.cmd_prepare; from psdnorm.cli import main; main()"
 
 @pytest.mark.slow
 def test_ctrl_c_stops_all_processes_without_a_traceback(tmp_path):
-    source = clinic(tmp_path / "source", *(f"S{i:03}" for i in range(200)))
+    source = cohort_folder(tmp_path / "source", *(f"S{i:03}" for i in range(200)))
     store = tmp_path / "store"
     command = [sys.executable, "-c", SCRIPT, "prepare", "folder", source, store, "--jobs", "2"]
     pipe = subprocess.PIPE
@@ -199,7 +199,7 @@ def test_without_room_for_the_index_the_summary_is_still_told(prepare, tmp_path,
         raise StoreError("index.parquet cannot be written: No space left on device")
 
     monkeypatch.setattr(Store, "finish", fail)
-    source = clinic(tmp_path / "source", "S01")
+    source = cohort_folder(tmp_path / "source", "S01")
     code, out, err = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 2
     assert counts(out)["prepared"] == 1
@@ -207,7 +207,7 @@ def test_without_room_for_the_index_the_summary_is_still_told(prepare, tmp_path,
 
 
 def test_a_manifest_may_leave_a_scoring_out(prepare, tmp_path):
-    source = clinic(tmp_path / "source", "S01", "S02")
+    source = cohort_folder(tmp_path / "source", "S01", "S02")
     manifest = source / "nights.csv"
     manifest.write_text("subject,signal,scoring\n1,S01.edf,S01.txt\n2,S02.edf,\n")
     code, out, _ = prepare("folder", manifest, tmp_path / "store", "--jobs", 1)
@@ -216,7 +216,7 @@ def test_a_manifest_may_leave_a_scoring_out(prepare, tmp_path):
 
 
 def test_an_expression_that_no_file_could_serve_is_refused_at_once(prepare, tmp_path):
-    source = clinic(tmp_path / "source", "S01")
+    source = cohort_folder(tmp_path / "source", "S01")
     code, _, err = prepare("folder", source, tmp_path / "store", "--channels", "C3-M2; *C4")
     assert code == 2
     assert err.startswith("psdnorm: '*C4' is no channel and no expression")

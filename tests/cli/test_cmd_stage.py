@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 import pytest
-from clinic import samples
-from stagers import flat, recording, small_model, undrawn
+from cohort_folder import samples
+from small_stagers import flat, recording, small_model, undrawn
 
 from psdnorm.cli import main
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from cells import small_store
-from clinic import clinic
+from cohort_folder import cohort_folder
 
 # as Ctrl-C does, each process that begins lets all hear it: itself, and the one that started it
 SCRIPT = """
@@ -29,7 +29,7 @@ COMMANDS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_processes_that_are_still_starting_leave_ctrl_c_to_their_parent(tmp_path, command):
-    clinic(tmp_path / "source", "S01", "S02")
+    cohort_folder(tmp_path / "source", "S01", "S02")
     small_store(tmp_path / "store")
     (tmp_path / "script.py").write_text(SCRIPT)
     run = subprocess.run(  # ends when all who hold its pipes have

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from absence import hide
+from missing_packages import hide
 
 import psdnorm
 from psdnorm import convert_norm

@@ -8,7 +8,7 @@ import inspect
 
 import pytest
 import torch
-from outcomes import assert_matches, outcome, parameters, signals
+from backend_outcomes import assert_matches, outcome, parameters, signals
 from triton_kernels import (
     DEVICE,
     TOLERANCE,

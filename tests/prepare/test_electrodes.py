@@ -5,7 +5,7 @@ import dataclasses
 import edf_files
 import numpy as np
 import pytest
-from clinic import LABELS, SCORES, clinic, samples, signal
+from cohort_folder import LABELS, SCORES, cohort_folder, samples, signal
 
 from psdnorm.io.channels import resolve
 from psdnorm.prepare.prepare import PREPARED, Preparation
@@ -18,7 +18,7 @@ WHOLE_NIGHT = ("C3-A2 without C3 100 %",)
 
 def flags(tmp_path, content, scores=SCORES, recipe=RECIPES["robust"], **options):
     """The flags of a night, which is prepared in spite of them."""
-    source = clinic(tmp_path / "source", **{"S01.edf": content, "S01.txt": scores})
+    source = cohort_folder(tmp_path / "source", **{"S01.edf": content, "S01.txt": scores})
     (outcome,) = Preparation("folder", source, tmp_path / "store", recipe, **options).run()
     assert (outcome.status, outcome.reason) == (PREPARED, "")
     index = Store.open(tmp_path / "store").index
@@ -82,7 +82,7 @@ def test_epochs_are_those_of_a_scoring_that_begins_later_than_the_signal(tmp_pat
     values[40 * 100 : 70 * 100] = 0
     scores = "onset\tduration\tstage\n" + "".join(f"{10 + 30 * e}\t30\tN2\n" for e in range(12))
     content = signal(n_epochs=13, C3=values.reshape(13, -1))
-    source = clinic(tmp_path / "source", **{"S01.edf": content, "S01.tsv": scores})
+    source = cohort_folder(tmp_path / "source", **{"S01.edf": content, "S01.tsv": scores})
     (outcome,) = Preparation("folder", source, tmp_path / "store", RECIPES["robust"]).run()
     assert outcome.counts["N2"] == 12
     assert outcome.flags == ("C3-A2 without C3 8 %",)

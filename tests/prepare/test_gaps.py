@@ -3,7 +3,7 @@
 import edf_files
 import numpy as np
 import pytest
-from clinic import samples
+from cohort_folder import samples
 
 from psdnorm.errors import RecordingError
 from psdnorm.io import Recording, read_recording

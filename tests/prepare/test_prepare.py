@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clinic import SCORES, clinic, signal
+from cohort_folder import SCORES, cohort_folder, signal
 from stores import tree
 
 from psdnorm.cohorts import find_nights, read_night
@@ -33,7 +33,7 @@ def run(source, store, cohort="folder", recipe=ROBUST, jobs=1, **options):
 
 @pytest.fixture
 def source(tmp_path):
-    return clinic(tmp_path / "source", "S01", "S02", "S03")
+    return cohort_folder(tmp_path / "source", "S01", "S02", "S03")
 
 
 def test_a_prepared_night_is_what_preprocessing_makes_of_it(source, tmp_path):
@@ -53,7 +53,9 @@ def test_a_prepared_night_is_what_preprocessing_makes_of_it(source, tmp_path):
 
 
 def test_the_index_says_what_is_known_and_not_who_slept(tmp_path):
-    source = clinic(tmp_path / "Haagse_Harry", "S01", **{"S02.edf": signal(5, simulated=True)})
+    source = cohort_folder(
+        tmp_path / "Haagse_Harry", "S01", **{"S02.edf": signal(5, simulated=True)}
+    )
     manifest = source / "nights.csv"
     manifest.write_text(
         "subject,visit,signal,scoring,age,sex,family,cohort\n"
@@ -78,7 +80,7 @@ def test_the_index_says_what_is_known_and_not_who_slept(tmp_path):
 def test_flags_are_in_the_index_and_in_every_outcome(tmp_path):
     flat = signal(3, C3=np.zeros((4, 3000), int), M2=np.r_[np.zeros(3000), 500 * np.sin(
         np.arange(9000))].reshape(4, 3000).astype(int))  # fmt: skip
-    source = clinic(tmp_path / "source", **{"S01.edf": flat, "S01.txt": SCORES})
+    source = cohort_folder(tmp_path / "source", **{"S01.edf": flat, "S01.txt": SCORES})
     flags = ("C3-A2 flat 25 %", "C3-A2 without C3 75 %")
     for _ in range(2):
         assert run(source, tmp_path / "store")["folder-S01"].flags == flags
@@ -106,7 +108,7 @@ def test_the_same_files_elsewhere_are_there_already(source, tmp_path):
 def test_another_clinics_subject_of_the_same_name_is_refused(source, tmp_path):
     run(source, tmp_path / "store")
     before = tree(tmp_path / "store")
-    other = clinic(tmp_path / "other", "X", "S01")
+    other = cohort_folder(tmp_path / "other", "X", "S01")
     found = run(other, tmp_path / "store")
     assert found["folder-X"].status == "prepared"
     outcome = found["folder-S01"]
@@ -160,7 +162,7 @@ def test_a_renamed_file_of_which_more_is_known_is_the_same_night(source, tmp_pat
 
 
 def test_two_folders_share_a_store_under_names_of_their_own(source, tmp_path):
-    other = clinic(tmp_path / "other", "X", "S01")
+    other = cohort_folder(tmp_path / "other", "X", "S01")
     assert "town-S01" in run(source, tmp_path / "store", name="town")
     found = run(other, tmp_path / "store", name="village")
     assert {name: outcome.status for name, outcome in found.items()} == {
@@ -180,7 +182,7 @@ def test_one_recording_under_two_subjects_is_told_by_those_who_prepare_it(source
             f"'folder-S02' and 'folder-S09' in {tmp_path}/store are the same recording (S02.edf, "
             "S09.edf) under different subjects"
         ]
-    other = clinic(tmp_path / "other", **{"Y.edf": signal(55), "Y.txt": SCORES})
+    other = cohort_folder(tmp_path / "other", **{"Y.edf": signal(55), "Y.txt": SCORES})
     preparation = Preparation("folder", other, tmp_path / "store", ROBUST)
     list(preparation.run())
     assert preparation.same == []
@@ -241,7 +243,7 @@ def test_another_recipe_needs_another_store(source, tmp_path):
 
 
 def test_a_run_in_which_all_nights_fail_settles_no_recipe(source, tmp_path):
-    bad = clinic(tmp_path / "bad", **{"S01.edf": "no edf"})
+    bad = cohort_folder(tmp_path / "bad", **{"S01.edf": "no edf"})
     assert run(bad, tmp_path / "store")["folder-S01"].status == "failed"
     found = run(source, tmp_path / "store", recipe=RECIPES["paper"])
     assert {outcome.status for outcome in found.values()} == {"prepared"}
@@ -259,7 +261,7 @@ def test_without_scipy_nothing_is_begun(source, tmp_path, monkeypatch):
 
 def test_a_source_without_a_night_leaves_no_store(tmp_path):
     with pytest.raises(RecordingError, match="names no night that is there"):
-        Preparation("folder", clinic(tmp_path / "empty"), tmp_path / "store", ROBUST)
+        Preparation("folder", cohort_folder(tmp_path / "empty"), tmp_path / "store", ROBUST)
     assert not (tmp_path / "store").exists()
 
 
@@ -301,7 +303,7 @@ def test_several_processes_make_the_store_that_one_makes(source, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_process_has_its_nights_prepared_by_another(tmp_path):
-    source = clinic(tmp_path / "source", *(f"S{i:02}" for i in range(12)))
+    source = cohort_folder(tmp_path / "source", *(f"S{i:02}" for i in range(12)))
     run(source, tmp_path / "undisturbed")
     before = set(multiprocessing.active_children())
     steps = Preparation("folder", source, tmp_path / "store", ROBUST).run(jobs=2)
@@ -329,7 +331,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_killed_with_all_its_processes_and_run_again_the_store_is_as_undisturbed(tmp_path, jobs):
     names = [f"S{i:02}" for i in range(20)]
-    source = clinic(tmp_path / "source", *names)
+    source = cohort_folder(tmp_path / "source", *names)
     run(source, tmp_path / "undisturbed")
     expected = tree(tmp_path / "undisturbed")
     script = tmp_path / "script.py"
@@ -369,7 +371,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
 
 
 def test_a_night_is_named_by_cohort_subject_and_visit(tmp_path):
-    source = clinic(tmp_path, "S01")
+    source = cohort_folder(tmp_path, "S01")
     night = find_nights("folder", source).nights[0]
     assert recording_name(night) == "folder-S01"
     Store.create(tmp_path / "store", ROBUST.to_dict())

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from clinic import clinic
+from cohort_folder import cohort_folder
 from stores import tree
 
 from psdnorm.errors import ArgumentError
@@ -74,7 +74,7 @@ def preparation(source, store):
 
 def test_workers_make_the_store_that_one_process_makes(cluster, tmp_path):
     address, _ = cluster
-    source = clinic(tmp_path / "source", "S01", "S02", "S03", **{"S04.edf": "no edf"})
+    source = cohort_folder(tmp_path / "source", "S01", "S02", "S03", **{"S04.edf": "no edf"})
     here = {o.recording: o for o in preparation(source, tmp_path / "here").run()}
     there = {o.recording: o for o in preparation(source, tmp_path / "there").run(dask=address)}
     assert there == here
@@ -83,7 +83,7 @@ def test_workers_make_the_store_that_one_process_makes(cluster, tmp_path):
 
 def test_what_a_killed_worker_held_is_prepared_by_the_other(cluster, tmp_path):
     address, workers = cluster
-    source = clinic(tmp_path / "source", *(f"S{i:02}" for i in range(30)))
+    source = cohort_folder(tmp_path / "source", *(f"S{i:02}" for i in range(30)))
     list(preparation(source, tmp_path / "undisturbed").run())
     _both_are_there(address)
     outcomes = []
@@ -116,6 +116,6 @@ def test_a_scheduler_without_workers_is_named(cluster, tmp_path, monkeypatch):
         worker.kill()
         worker.wait()
     monkeypatch.setattr("psdnorm.runtime.parallel._WORKERS_S", 1)
-    source = clinic(tmp_path / "source", "S01")
+    source = cohort_folder(tmp_path / "source", "S01")
     with pytest.raises(ArgumentError, match=rf"^the Dask scheduler at {address} has no worker$"):
         list(preparation(source, tmp_path / "store").run(dask=address))

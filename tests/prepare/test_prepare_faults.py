@@ -7,7 +7,7 @@ from pathlib import Path
 import edf_files
 import numpy as np
 import pytest
-from clinic import LABELS, SCORES, clinic, samples, signal
+from cohort_folder import LABELS, SCORES, cohort_folder, samples, signal
 from stores import tree
 
 from psdnorm.prepare.prepare import Preparation
@@ -100,13 +100,13 @@ def check_only(outcome_of, bad, expected, store):
 @pytest.mark.parametrize("what", BAD)
 def test_a_bad_file_is_named_and_the_others_go_on(tmp_path, what):
     files, *expected = BAD[what]
-    source = clinic(tmp_path / "source", "S01", "S02", **files)
+    source = cohort_folder(tmp_path / "source", "S01", "S02", **files)
     check_only(run(source, tmp_path / "store"), "folder-bad", expected, tmp_path / "store")
 
 
 def test_an_epoch_more_of_scoring_than_of_signal_is_cut_off(tmp_path):
     files = {"long.edf": signal(), "long.txt": SCORES + "W\n"}
-    run(clinic(tmp_path / "source", **files), tmp_path / "store")
+    run(cohort_folder(tmp_path / "source", **files), tmp_path / "store")
     assert Store.open(tmp_path / "store").index["epochs"].tolist() == [4]
 
 
@@ -120,15 +120,15 @@ def test_samples_that_are_not_finite_are_named(tmp_path, monkeypatch):
         return recording
 
     monkeypatch.setattr(preparation, "read_night", read)
-    found = run(clinic(tmp_path / "source", "S01", "S02"), tmp_path / "store")
+    found = run(cohort_folder(tmp_path / "source", "S01", "S02"), tmp_path / "store")
     assert found["folder-S01"].flags == ("C3-A2 not finite 25 %",)
     assert found["folder-S01"].counts["unscored"] == 1
     assert "S02.edf: C3-A2 is not finite in 100 % of the epochs" in found["folder-S02"].reason
 
 
 def test_a_second_file_of_a_subject_is_named_and_left_out(tmp_path):
-    source = clinic(tmp_path / "source", "S01", "S02")
-    clinic(source / "copy", "S01")
+    source = cohort_folder(tmp_path / "source", "S01", "S02")
+    cohort_folder(source / "copy", "S01")
     preparation = Preparation("folder", source, tmp_path / "store", RECIPES["robust"])
     assert [str(problem) for problem in preparation.left_out] == [
         f"{source}/copy/S01.edf is of subject S01 as {source}/S01.edf is, and is left out"
@@ -137,7 +137,7 @@ def test_a_second_file_of_a_subject_is_named_and_left_out(tmp_path):
 
 
 def test_a_night_without_scoring_is_kept_unscored_and_listed(tmp_path):
-    source = clinic(tmp_path / "source", "S01", **{"S02.edf": signal()})
+    source = cohort_folder(tmp_path / "source", "S01", **{"S02.edf": signal()})
     preparation = Preparation("folder", source, tmp_path / "store", RECIPES["robust"])
     assert [problem.file.name for problem in preparation.problems] == ["S02.edf"]
     assert preparation.left_out == []
@@ -147,7 +147,9 @@ def test_a_night_without_scoring_is_kept_unscored_and_listed(tmp_path):
 
 @pytest.mark.parametrize("name", ["bad.edf", "bad.txt"])
 def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch, name):
-    source = clinic(tmp_path / "source", "S01", "S02", **{"bad.edf": signal(), "bad.txt": SCORES})
+    source = cohort_folder(
+        tmp_path / "source", "S01", "S02", **{"bad.edf": signal(), "bad.txt": SCORES}
+    )
     original = Path.open
 
     def refuse(self, *arguments, **options):
@@ -161,7 +163,9 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch, name):
 
 
 def test_a_full_disk_is_named_and_leaves_nothing_half_written(tmp_path, monkeypatch):
-    source = clinic(tmp_path / "source", "S01", "S02", **{"bad.edf": signal(), "bad.txt": SCORES})
+    source = cohort_folder(
+        tmp_path / "source", "S01", "S02", **{"bad.edf": signal(), "bad.txt": SCORES}
+    )
     original = os.fsync
     seen = []
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.signal
-from clinic import samples
+from cohort_folder import samples
 
 from psdnorm.errors import RecordingError
 from psdnorm.io import Recording

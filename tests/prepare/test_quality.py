@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from clinic import samples
+from cohort_folder import samples
 
 from psdnorm.errors import RecordingError
 from psdnorm.io import Recording

@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from clinic import signal
-from stagers import flat, recording, small_model, small_network, undrawn
+from cohort_folder import signal
+from small_stagers import flat, recording, small_model, small_network, undrawn
 from stores import tree
 
 from psdnorm.errors import CheckpointError, StoreError

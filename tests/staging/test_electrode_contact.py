@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from clinic import samples
-from stagers import flat, recording, small_model
+from cohort_folder import samples
+from small_stagers import flat, recording, small_model
 
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import load_model, stage

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from clinic import signal
-from stagers import recording
+from cohort_folder import signal
+from small_stagers import recording
 
 from psdnorm.errors import ArgumentError
 from psdnorm.staging import write_edf_annotations

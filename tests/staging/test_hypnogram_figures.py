@@ -6,7 +6,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-import stagings
+import staged_nights
 
 from psdnorm.errors import StoreError
 from psdnorm.report.figures.hypnodensity import STAGE_LEVELS
@@ -35,7 +35,7 @@ def texts(canvas):
 
 @pytest.mark.slow
 def test_two_days_are_drawn_and_confidence_as_means_of_five_minutes():
-    night = stagings.two_days()
+    night = staged_nights.two_days()
     axes = draw_night(night).axes
     found = stairs(axes[3], "confidence\n(means of 5 min)")
     assert len(found.values) == 576
@@ -45,7 +45,7 @@ def test_two_days_are_drawn_and_confidence_as_means_of_five_minutes():
 
 
 def test_stages_probabilities_and_confidence_are_those_of_the_night():
-    night = stagings.staged()
+    night = staged_nights.staged()
     hypnogram, density, _, sure = draw_night(night).axes[:4]
     drawn = stairs(hypnogram, "stage")
     np.testing.assert_array_equal(drawn.values, np.array(LEVELS)[night.hypnogram])
@@ -61,7 +61,7 @@ def test_stages_probabilities_and_confidence_are_those_of_the_night():
 
 
 def test_the_spectrogram_is_the_nights_and_shares_the_time_axis():
-    night = stagings.staged()
+    night = staged_nights.staged()
     panels = draw_night(night).axes[:4]
     image = panels[2].images[0]
     np.testing.assert_array_equal(image.get_array().filled(np.nan), night.spectrogram.power_db.T)
@@ -72,36 +72,36 @@ def test_the_spectrogram_is_the_nights_and_shares_the_time_axis():
 
 
 def test_what_could_not_be_staged_is_a_gap_that_is_named():
-    night = stagings.never_staged()
+    night = staged_nights.never_staged()
     axes = draw_night(night).axes
     assert np.isnan(stairs(axes[0], "stage").values).all()
     assert {"not staged", "no signal"} <= set(texts(axes[0].figure))
 
 
 def test_one_pair_has_nobody_to_disagree_with():
-    assert not any("disagree" in text for text in texts(draw_night(stagings.fed_twice())))
+    assert not any("disagree" in text for text in texts(draw_night(staged_nights.fed_twice())))
 
 
 def test_the_title_is_the_verdict_with_its_first_reason():
-    canvas = draw_night(stagings.not_trusted())
+    canvas = draw_night(staged_nights.not_trusted())
     title = " ".join(canvas.get_suptitle().split())
-    assert title == f"night.edf: do not trust. {stagings.REASONS[0]} And 1 more reason."
+    assert title == f"night.edf: do not trust. {staged_nights.REASONS[0]} And 1 more reason."
 
 
 def test_the_notice_is_printed_on_it_and_only_where_there_is_one():
-    assert draw_night(stagings.staged()).get_supxlabel() == stagings.NOTICE
-    assert draw_night(stagings.without_clock()).get_supxlabel() == ""
+    assert draw_night(staged_nights.staged()).get_supxlabel() == staged_nights.NOTICE
+    assert draw_night(staged_nights.without_clock()).get_supxlabel() == ""
 
 
 def test_time_is_the_clocks_where_the_start_is_known_and_else_counted():
-    assert draw_night(stagings.staged()).axes[3].get_xlabel() == "clock time (h:min)"
-    counted = draw_night(stagings.without_clock()).axes[3]
+    assert draw_night(staged_nights.staged()).axes[3].get_xlabel() == "clock time (h:min)"
+    counted = draw_night(staged_nights.without_clock()).axes[3]
     assert counted.get_xlabel() == "time from the start of the recording (h:min)"
     assert [label.get_text() for label in counted.get_xticklabels()][:2] == ["0:00", "0:10"]
 
 
 def test_lights_are_drawn_where_they_are():
-    night = stagings.staged()
+    night = staged_nights.staged()
     lit = replace(night.statistics, lights="given", lights_off_s=600.0, lights_on_s=6600.0)
     hypnogram = draw_night(replace(night, statistics=lit)).axes[0]
     lines = [line for line in hypnogram.lines if len(line.get_xdata()) == 2]
@@ -110,19 +110,19 @@ def test_lights_are_drawn_where_they_are():
 
 
 def test_a_name_is_text_whatever_is_in_it():
-    night = stagings.staged(source="a$b_{c$\udce9\n夜.edf")
+    night = staged_nights.staged(source="a$b_{c$\udce9\n夜.edf")
     canvas = draw_night(night)
     assert canvas.get_suptitle() == "a$b_{c$??夜.edf: in range"
     assert night_png(night).startswith(b"\x89PNG")
 
 
 def test_a_picture_is_there_whole_or_not_at_all(tmp_path):
-    write_png(tmp_path / "night.png", stagings.one_epoch())
+    write_png(tmp_path / "night.png", staged_nights.one_epoch())
     from PIL import Image
 
     assert Image.open(io.BytesIO((tmp_path / "night.png").read_bytes())).format == "PNG"
     with pytest.raises(StoreError, match=r"night\.png cannot be written"):
-        write_png(tmp_path / "nowhere" / "night.png", stagings.one_epoch())
+        write_png(tmp_path / "nowhere" / "night.png", staged_nights.one_epoch())
 
 
 def test_distances_are_drawn_against_their_limits():
@@ -144,7 +144,7 @@ def test_a_night_that_is_far_away_is_an_arrow_that_says_how_far(value, told):
 
 
 def test_spectra_are_in_db_and_a_flat_channel_is_a_gap():
-    shift = stagings.shift_report()
+    shift = staged_nights.shift_report()
     psd = shift.night_psd.copy()
     psd[1] = 0
     left, right, flat = draw_spectra(replace(shift, night_psd=psd)).axes[:3]
@@ -156,13 +156,13 @@ def test_spectra_are_in_db_and_a_flat_channel_is_a_gap():
 
 
 def test_without_training_nights_the_filter_is_said_to_be_unknown():
-    canvas = draw_spectra(stagings.unknown_training().shift)
+    canvas = draw_spectra(staged_nights.unknown_training().shift)
     assert texts(canvas).count("not known") == 2
     assert "training nights" not in texts(canvas)
 
 
 def test_a_channel_that_is_fed_twice_is_drawn_once():
-    shift = stagings.shift_report()
+    shift = staged_nights.shift_report()
     assert len(draw_spectra(replace(shift, channels=("C3-A2", "C3-A2"))).axes) == 2
 
 
@@ -175,10 +175,10 @@ def test_a_channel_that_is_fed_twice_is_drawn_once():
     ],
 )
 def test_ticks_are_whole_times_of_the_clock(seconds, labels):
-    places, found = clock_ticks(stagings.START, seconds)
+    places, found = clock_ticks(staged_nights.START, seconds)
     assert found == labels
     assert all(0 <= place <= seconds for place in places)
-    assert time_words(stagings.START, places[-1]).startswith(labels[-1])
+    assert time_words(staged_nights.START, places[-1]).startswith(labels[-1])
 
 
 def test_a_recording_that_starts_within_a_second_has_its_ticks_in_place():

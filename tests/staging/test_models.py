@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from cells import small_store
-from stagers import small_model, small_network
+from small_stagers import small_model, small_network
 
 from psdnorm.errors import CheckpointError
 from psdnorm.prepare.recipe import RECIPES

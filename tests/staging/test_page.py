@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import stagings
+import staged_nights
 
 import psdnorm
 from psdnorm.staging import hypnogram_figures as drawing
@@ -23,7 +23,7 @@ def page_of(night, agreement=None):
 @functools.cache
 def known(name):
     """The page of one of the nights; made once, as pictures take time."""
-    return page_of(stagings.NIGHTS[name]())
+    return page_of(staged_nights.NIGHTS[name]())
 
 
 def plain(page):
@@ -46,7 +46,7 @@ def without_pictures(monkeypatch):
         monkeypatch.setattr(f"psdnorm.staging.page.{name}", lambda *_: b"")
 
 
-@pytest.mark.parametrize("name", stagings.NIGHTS)
+@pytest.mark.parametrize("name", staged_nights.NIGHTS)
 def test_every_kind_of_night_has_a_page_with_its_picture_below_two_megabytes(name):
     assert len(known(name).encode()) < 2_000_000
     assert known(name).endswith("</html>\n")
@@ -57,23 +57,23 @@ def test_every_kind_of_night_has_a_page_with_its_picture_below_two_megabytes(nam
 
 @pytest.mark.usefixtures("without_pictures")
 def test_a_page_is_written_as_it_is(tmp_path):
-    night = stagings.one_epoch()
+    night = staged_nights.one_epoch()
     write_page(tmp_path / "night.html", night)
     assert (tmp_path / "night.html").read_text(encoding="utf-8") == page_of(night)
 
 
 @pytest.mark.slow
 def test_two_days_of_noise_in_a_thousand_colours_stay_below_two_megabytes():
-    night = stagings.two_days()
+    night = staged_nights.two_days()
     noise = np.random.default_rng(0).normal(size=night.spectrogram.power_db.shape)
     spectra = replace(night.spectrogram, power_db=noise.astype(np.float32))
-    page = page_of(replace(night, spectrogram=spectra), stagings.compared(night))
+    page = page_of(replace(night, spectrogram=spectra), staged_nights.compared(night))
     assert len(page.encode()) < 2_000_000
 
 
 def test_the_verdict_comes_before_all_else_and_says_why():
     words = plain(known("not-trusted"))
-    told = ("Do not trust this hypnogram.", *stagings.REASONS, "Hypnogram, probabilities")
+    told = ("Do not trust this hypnogram.", *staged_nights.REASONS, "Hypnogram, probabilities")
     places = [words.index(each) for each in told]
     assert places == sorted(places)
     assert 'class="verdict alarm"' in known("not-trusted")
@@ -87,21 +87,21 @@ def test_a_night_in_range_is_said_to_be_and_raises_no_alarm():
 
 @pytest.mark.usefixtures("without_pictures")
 def test_what_weakens_the_verdict_stands_with_it():
-    night = stagings.staged()
+    night = staged_nights.staged()
     remark = "The model knows only 3 of its training nights."
     page = page_of(replace(night, shift=replace(night.shift, remarks=(remark,))))
     assert page.index(remark) < page.index("<img")
 
 
 def test_the_notice_is_a_band_on_top_and_only_where_there_is_one():
-    band = f'<p class="band" role="note">{stagings.NOTICE}</p>'
+    band = f'<p class="band" role="note">{staged_nights.NOTICE}</p>'
     page = known("in-range")
     assert page.index(band) < page.index("<h1>")
     assert 'class="band"' not in known("without-clock")
 
 
 def test_statistics_are_those_of_the_night_each_with_its_definition():
-    night = stagings.staged()
+    night = staged_nights.staged()
     page, found = known("in-range"), night.statistics
     assert row(page, "Total sleep time (TST)") == [f"{found.tst_min:.1f} min", "N1, N2, N3 and REM"]
     assert row(page, "Sleep efficiency (SE)")[0] == f"{found.sleep_efficiency_percent:.1f} %"
@@ -123,7 +123,7 @@ def test_what_is_not_defined_is_a_dash(name):
 
 
 def test_the_words_of_the_picture_say_what_it_shows():
-    night = stagings.staged()
+    night = staged_nights.staged()
     words = re.search(r'<img alt="([^"]*)"', known("in-range"))[1]
     for stage, name in enumerate(("W", "N1", "N2", "N3", "REM")):
         assert f"{np.count_nonzero(night.hypnogram == stage) / 2:g} min {name}" in words
@@ -133,7 +133,7 @@ def test_the_words_of_the_picture_say_what_it_shows():
 
 
 def test_distances_stand_beside_the_training_nights_and_say_whether_they_are_beyond():
-    night, page = stagings.not_trusted(), known("not-trusted")
+    night, page = staged_nights.not_trusted(), known("not-trusted")
     for distance in night.shift.distances:
         numbers = (distance.value, distance.typical, distance.limit)
         assert row(page, distance.where)[:3] == [f"{number:.3g}" for number in numbers]
@@ -143,7 +143,7 @@ def test_distances_stand_beside_the_training_nights_and_say_whether_they_are_bey
 
 @pytest.mark.usefixtures("without_pictures")
 def test_where_several_pairs_vote_the_page_says_of_which_the_distances_are():
-    night = stagings.staged(n_pairs=3)
+    night = staged_nights.staged(n_pairs=3)
     first = replace(night, shift=replace(night.shift, channels=night.pairs[0]))
     said = f"Each of the 3 pairs that vote was measured. Shown is {' + '.join(night.pairs[0])}"
     assert f"{said}, the first." in plain(page_of(first))
@@ -165,7 +165,7 @@ def test_a_distance_that_is_not_a_number_is_beyond():
 
 
 def test_each_pair_has_its_own_disagreement():
-    night, page = stagings.NIGHTS["ten-pairs"](), known("ten-pairs")
+    night, page = staged_nights.NIGHTS["ten-pairs"](), known("ten-pairs")
     for pair, given in zip(night.pairs, night.pair_probabilities, strict=True):
         share = 100 * (given.argmax(axis=1) != night.hypnogram).mean()
         sure = 100 * given.max(axis=1).mean()
@@ -175,7 +175,7 @@ def test_each_pair_has_its_own_disagreement():
 
 @pytest.mark.usefixtures("without_pictures")
 def test_a_pair_is_judged_by_the_epochs_it_staged():
-    night = stagings.staged(n_pairs=2)
+    night = staged_nights.staged(n_pairs=2)
     votes = night.pair_probabilities.copy()
     votes[1, 10:] = np.nan
     page = page_of(replace(night, pair_probabilities=votes))
@@ -188,8 +188,8 @@ def test_notes_are_listed():
 
 @pytest.mark.usefixtures("without_pictures")
 def test_agreement_is_shown_where_it_is_given_and_only_there():
-    night = stagings.staged()
-    found = stagings.compared(night)
+    night = staged_nights.staged()
+    found = staged_nights.compared(night)
     page = page_of(night, found)
     assert row(page, "Cohen's kappa")[0] == f"{found.kappa:.2f}"
     assert row(page, "balanced accuracy")[0] == f"{100 * found.balanced_accuracy:.1f} %"
@@ -204,14 +204,14 @@ def test_agreement_is_shown_where_it_is_given_and_only_there():
 
 @pytest.mark.usefixtures("without_pictures")
 def test_the_model_and_the_versions_are_named():
-    page = page_of(stagings.staged(model={"name": "mine", "recipe": {"sfreq": 100}}))
+    page = page_of(staged_nights.staged(model={"name": "mine", "recipe": {"sfreq": 100}}))
     assert row(page, "name") == ["mine"]
     assert row(page, "recipe") == ['{"sfreq": 100}']
     assert f"psdnorm {psdnorm.__version__}" in page
 
 
 def test_page_and_picture_show_the_same_and_are_drawn_once(monkeypatch, tmp_path):
-    night, calls = stagings.one_epoch(), []
+    night, calls = staged_nights.one_epoch(), []
     draw = drawing.draw_night
     monkeypatch.setattr(drawing, "draw_night", lambda each: calls.append(each) or draw(each))
     page = page_of(night)
@@ -222,7 +222,7 @@ def test_page_and_picture_show_the_same_and_are_drawn_once(monkeypatch, tmp_path
 
 def test_nothing_that_a_file_says_is_markup():
     evil = "<script>alert(1)</script>\udce9"
-    night = stagings.staged(source=evil, notes=(evil,), model={"name": evil}, notice=evil[:-1])
+    night = staged_nights.staged(source=evil, notes=(evil,), model={"name": evil}, notice=evil[:-1])
     pairs = ((evil, evil), *night.pairs[1:])
     shift = replace(night.shift, channels=(evil, "C4"), reasons=(evil[:-1],))
     page = page_of(replace(night, pairs=pairs, shift=shift))

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-import stagings
+import staged_nights
 from browsers import MARKS, chromium, watched
 
 from psdnorm.staging.page import write_page
@@ -23,8 +23,8 @@ def browser():
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("nights")
     for name in OPENED:
-        night = stagings.NIGHTS[name]()
-        compared = stagings.compared(night) if name == "not-trusted" else None
+        night = staged_nights.NIGHTS[name]()
+        compared = staged_nights.compared(night) if name == "not-trusted" else None
         write_page(folder / f"{name}.html", night, compared)
     return folder
 

@@ -5,8 +5,8 @@ import dataclasses
 import edf_files
 import numpy as np
 import pytest
-from clinic import SCORES, clinic, samples, signal
-from stagers import flat, recording
+from cohort_folder import SCORES, cohort_folder, samples, signal
+from small_stagers import flat, recording
 
 from psdnorm.errors import RecordingError
 from psdnorm.prepare.prepare import Preparation
@@ -38,7 +38,7 @@ def refusal(path, **arguments):
 def test_the_samples_are_bit_for_bit_those_of_prepare(tmp_path, recipe, sfreq):
     spoilt = samples(4, sfreq, 1)
     spoilt[2] = 0  # one flat epoch: it decides nothing about scale
-    source = clinic(tmp_path / "source", **{"S1.edf": signal(sfreq=sfreq, C4=spoilt)})
+    source = cohort_folder(tmp_path / "source", **{"S1.edf": signal(sfreq=sfreq, C4=spoilt)})
     (source / "S1.txt").write_text(SCORES)
     preparation = Preparation("folder", source, tmp_path / "store", RECIPES[recipe])
     assert [outcome.reason for outcome in preparation.run()] == [""]

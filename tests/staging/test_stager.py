@@ -7,8 +7,8 @@ from datetime import datetime
 import edf_files
 import numpy as np
 import pytest
-from clinic import samples
-from stagers import flat, recording, small_model
+from cohort_folder import samples
+from small_stagers import flat, recording, small_model
 
 import psdnorm
 import psdnorm.staging.trust as trust_module

@@ -3,8 +3,8 @@
 import edf_files
 import numpy as np
 import pytest
-from clinic import samples
-from stagers import flat, recording, small_model, small_network
+from cohort_folder import samples
+from small_stagers import flat, recording, small_model, small_network
 
 from psdnorm.constants import UNSCORED
 from psdnorm.drift.spectra import measure_spread

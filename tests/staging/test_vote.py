@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from stagers import small_model
+from small_stagers import small_model
 
 from psdnorm.staging import load_model
 from psdnorm.staging.shift import UNUSUAL

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from stagers import small_network
+from small_stagers import small_network
 
 from psdnorm.errors import ShapeError
 from psdnorm.training.predict import predict_epochs

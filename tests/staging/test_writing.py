@@ -6,8 +6,8 @@ import os
 import edf_files
 import numpy as np
 import pytest
-from clinic import samples
-from stagers import recording, small_model, undrawn
+from cohort_folder import samples
+from small_stagers import recording, small_model, undrawn
 
 from psdnorm.errors import MissingExtraError, StoreError
 from psdnorm.io import read_stages

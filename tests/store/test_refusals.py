@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from absence import hide
+from missing_packages import hide
 from properties import given, settings, st
 from stores import LAYOUT, RECIPE, filled, night, tree
 

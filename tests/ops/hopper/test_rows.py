@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from rows_on_the_chip import draw, error, signals
+from hopper_rows import draw, error, signals
 
 from psdnorm.ops import reference
 from psdnorm.ops.hopper import rows as resident

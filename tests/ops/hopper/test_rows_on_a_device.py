@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from rows_on_the_chip import draw, error, signals
+from hopper_rows import draw, error, signals
 from triton_kernels import TOLERANCE, empty_memory_is_nan, gpu, waiting_for_the_host_is_an_error
 
 from psdnorm.ops import dispatch as fused

@@ -27,7 +27,7 @@ def signal(seed=0, n_epochs=4, sfreq=100, labels=LABELS, simulated=False, **inst
     return content
 
 
-def clinic(folder, *subjects, **others):
+def cohort_folder(folder, *subjects, **others):
     """Write ``S01.edf`` and ``S01.txt`` for each subject, and others as they are given."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, subject in enumerate(subjects):

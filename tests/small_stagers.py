@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from clinic import samples, signal
+from cohort_folder import samples, signal
 
 from psdnorm.models import USleep
 from psdnorm.prepare.recipe import RECIPES
@@ -33,7 +33,7 @@ def small_model(folder, n_chans=2, recipe="robust", **card):
 
 
 def recording(path, **arguments):
-    """Write an EDF of small nights; arguments as in :func:`clinic.signal`."""
+    """Write an EDF of small nights; arguments as in :func:`cohort_folder.signal`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(signal(**arguments))
     return path
