@@ -117,7 +117,7 @@ def test_the_commands_and_the_recipe_are_there(report, runs):
     assert "psdnorm report runs --out report --no-figures" in page
     assert str(runs.parent) not in page  # a folder above may name a user
     assert str(runs.parent) not in (report / "report.json").read_text()
-    assert "&quot;name&quot;: &quot;paper&quot;" in page
+    assert "&#34;name&#34;: &#34;paper&#34;" in page
     assert "psdnorm 0, torch 0, python 0 (8 cells)" in page
 
 

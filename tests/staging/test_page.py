@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import staged_nights
+from markupsafe import escape
 
 import psdnorm
 from psdnorm.staging import hypnogram_figures as drawing
@@ -35,7 +36,8 @@ def plain(page):
 
 def row(page, name):
     """The cells of the row of this name."""
-    cells = re.search(rf'<th scope="row">{re.escape(html.escape(name))}</th>(.*?)</tr>', page)[1]
+    heading = f'<th scope="row">{escape(name)}</th>'
+    cells = re.search(rf"{re.escape(heading)}(.*?)</tr>", page)[1]
     return [html.unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", cells)]
 
 

@@ -1,9 +1,7 @@
-"""Self-contained HTML pages."""
+"""Self-contained HTML pages, made by the templates ``page.html`` and ``parts.html``."""
 
 import base64
-import enum
 import hashlib
-import html
 import itertools
 import json
 import os
@@ -11,78 +9,76 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.runtime import written
 
+BAND = "These nights are simulated. They say nothing about patients."
+FRAME_BYTES = 20_000  # what styles, script and head of a page take at most
 _NUMBER = re.compile(r"[+−-]?\d[\d,]*(?:\.\d+)?")
 _TURNING = re.compile("\\S*[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]\\S*")
+_MIME = {"png": "image/png", "svg": "image/svg+xml"}
 
 
-def flowing(text: str) -> str:
-    """Return a text in which no line ends between a number and its %."""
-    return re.sub(r"(?<=\d) %", "&nbsp;%", escaped(text))
+def _isolated(value: object) -> object:
+    """Escape a text; a name that turns the direction of writing turns nothing but itself."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return Markup(_TURNING.sub(r"<bdi>\g<0></bdi>", str(escape(value))))
 
 
-def escaped(text: str) -> str:
-    """Return a text as markup; names that turn the direction of writing turn only their own."""
-    return _TURNING.sub(r"<bdi>\g<0></bdi>", html.escape(text))
+def _flowing(text: str) -> Markup:
+    """Escape a text; no line ends between a number and its %."""
+    return Markup(re.sub(r"(?<=\d) %", "&nbsp;%", str(_isolated(text))))
 
 
-def json_in_script(document: Any) -> str:
-    """Return JSON that ends no script, whatever the names in it."""
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for letter in "<>&\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
-
-
-def leading_number(text: str) -> float | None:
-    """Return the number that a text begins with, if it does."""
-    found = _NUMBER.match(text)
-    return float(found[0].replace(",", "").replace("−", "-")) if found else None
-
-
-BAND = "These nights are simulated. They say nothing about patients."
-_WORDS = ' class="words"'
-FRAME_BYTES = 20_000  # what styles, script and head of a page take at most
+_templates = Environment(
+    loader=PackageLoader("psdnorm.present", "."),
+    autoescape=True,
+    finalize=_isolated,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_templates.filters["flowing"] = _flowing
+_parts: Any = _templates.get_template("parts.html").module
 
 
 class Entry(Protocol):
     """What a cell of a table may be besides a text: see :class:`psdnorm.report.tables.Entry`."""
 
     @property
-    def text(self) -> str:
-        """What is shown."""
+    def text(self) -> str: ...
 
     @property
     def value(self) -> float | None:
         """What it is sorted by; a number at the start of the text if it is not given."""
 
     @property
-    def bold(self) -> bool:
-        """Whether it is the best of its kind."""
+    def bold(self) -> bool: ...
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """What the number is of: its ``metric``, among others."""
 
 
-class _Kind(enum.Enum):
-    """What a row of a table is; for bodies, their attributes."""
-
-    HEADING = None
-    PLAIN = ""
-    MEAN = ' class="means"'
+class _Cell(NamedTuple):
+    text: str
+    bold: bool = False
+    order: str = ""  # what it is sorted by, empty if it is not
 
 
 class Part:
-    """Something that is put together from top to bottom: a page, or what is folded in it."""
+    """What is put together from top to bottom: a page, or a part of it."""
 
     def __init__(self, ids: Iterator[int]) -> None:
         self._ids = ids
-        self._parts: list[str] = []
+        self._parts: list[Markup] = []
         self._headings: list[tuple[str, str]] = []
 
     def part(self) -> "Part":
@@ -105,26 +101,24 @@ class Part:
         name = f"s{next(self._ids)}"
         if level == 2:
             self._headings.append((name, text))
-        return self._add(f'<h{level} id="{name}">{escaped(text)}</h{level}>')
+        return self._add(_parts.heading(name, level, text))
 
     def text(self, text: str, kind: str = "") -> Self:
         """Add a paragraph; of the ``kind`` "note" in smaller letters."""
-        attribute = f' class="{kind}"' if kind else ""
-        return self._add(f"<p{attribute}>{flowing(text)}</p>")
+        return self._add(_parts.paragraph(text, kind))
 
     def items(self, texts: Iterable[str]) -> Self:
-        """Add a list."""
-        lines = "".join(f"<li>{flowing(text)}</li>" for text in texts)
-        return self._add(f"<ul>{lines}</ul>") if lines else self
+        """Add a list, unless it is empty."""
+        texts = list(texts)
+        return self._add(_parts.items(texts)) if texts else self
 
     def command(self, text: str) -> Self:
         """Add what can be typed into a shell."""
-        return self._add(f"<pre><code>{html.escape(text)}</code></pre>")
+        return self._add(_parts.command(text))
 
     def links(self, before: str, targets: Iterable[tuple[str, str]]) -> Self:
-        """Add a line of links to files beside the page, each with its words."""
-        to = (f'<a href="{html.escape(path)}">{escaped(words)}</a>' for path, words in targets)
-        return self._add(f'<p class="note">{escaped(before)} {", ".join(to)}</p>')
+        """Add a line of links to files beside the page: each a path and its words."""
+        return self._add(_parts.links(before, targets))
 
     def table(
         self,
@@ -138,63 +132,29 @@ class Part:
     ) -> Self:
         """Add a table whose first column names the rows.
 
-        Parameters
-        ----------
-        caption : str
-        head : sequence of str
-            Names of the columns.
-        rows : sequence of sequences
-            A row of one entry is a heading: the rows below it are sorted by themselves. Rows of
-            means stay below the rows that they are of.
-        sortable : bool
-            Whether its heads sort it; never where rows are different quantities.
-        unseen : bool
-            Whether the caption is only read aloud, as a heading above says the same.
-        words : collection of int
-            Columns that hold sentences rather than numbers.
+        A row of one entry is a heading: the rows below it are sorted by themselves. Rows of means
+        stay below the rows that they are of. A ``sortable`` table is sorted by its heads, but never
+        where its rows are different quantities. The caption of an ``unseen`` one is only read
+        aloud; ``words`` are the columns that hold sentences rather than numbers.
         """
-        sortable = sortable and _alike(rows)
-        body = []
-        for kind, own in itertools.groupby(rows, lambda row: _kind(row, len(head))):
-            if kind is _Kind.HEADING:
-                body += [_heading(row[0], len(head)) for row in own]
-            else:
-                lines = (
-                    "".join(_cell(*numbered, sortable, words) for numbered in enumerate(row))
-                    for row in own
-                )
-                body += [f"<tbody{kind.value}>", *(f"<tr>{line}</tr>" for line in lines)]
-                body.append("</tbody>")
-        return self._add(self._framed(caption, head, "".join(body), sortable, unseen, words))
+        sortable = sortable and _is_of_one_metric(rows)
+        groups = [
+            (kind, [[_cell(entry, sortable) for entry in row] for row in own])
+            for kind, own in itertools.groupby(rows, lambda row: _kind(row, len(head)))
+        ]
+        return self._add(
+            _parts.table(self._table_id(), caption, head, groups, sortable, unseen, words)
+        )
 
     def matrix(
         self, caption: str, names: Sequence[str], entries: Sequence[Sequence[tuple[str, str]]]
     ) -> Self:
-        """Add a square table of stages by stages, rows true and columns predicted.
-
-        Parameters
-        ----------
-        caption : str
-        names : sequence of str
-            Of the rows, and of the columns.
-        entries : sequence of sequences of (str, str)
-            What is shown, and what is told of it where it is pointed at.
-        """
-        lines = []
-        for place, (name, row) in enumerate(zip(names, entries, strict=True)):
-            cells = "".join(
-                f'<td class="{"best" * (place == column)}" title="{html.escape(told)}">'
-                f"{escaped(text)}</td>"
-                for column, (text, told) in enumerate(row)
-            )
-            lines.append(f'<tr><th scope="row">{escaped(name)}</th>{cells}</tr>')
-        head = ["true", *names]
-        body = f"<tbody>{''.join(lines)}</tbody>"
-        return self._add(self._framed(caption, head, body, sortable=False))
+        """Add a square table, rows true and columns predicted: texts and their tooltips."""
+        return self._add(_parts.matrix(self._table_id(), caption, list(names), entries))
 
     def beside(self, part: "Part") -> Self:
-        """Add the elements of a part beside each other, as far as there is room."""
-        return self._add(f'<div class="beside">{"".join(part._parts)}</div>')
+        """Add the elements of a part side by side, as far as there is room."""
+        return self._add(_parts.beside(part._body("")))
 
     def picture(
         self,
@@ -205,65 +165,23 @@ class Part:
         *,
         scrolls: bool = False,
     ) -> Self:
-        """Add a picture, and words that stand for it where it cannot be seen.
+        """Add a PNG or SVG, and the words for those who cannot see it.
 
-        Parameters
-        ----------
-        picture : bytes
-        words : str
-        caption : str
-        kind : {"png", "svg"}
-        scrolls : bool
-            Whether it is moved sideways on a narrow screen rather than made too small to read.
+        One that ``scrolls`` does so on a narrow screen, rather than become too small to read.
         """
-        mime = {"png": "image/png", "svg": "image/svg+xml"}[kind]
-        data = base64.b64encode(picture).decode()
-        shown = f'<img alt="{html.escape(words)}" src="data:{mime};base64,{data}">'
-        if scrolls:
-            named = 'role="region" aria-label="Picture"'
-            shown = f'<div class="scroll wide" tabindex="0" {named}>{shown}</div>'
-        if caption:
-            caption = f"<figcaption>{escaped(caption)}</figcaption>"
-        return self._add(f"<figure>{shown}{caption}</figure>")
+        data = f"{_MIME[kind]};base64,{base64.b64encode(picture).decode()}"
+        return self._add(_parts.picture(Markup(data), words, caption, scrolls))
 
     def fold(self, summary: str, part: "Part") -> Self:
         """Add a part that is shown when its summary is chosen."""
-        body = "\n".join(part._parts)
-        return self._add(f"<details><summary>{escaped(summary)}</summary>\n{body}\n</details>")
+        return self._add(_parts.fold(summary, part._body()))
 
     def verdict(self, part: "Part", kind: str = "") -> Self:
-        """Add a part that stands out; its first paragraph in large letters.
+        """Add a part that stands out, its first paragraph in large letters.
 
         Of the ``kind`` "caution" or "alarm" it stands out more.
         """
-        body = "\n".join(part._parts)
-        return self._add(f'<div class="{f"verdict {kind}".rstrip()}">\n{body}\n</div>')
-
-    def _framed(
-        self,
-        caption: str,
-        head: Sequence[str],
-        body: str,
-        sortable: bool,
-        unseen: bool = False,
-        words: Collection[int] = (),
-    ) -> str:
-        name = f"t{next(self._ids)}"
-        names = "".join(
-            f'<th scope="col"{_WORDS * (column in words)}>{escaped(text)}</th>'
-            for column, text in enumerate(head)
-        )
-        kind = ' class="sortable"' if sortable else ""
-        hidden = ' class="unseen"' if unseen else ""
-        return (
-            f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{name}">'
-            f'<table{kind}><caption id="{name}"{hidden}>{escaped(caption)}</caption>'
-            f"<thead><tr>{names}</tr></thead>{body}</table></div>"
-        )
-
-    def _add(self, part: str) -> Self:
-        self._parts.append(part)
-        return self
+        return self._add(_parts.verdict(kind, part._body()))
 
     def subjects(
         self,
@@ -275,39 +193,36 @@ class Part:
     ) -> Self:
         """Add a table of many subjects, of which the script shows some and finds the others.
 
-        Parameters
-        ----------
-        caption : str
-        columns : sequence of (str, str)
-            Name and kind: "text", "count", or "percent" and "gain", which are whole hundredths.
-        rows : sequence of sequences
-            The first is the subject's name; None for what is not there.
-        by : int
-            The column in which those are lowest that are shown first.
-        without_script : str
-            What is said where no script runs.
+        Columns have a name and a kind: "text", "count", or "percent" and "gain", which are whole
+        hundredths. The first names the subject; None is a missing value. Those are shown first that
+        are lowest in the column ``by``.
         """
         number = next(self._ids)
-        data, field = f"d{number}", f"f{number}"
-        document = {"columns": columns, "rows": rows, "by": by}
-        table = self._framed(caption, [name for name, _ in columns], "<tbody></tbody>", False)
+        document = json_in_script({"columns": columns, "rows": rows, "by": by})
+        head = [name for name, _ in columns]
         return self._add(
-            f'<div data-subjects="{data}"><noscript><p>{escaped(without_script)}</p></noscript>'
-            f'<div class="browser" hidden><label for="{field}">Find a subject</label>'
-            f'<input id="{field}" type="search" autocomplete="off">'
-            f'<p class="status" role="status"></p>{table}</div></div>'
-            f'<script type="application/json" id="{data}">{json_in_script(document)}</script>'
+            _parts.subjects(self._table_id(), number, caption, head, document, without_script)
         )
+
+    def _table_id(self) -> str:
+        return f"t{next(self._ids)}"
+
+    def _body(self, between: str = "\n") -> Markup:
+        return Markup(between).join(self._parts)
+
+    def _add(self, part: Markup) -> Self:
+        self._parts.append(part)
+        return self
 
 
 class Page(Part):
-    """A page that is put together from top to bottom; all texts are taken as they are.
+    """A page that is put together from top to bottom; all texts are escaped.
 
     Parameters
     ----------
     title : str
     simulated : bool
-        Whether a band on top says that nobody slept these nights.
+        Whether a band on top says that the nights are simulated.
     contents : bool
         Whether links to the sections follow the title.
     notice : str, optional
@@ -331,74 +246,61 @@ class Page(Part):
         super().__init__(itertools.count())
         self._title = title
         self._contents = contents
-        told = [BAND] * simulated + ([notice] if notice else [])
-        bands = "".join(f'<p class="band" role="note">{escaped(text)}</p>\n' for text in told)
-        self._top = f"{bands}<h1>{escaped(title)}</h1>"
+        self._bands = [BAND] * simulated + ([notice] if notice else [])
 
     def html(self) -> str:
         """Return the page."""
-        parts = "\n".join(self._parts)
-        script = ""
+        body, script = self._body(), ""
         policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-        if 'class="sortable"' in parts or "data-subjects=" in parts:
-            code = _asset("page.js")
-            digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+        if 'class="sortable"' in body or "data-subjects=" in body:
+            script = _asset("page.js")
+            digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
             policy += f"; script-src 'sha256-{digest}'"
-            script = f"<script>{code}</script>\n"
-        return (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-            f"<title>{html.escape(self._title)}</title>\n<style>{_asset('page.css')}</style>\n"
-            '</head>\n<body>\n<a class="skip" href="#main">Skip to the content</a>\n'
-            f'<main id="main">\n{self._top}\n{self._links()}{parts}\n</main>\n{script}'
-            "</body>\n</html>\n"
+        return _templates.get_template("page.html").render(
+            policy=Markup(policy),
+            title=self._title,
+            style=Markup(_asset("page.css")),
+            bands=self._bands,
+            contents=self._contents,
+            headings=self._headings,
+            body=body,
+            script=Markup(script),
         )
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the page, whole or not at all."""
+        """Write the page, atomically."""
         with written(Path(path)) as file:
             file.write(self.html().encode())
 
-    def _links(self) -> str:
-        if not self._contents:
-            return ""
-        links = "".join(
-            f'<li><a href="#{name}">{escaped(text)}</a></li>' for name, text in self._headings
-        )
-        return f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n'
+
+def json_in_script(document: Any) -> Markup:
+    """Return JSON that ends no script, whatever the names in it."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return Markup(text)
 
 
-def _cell(column: int, entry: str | Entry, sortable: bool, words: Collection[int] = ()) -> str:
-    """Return a cell; the first of a row is its name."""
+def _cell(entry: str | Entry, sortable: bool) -> _Cell:
     if isinstance(entry, str):
-        text, value, is_bold = entry, None, False
+        cell, value = _Cell(entry), None
     else:
-        text, value, is_bold = entry.text, entry.value, entry.bold
-    attributes = ' class="best"' if is_bold else _WORDS * (column in words)
-    if column == 0:
-        return f'<th scope="row"{attributes}>{escaped(text)}</th>'
-    if value is None:
-        value = leading_number(text)
-    if sortable and value is not None and value == value:  # NaN is as if it were not there
-        attributes += f' data-v="{value:.12g}"'
-    return f"<td{attributes}>{escaped(text)}</td>"
+        cell, value = _Cell(entry.text, entry.bold), entry.value
+    if sortable and value is None and (found := _NUMBER.match(cell.text)):
+        value = float(found[0].replace(",", "").replace("−", "-"))
+    if sortable and value is not None and value == value:  # NaN counts as missing
+        return cell._replace(order=f"{value:.12g}")
+    return cell
 
 
-def _heading(entry: str | Entry, width: int) -> str:
-    text = entry if isinstance(entry, str) else entry.text
-    cell = f'<th class="group" colspan="{width}" scope="rowgroup">{escaped(text)}</th>'
-    return f"<tbody><tr>{cell}</tr></tbody>"
-
-
-def _kind(row: Sequence[str | Entry], width: int) -> _Kind:
+def _kind(row: Sequence[str | Entry], width: int) -> str:
     if len(row) == 1 < width:
-        return _Kind.HEADING
+        return "heading"
     name = row[0] if isinstance(row[0], str) else row[0].text
-    return _Kind.MEAN if name in (MEAN_DATASET, MEAN_SUBJECT) else _Kind.PLAIN
+    return "means" if name in (MEAN_DATASET, MEAN_SUBJECT) else "plain"
 
 
-def _alike(rows: Sequence[Sequence[str | Entry]]) -> bool:
+def _is_of_one_metric(rows: Sequence[Sequence[str | Entry]]) -> bool:
     """Tell whether numbers below each other are of one metric, so that order means something."""
     metrics: dict[int, Any] = {}
     for row in rows:
