@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psdnorm.lab.simulate import SimulatedNight, simulate_night
-from psdnorm.lab.simulate.measure import band_powers_db
+from psdnorm.lab.simulate import SimulatedNight, band_powers_db, simulate_night
 
 
 def simulated_nights(count: int = 16) -> list[SimulatedNight]:

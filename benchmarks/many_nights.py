@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S
-from psdnorm.lab.simulate import simulate_night
-from psdnorm.lab.simulate.cohort_files import Trace, write_edf
+from psdnorm.lab.simulate import Trace, simulate_night, write_edf
 
 COHORTS = ("ABC", "CFS", "HPAP", "PHYS", "SHHS")  # five rates from 100 to 256 Hz
 FLAT = "flat"

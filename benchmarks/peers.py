@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from benchmarks import peer_process
 from psdnorm.constants import STAGES
 from psdnorm.io import read_header, read_stages
-from psdnorm.lab.simulate.hypnograms import sleep_period
+from psdnorm.lab.simulate import sleep_period
 from psdnorm.staging import Agreement, agreement
 
 ROOT = Path(__file__).parents[1]

@@ -23,7 +23,7 @@ import scipy
 
 from psdnorm.cohorts import NightFiles, find_nights, read_night
 from psdnorm.io.scoring import write_stages
-from psdnorm.lab.simulate.cohort_files import Trace, write_edf
+from psdnorm.lab.simulate import Trace, write_edf
 from psdnorm.prepare.prepare import checksum, fingerprint, prepare_night
 from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import RECIPES

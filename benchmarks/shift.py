@@ -27,8 +27,7 @@ from psdnorm.demo import PROTOCOL, RECIPE
 from psdnorm.errors import RecordingError
 from psdnorm.evaluation import balanced_accuracy, confusion_matrix
 from psdnorm.io.recording import Recording
-from psdnorm.lab.simulate.into_store import add_nights
-from psdnorm.lab.simulate.plan import PlannedNight, Settings, plan_nights
+from psdnorm.lab.simulate import PlannedNight, Settings, add_nights, plan_nights
 from psdnorm.models import from_pretrained
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.prepare.preprocess import preprocess

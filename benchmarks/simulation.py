@@ -19,10 +19,16 @@ from pathlib import Path
 import numpy as np
 import scipy
 
-from psdnorm.lab.simulate import PROFILES, simulate_night
-from psdnorm.lab.simulate.cohort_files import bytes_missing, write_nights
-from psdnorm.lab.simulate.into_store import add_nights, bytes_missing_in
-from psdnorm.lab.simulate.plan import Settings, plan_nights
+from psdnorm.lab.simulate import (
+    PROFILES,
+    Settings,
+    add_nights,
+    bytes_missing,
+    bytes_missing_in,
+    plan_nights,
+    simulate_night,
+    write_nights,
+)
 from psdnorm.prepare.recipe import RECIPES
 
 COLUMNS = ("cohort", "way", "sfreq", "hours", "seconds", "device", "numpy", "scipy")

@@ -23,8 +23,7 @@ from pathlib import Path
 import torch
 
 from psdnorm.errors import CheckpointError
-from psdnorm.lab.simulate import simulate_night
-from psdnorm.lab.simulate.cohort_files import Trace, write_edf
+from psdnorm.lab.simulate import Trace, simulate_night, write_edf
 from psdnorm.models import USleep
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import load_model

@@ -22,7 +22,6 @@ from scipy.stats import ks_2samp
 
 from psdnorm.constants import SIMULATED_BANDS_HZ
 from psdnorm.lab.simulate import simulate_night
-from psdnorm.lab.simulate.fitted import ACTIVE, STATES, fitted
 from psdnorm.lab.simulate.hypnograms import (
     NEW_PERIOD_MIN,
     REM,
@@ -30,7 +29,7 @@ from psdnorm.lab.simulate.hypnograms import (
     simulate_sleep,
     sleep_period,
 )
-from psdnorm.lab.simulate.measure import band_powers_db
+from psdnorm.lab.simulate.profiles import ACTIVE, STATES, band_powers_db, fitted
 
 STAGES = ("W", "N1", "N2", "N3", "REM")
 CHANNELS = ("Fpz-Cz", "Pz-Oz")

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.constants import EPOCH_S, SIMULATED_BANDS_HZ
-from psdnorm.lab.simulate.fitted import ACTIVE, Fitted
+from psdnorm.lab.simulate import band_powers_db
 from psdnorm.lab.simulate.hypnograms import (
     N_CYCLES,
     N_PLACES,
@@ -26,7 +26,7 @@ from psdnorm.lab.simulate.hypnograms import (
     simulate_sleep,
     sleep_period,
 )
-from psdnorm.lab.simulate.measure import band_powers_db
+from psdnorm.lab.simulate.profiles import ACTIVE, Fitted
 from psdnorm.lab.simulate.recorder import REFERENCE
 from psdnorm.lab.simulate.simulated_night import (
     CONTRAST_DB,

@@ -13,10 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from psdnorm.io.recording import Recording
-from psdnorm.lab.simulate import PROFILES
-from psdnorm.lab.simulate.into_store import as_recording
-from psdnorm.lab.simulate.plan import Settings, plan_nights
-from psdnorm.lab.simulate.simulated_night import wide_recording
+from psdnorm.lab.simulate import PROFILES, Settings, as_recording, plan_nights, wide_recording
 from psdnorm.models import from_pretrained
 from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import RECIPES

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from psdnorm.io.scoring import write_stages
-from psdnorm.lab.simulate.cohort_files import Trace, write_edf
+from psdnorm.lab.simulate import Trace, write_edf
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2001, 1, 1, 20)

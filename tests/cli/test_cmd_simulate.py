@@ -9,7 +9,6 @@ from psdnorm.cli import main
 from psdnorm.cohorts import COHORTS, find_nights
 from psdnorm.errors import MissingExtraError
 from psdnorm.lab.simulate import cohort_files as files
-from psdnorm.lab.simulate import into_store
 from psdnorm.store import Store
 
 SHORT = ("--hours", "0.05", "--subjects", "2")
@@ -46,7 +45,7 @@ def test_the_bytes_are_said_before_and_fewer_visits_too(simulate):
     assert code == 0
     signals = sum(path.stat().st_size for path in simulate.out.rglob("*.edf"))
     assert f"nights of SHHS, CCSHS: 6, {signals:,} bytes to write" in errors
-    assert "CCSHS has 1 night a subject, not 2" in errors
+    assert "CCSHS has 1 night per subject, not 2" in errors
     assert said.endswith("has simulated nights of SHHS, CCSHS: 6\n")
 
 
@@ -63,7 +62,7 @@ def test_into_a_store_that_gets_no_night_nothing_is_left(simulate, monkeypatch):
         raise MissingExtraError("there is no SciPy")
 
     with monkeypatch.context() as patch:
-        patch.setattr(into_store, "preprocess", fail)
+        patch.setattr(files, "preprocess", fail)
         code, _, errors = simulate("--into-store", "--cohorts", "MASS", *SHORT)
     assert code == 2
     assert errors.endswith("psdnorm: there is no SciPy\n")

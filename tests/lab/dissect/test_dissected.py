@@ -18,7 +18,7 @@ from psdnorm.lab.dissect.dissected import arm_names, interval, read_losses
 from psdnorm.lab.dissect.dissection import Dissection, Made, TestNights
 from psdnorm.lab.dissect.settings import find_models
 from psdnorm.lab.dissect.troubles import UNSHIFTED, Condition
-from psdnorm.lab.simulate.into_store import add_nights
+from psdnorm.lab.simulate.cohort_files import add_nights
 from psdnorm.lab.simulate.plan import Settings, plan_nights
 from psdnorm.models import USleep
 from psdnorm.prepare.recipe import RECIPES, Recipe

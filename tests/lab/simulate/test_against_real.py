@@ -11,9 +11,8 @@ from scipy.stats import ks_2samp
 
 from psdnorm.constants import SIMULATED_BANDS_HZ
 from psdnorm.lab.simulate import simulate_night
-from psdnorm.lab.simulate.fitted import ACTIVE, fitted
 from psdnorm.lab.simulate.hypnograms import REM, bouts, sleep_period
-from psdnorm.lab.simulate.measure import band_powers_db
+from psdnorm.lab.simulate.profiles import ACTIVE, band_powers_db, fitted
 from psdnorm.lab.simulate.recorder import REFERENCE
 from psdnorm.lab.simulate.simulated_night import wide_profile, wide_table
 

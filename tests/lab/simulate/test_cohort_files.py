@@ -301,9 +301,9 @@ def test_without_edfio_it_is_said_what_to_install(tmp_path, monkeypatch):
 
 def test_a_cohort_with_fewer_visits_than_asked_for_says_so():
     assert fewer_visits(plan_nights(["CCSHS", "SHHS", "CHAT"], 4, 3, SETTINGS), 3) == [
-        "CCSHS has 1 night a subject, not 3",
-        "SHHS has 2 nights a subject, not 3",
-        "CHAT has 1 or 2 nights a subject, not 3",
+        "CCSHS has 1 night per subject, not 3",
+        "SHHS has 2 nights per subject, not 3",
+        "CHAT has 1 or 2 nights per subject, not 3",
     ]
     assert fewer_visits(plan_nights(["ABC"], 4, 3, SETTINGS), 3) == []
 

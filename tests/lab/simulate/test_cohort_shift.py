@@ -12,7 +12,7 @@ from psdnorm.errors import ArgumentError
 from psdnorm.lab.simulate import PROFILES, CohortProfile, simulate_night
 from psdnorm.lab.simulate.brain import AGES_Y, age_effects
 from psdnorm.lab.simulate.hypnograms import bouts
-from psdnorm.lab.simulate.measure import band_powers_db
+from psdnorm.lab.simulate.profiles import band_powers_db
 
 PLAIN = CohortProfile("plain", sfreq=200.0, line_hz=60.0)
 

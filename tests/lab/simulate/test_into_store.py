@@ -9,8 +9,7 @@ from stores import tree
 from psdnorm.cohorts import COHORTS
 from psdnorm.errors import StoreError
 from psdnorm.lab.simulate import plan
-from psdnorm.lab.simulate.cohort_files import write_nights
-from psdnorm.lab.simulate.into_store import add_nights, bytes_missing_in
+from psdnorm.lab.simulate.cohort_files import add_nights, bytes_missing_in, write_nights
 from psdnorm.lab.simulate.plan import Settings, plan_nights
 from psdnorm.prepare.prepare import PREPARED, Preparation
 from psdnorm.prepare.recipe import RECIPES

@@ -9,8 +9,7 @@ import scipy.signal
 
 from psdnorm.errors import ArgumentError
 from psdnorm.lab.simulate import PROFILES, CohortProfile, profile_of, simulate_night
-from psdnorm.lab.simulate.fitted import ACTIVE
-from psdnorm.lab.simulate.measure import band_powers_db
+from psdnorm.lab.simulate.profiles import ACTIVE, band_powers_db
 
 N1, N2, N3, REM = 1, 2, 3, 4
 

@@ -7,8 +7,8 @@ import scipy.signal
 
 from psdnorm.lab.simulate import PROFILES, simulate_night
 from psdnorm.lab.simulate.brain import draw_variety
-from psdnorm.lab.simulate.fitted import fitted
 from psdnorm.lab.simulate.hypnograms import N2
+from psdnorm.lab.simulate.profiles import fitted
 from psdnorm.lab.simulate.recorder import DERIVATIONS
 from psdnorm.lab.simulate.simulated_night import (
     CONTRAST_DB,

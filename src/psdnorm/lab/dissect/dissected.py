@@ -27,39 +27,21 @@ CASE = ["kind", "strength"]
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """Accuracies of every network, subject and condition, and what was lost by each shift.
+    """Accuracies of every network, subject and condition, and what was lost by each shift."""
 
-    Attributes
-    ----------
-    accuracies : DataFrame
-        ``arm``, ``training`` (cohort held out and seed), ``kind``, ``strength``, ``subject`` and
-        ``balanced_accuracy``, a share; one row for each prediction of a subject.
-    names : dict of str to str
-        What people call the arms, in the order of the paper.
-    recipe : str
-        Its name.
-    subjects : int
-        That were to be simulated.
-    conditions : tuple of Condition
-        That were asked for, whether or not anybody has predicted them.
-    version : str
-        Of psdnorm, which predicted.
-    """
-
+    # arm, training (cohort held out and seed), kind, strength, subject and balanced_accuracy,
+    # a share; one row for each prediction of a subject
     accuracies: pd.DataFrame
-    names: dict[str, str]
-    recipe: str
-    subjects: int
+    names: dict[str, str]  # what people call the arms, in the order of the paper
+    recipe: str  # its name
+    subjects: int  # that were to be simulated
+    # that were asked for, whether or not anybody has predicted them
     conditions: tuple[Condition, ...] = ()
-    version: str = psdnorm.__version__
+    version: str = psdnorm.__version__  # of psdnorm, which predicted
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
-        """Points lost by each subject of each training: a row of ``accuracies``, and ``lost``.
-
-        The pair of a shifted night is the same subject's unshifted one, predicted by the same
-        network. Subjects who lack either are not there.
-        """
+        """Points lost by each subject of each training: a row of ``accuracies``, and ``lost``."""
         keys = ["arm", "training", "subject"]
         is_plain = self.accuracies["kind"] == UNSHIFTED.kind
         plain = self.accuracies[is_plain].set_index(keys)["balanced_accuracy"].rename("unshifted")
@@ -75,13 +57,7 @@ class Losses:
 
     @cached_property
     def matrix(self) -> pd.DataFrame:
-        """The matrix, one row for each arm, kind and strength.
-
-        ``lost`` are points of balanced accuracy, mean over trainings of a subject and then over
-        subjects; ``low`` and ``high`` its bootstrap interval over subjects, NaN for a single one;
-        ``seeds_sd`` the standard deviation (ddof = 1) over trainings of their means over subjects;
-        ``unshifted`` and ``shifted`` the accuracies in percent.
-        """
+        """The matrix, one row for each arm, kind and strength."""
         rows = []
         cases = ordered_cases(self.pairs[CASE].itertuples(index=False, name=None))
         groups = dict(list(self.pairs.groupby(["arm", *CASE])))
@@ -122,17 +98,7 @@ class Losses:
 
 
 def read_losses(dissection: Dissection) -> Losses:
-    """Read what was predicted so far.
-
-    Parameters
-    ----------
-    dissection : Dissection
-
-    Returns
-    -------
-    Losses
-        Of networks that have predicted the unshifted nights and others.
-    """
+    """Read what was predicted so far."""
     tables = [
         _read(dissection, cell, condition)
         for cell in dissection.cells
@@ -162,12 +128,6 @@ def read_losses(dissection: Dissection) -> Losses:
 def arm_names(cells: Sequence[Cell]) -> dict[str, str]:
     """Return what people call the arms of some cells; with what tells them apart, of each.
 
-    Parameters
-    ----------
-    cells : sequence of Cell
-
-    Examples
-    --------
     >>> arm_names([Cell("usleep", "psd"), Cell("usleep", "batch", seed=1)])
     {'usleep batch @all': 'BatchNorm', 'usleep psd f5 d3 @all': 'PSDNorm'}
     >>> list(arm_names([Cell("usleep", "psd"), Cell("usleep", "psd", filter_size=17)]).values())
@@ -190,20 +150,7 @@ def _place(cell: Cell) -> tuple:
 
 
 def interval(values: NDArray[np.float64], seed: int = 0) -> tuple[float, float]:
-    """Return a bootstrap interval of a mean over subjects, between percentiles of the draws.
-
-    Parameters
-    ----------
-    values : ndarray, (n,)
-        One of each subject.
-    seed : int
-        The same values and seed give the same interval.
-
-    Returns
-    -------
-    low, high : float
-        NaN for fewer than two subjects.
-    """
+    """Return a bootstrap interval of a mean over subjects, between percentiles of the draws."""
     if len(values) < 2:
         return float("nan"), float("nan")
     draws = np.random.default_rng(seed).integers(0, len(values), (_DRAWS, len(values)))
@@ -215,13 +162,6 @@ def interval(values: NDArray[np.float64], seed: int = 0) -> tuple[float, float]:
 def is_beyond_noise(lost: float, low: float, high: float) -> bool:
     """Tell whether a loss, or a gain, is surely one, and large enough to be seen in its number.
 
-    Parameters
-    ----------
-    lost, low, high : float
-        Points and their interval; NaN where there is none.
-
-    Examples
-    --------
     >>> is_beyond_noise(0.2, 0.1, 0.3), is_beyond_noise(0.2, -0.1, 0.5)
     (True, False)
     >>> is_beyond_noise(0.01, 0.005, 0.02)
@@ -231,13 +171,7 @@ def is_beyond_noise(lost: float, low: float, high: float) -> bool:
 
 
 def ordered_cases(cases: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return kinds and strengths, each once: kinds as they are listed, mild before severe.
-
-    Parameters
-    ----------
-    cases : iterable of (str, float)
-        A kind and a strength.
-    """
+    """Return kinds and strengths, each once: kinds as they are listed, mild before severe."""
     kinds = list(KINDS)
     return sorted(
         {*cases}, key=lambda case: (kinds.index(case[0]), abs(case[1] - KINDS[case[0]].neutral))

@@ -58,19 +58,11 @@ if TYPE_CHECKING:
 
 
 class Made(NamedTuple):
-    """What became of a night.
-
-    Attributes
-    ----------
-    condition : Condition
-    subject : str
-    reason : str
-        A sentence where the recipe refuses it, else "".
-    """
+    """What became of a night."""
 
     condition: Condition
     subject: str
-    reason: str = ""
+    reason: str = ""  # a sentence where the recipe refuses it, else ""
 
     @property
     def recording(self) -> str:
@@ -80,21 +72,11 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True)
 class TestNights:
-    """Nights of the same subjects under several conditions; in a store, a condition is a cohort.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the store.
-    recipe : Recipe
-    subjects : int
-    hours : float
-    seed : int
-    """
+    """Nights of the same subjects under several conditions; in a store, a condition is a cohort."""
 
     __test__ = False  # pytest takes every class of such a name for its own
 
-    folder: Path
+    folder: Path  # of the store
     recipe: Recipe
     subjects: int
     hours: float
@@ -118,24 +100,7 @@ class TestNights:
         return [Made(condition, name) for name in names for condition in conditions]
 
     def make(self, conditions: Sequence[Condition], jobs: int = 1) -> Iterator[Made]:
-        """Simulate and prepare the nights of some conditions; those that are there stay.
-
-        Parameters
-        ----------
-        conditions : sequence of Condition
-        jobs : int
-            Processes at a time.
-
-        Yields
-        ------
-        Made
-            As they come.
-
-        Raises
-        ------
-        StoreError
-            A disk that is full, or a process that died: give the same command again.
-        """
+        """Simulate and prepare the nights of some conditions; those that are there stay."""
         if jobs < 1:
             raise ArgumentError(f"jobs is {jobs}, expected at least 1")
         nights = self.named(conditions)
@@ -157,17 +122,7 @@ class TestNights:
         return Store.open(self.folder, self.recipe.to_dict())
 
     def night(self, made: Made) -> Night:
-        """Simulate and prepare one night.
-
-        Parameters
-        ----------
-        made : Made
-
-        Returns
-        -------
-        Night
-            Whose cohort is the condition.
-        """
+        """Simulate and prepare one night."""
         found = simulate_condition(made.condition, made.subject, self.seed, hours=self.hours)
         recording = Recording(
             found.signal, found.channels, found.sfreq, found.stages, None, made.recording
@@ -209,24 +164,7 @@ def protocol_of(runs: Runs) -> Protocol:
 
 
 def trained_for(runs: Runs, cell: Cell, store: Store) -> Trained:
-    """Load the network of a cell; refuse one of another cell, or for other nights.
-
-    Parameters
-    ----------
-    runs : Runs
-    cell : Cell
-    store : Store
-        The nights, whose recipe and layout are looked at alone.
-
-    Returns
-    -------
-    Trained
-
-    Raises
-    ------
-    PsdnormError
-        Weights that are damaged, or not those of the cell.
-    """
+    """Load the network of a cell; refuse one of another cell, or for other nights."""
     trained = load_trained(runs.folder(cell))
     trained.check_takes(store)
     alignment_of(trained.training, store.layout.n_channels, trained.folder)
@@ -258,54 +196,26 @@ NIGHTS = "nights"
 
 
 class Predicted(NamedTuple):
-    """What became of one network under one condition.
-
-    Attributes
-    ----------
-    cell : Cell
-    condition : Condition
-    reason : str
-        A sentence where it failed, else "".
-    sequences : int
-        In which its nights were predicted; 0 where it failed.
-    """
+    """What became of one network under one condition."""
 
     cell: Cell
     condition: Condition
-    reason: str = ""
-    sequences: int = 0
+    reason: str = ""  # a sentence where it failed, else ""
+    sequences: int = 0  # in which its nights were predicted; 0 where it failed
 
 
 @dataclass(frozen=True)
 class Dissection:
-    """Networks, conditions, and the folder for what comes of them.
+    """Networks, conditions, and the folder for what comes of them."""
 
-    Parameters
-    ----------
-    runs : Runs
-        Whose networks they are.
-    out : Path
-    cells : tuple of Cell
-        From :func:`psdnorm.lab.dissect.settings.find_models`.
-    conditions : tuple of Condition
-        The unshifted one first.
-    subjects : int
-        Simulated test subjects, the same in all conditions.
-    hours : float
-        Length of their nights.
-    seed : int
-        Of their simulation.
-    unable : frozenset of Cell
-        Those of ``cells`` that count with what they predicted: their weights are damaged.
-    """
-
-    runs: Runs
+    runs: Runs  # whose networks they are
     out: Path
-    cells: tuple[Cell, ...]
-    conditions: tuple[Condition, ...]
-    subjects: int = 10
-    hours: float = 8.0
-    seed: int = 0
+    cells: tuple[Cell, ...]  # from psdnorm.lab.dissect.settings.find_models
+    conditions: tuple[Condition, ...]  # the unshifted one first
+    subjects: int = 10  # simulated test subjects, the same in all conditions
+    hours: float = 8.0  # length of their nights
+    seed: int = 0  # of their simulation
+    # those of cells that count with what they predicted: their weights are damaged
     unable: frozenset[Cell] = frozenset()
 
     @property
@@ -344,15 +254,7 @@ class Dissection:
         return [(a, b) for a in able for b in self.conditions if not self.is_done(a, b)]
 
     def damaged(self) -> dict[Cell, str]:
-        """Look for networks whose weights cannot be used, before any night is simulated.
-
-        Those that have predicted all are looked at only if their weights have changed since.
-
-        Returns
-        -------
-        dict of Cell to str
-            With the reason; an AdaBN cell has that of the cell whose weights it adapts.
-        """
+        """Look for networks whose weights cannot be used, before any night is simulated."""
         changed = [cell for cell in self.cells if self._has_changed(cell)]
         needed = dict.fromkeys(map(base_of, [*(cell for cell, _ in self.left()), *changed]))
         if not needed:
@@ -367,11 +269,7 @@ class Dissection:
         return {cell: reasons[base_of(cell)] for cell in self.cells if base_of(cell) in reasons}
 
     def claim(self) -> None:
-        """Write down how nights are simulated; refuse a folder of something else.
-
-        More kinds and more networks may come later; other subjects, hours, seeds, recipes and
-        weights need a folder of their own, and so does another version that is to predict.
-        """
+        """Write down how nights are simulated; refuse a folder of something else."""
         nights = {
             "subjects": self.subjects,
             "hours": float(self.hours),
@@ -427,22 +325,7 @@ class Dissection:
     def predict(
         self, *, device: str = "auto", fast: bool | str = "auto", keep: bool = False
     ) -> Iterator[Predicted]:
-        """Predict all that is left, network by network; a failure stops no other.
-
-        In the order of :func:`psdnorm.lab.dissect.settings.predicting_order`.
-
-        Parameters
-        ----------
-        device : str
-        fast : {"auto", True, False}
-            As in :func:`psdnorm.models.accelerate`.
-        keep : bool
-            Whether to keep the predictions of every epoch beside the scores.
-
-        Yields
-        ------
-        Predicted
-        """
+        """Predict all that is left, network by network; a failure stops no other."""
         left = self.left()
         if not left:
             return
@@ -524,16 +407,7 @@ class _Predictor:
 
 
 class PredictionMeter(PieceMeter):
-    """Measures a piece, and writes it down after every prediction.
-
-    Parameters
-    ----------
-    out : Path
-        The folder of the dissection, which gets ``cost.json``.
-    device : str
-    jobs : int
-        Nights that are simulated at a time.
-    """
+    """Measures a piece, and writes it down after every prediction."""
 
     def __init__(self, out: Path, device: str, jobs: int) -> None:
         code = commit_of(Path(psdnorm.__file__), only_tracked=True)
@@ -548,13 +422,7 @@ class PredictionMeter(PieceMeter):
 
 @contextlib.contextmanager
 def metered(out: Path, device: str, jobs: int) -> Iterator[PredictionMeter]:
-    """Measure a block, which is written down however it ends.
-
-    Parameters
-    ----------
-    out, device, jobs
-        As for :class:`PredictionMeter`.
-    """
+    """Measure a block, which is written down however it ends."""
     meter = PredictionMeter(out, device, jobs)
     try:
         yield meter

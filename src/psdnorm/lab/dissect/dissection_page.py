@@ -30,25 +30,13 @@ if TYPE_CHECKING:
 
 
 def limits(losses: Losses) -> list[str]:
-    """Say what of a dissection is not whole.
-
-    Parameters
-    ----------
-    losses : Losses
-
-    Returns
-    -------
-    list of str
-        Sentences; none if every norm has all subjects and several trainings everywhere.
-    """
+    """Say what of a dissection is not whole."""
     return [*_scores(losses), *_subjects(losses), *_trainings(losses)]
 
 
 def strengths_in_words(kind: Kind, strengths: list[float]) -> str:
     """Return strengths of a kind as in a sentence, with their unit once.
 
-    Examples
-    --------
     >>> strengths_in_words(KINDS["electrode"], [2.0, 10.0])
     '2 and 10 µV RMS'
     """
@@ -120,34 +108,19 @@ _NEARLY = 0.5  # points: a difference that decides nothing, however sure it is
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What one kind of shift says about norms, at its greatest strength.
-
-    Attributes
-    ----------
-    kind : Kind
-    strength : float
-    best : str
-        The arm that loses least.
-    alike : list of str
-        Arms whose loss differs from that of the best by no more than noise: the interval of the
-        difference, over subjects, holds zero.
-    worse : list of str
-        The others, from the least loss to the greatest.
-    nearly_alike : bool
-        Whether none is worse by half a point, so that there is nothing to pick.
-    harmed : dict of str to list of float
-        Arms that lose something beyond noise, and the strengths at which they do.
-    absent : dict of str to list of float
-        Arms that have no score at some strengths of this kind, and these.
-    """
+    """What one kind of shift says about norms, at its greatest strength."""
 
     kind: Kind
     strength: float
-    best: str
+    best: str  # the arm that loses least
+    # arms whose loss differs from that of the best by no more than noise: the interval of the
+    # difference, over subjects, holds zero
     alike: list[str]
-    worse: list[str]
-    nearly_alike: bool
+    worse: list[str]  # the others, from the least loss to the greatest
+    nearly_alike: bool  # whether none is worse by half a point, so that there is nothing to pick
+    # arms that lose something beyond noise, and the strengths at which they do
     harmed: dict[str, list[float]]
+    # arms that have no score at some strengths of this kind, and these
     absent: dict[str, list[float]]
 
     def not_compared(self) -> list[str]:
@@ -156,12 +129,7 @@ class Choice:
 
 
 def choices(losses: Losses) -> list[Choice]:
-    """Return what every kind of shift says about norms.
-
-    Parameters
-    ----------
-    losses : Losses
-    """
+    """Return what every kind of shift says about norms."""
     return [_choice(losses, kind) for kind in losses.kinds()]
 
 
@@ -211,19 +179,7 @@ def _filled(by_arm: dict[str, list[float]]) -> dict[str, list[float]]:
 
 
 def sentences(losses: Losses, choice: Choice) -> list[str]:
-    """Say what one kind of shift costs whom, and which norm to pick against it.
-
-    Parameters
-    ----------
-    losses : Losses
-    choice : Choice
-        From :func:`choices`.
-
-    Returns
-    -------
-    list of str
-        The first says which norm to pick, and which ones were not there to be picked.
-    """
+    """Say what one kind of shift costs whom, and which norm to pick against it."""
     first, *others = _compared(losses, choice)
     return [" ".join([first, *_not_there(losses, choice)]), *others]
 
@@ -366,18 +322,7 @@ _NO_SCORE = "–"
 
 
 def draw_losses(losses: Losses) -> Drawing:
-    """Draw the matrix: a panel per kind, norms down, strengths across, points lost in each cell.
-
-    Parameters
-    ----------
-    losses : Losses
-
-    Returns
-    -------
-    Drawing
-        Numbers of losses whose interval holds zero are in brackets; a dash on hatching is where a
-        norm has no score.
-    """
+    """Draw the matrix: a panel per kind, norms down, strengths across, points lost in each cell."""
     kinds, arms = losses.kinds(), losses.arms()
     scale = max(_LEAST_SCALE, float(losses.matrix["lost"].abs().max()))
     widest = max(len(name) for name in losses.names.values())
@@ -415,12 +360,7 @@ def draw_losses(losses: Losses) -> Drawing:
 
 
 def losses_figure(losses: Losses) -> Figure:
-    """Return the figure as PNG and SVG.
-
-    Parameters
-    ----------
-    losses : Losses
-    """
+    """Return the figure as PNG and SVG."""
     with styled():
         return rendered(draw_losses(losses), simulated=True, recipe=losses.recipe)
 
@@ -459,8 +399,6 @@ def _draw(
 def cell_text(lost: float, low: float, high: float) -> str:
     """Return a loss as a cell shows it: in brackets where it may be none.
 
-    Examples
-    --------
     >>> cell_text(12.34, 9, 15), cell_text(-0.2, -1, 1), cell_text(0.02, 0.01, 0.03)
     ('12.3', '(−0.2)', '(0.0)')
     """
@@ -485,12 +423,7 @@ def _words(losses: Losses) -> str:
 
 
 def counts_in_words(losses: Losses) -> str:
-    """Say of how many subjects and trainings the numbers are.
-
-    Parameters
-    ----------
-    losses : Losses
-    """
+    """Say of how many subjects and trainings the numbers are."""
     subjects, trainings = (
         np.unique(losses.matrix[name]).tolist() for name in ("subjects", "trainings")
     )
@@ -522,25 +455,7 @@ def write_dissection(
     gone: Sequence[str] = (),
     figures: bool = True,
 ) -> list[str]:
-    """Write the page of a dissection, its tables and its figure.
-
-    Parameters
-    ----------
-    losses : Losses
-    out : path
-        Folder: new, empty, or an earlier report, whose place it takes.
-    command : str
-        That made it.
-    gone : sequence of str
-        What is to be said of networks that could not predict all.
-    figures : bool
-        Whether to draw.
-
-    Returns
-    -------
-    list of str
-        The first sentence of each kind of shift, beginning with its title.
-    """
+    """Write the page of a dissection, its tables and its figure."""
     told = {choice: sentences(losses, choice) for choice in choices(losses)}
     drawn = [losses_figure(losses)] if figures else []
     headlines = [f"{choice.kind.title}. {words[0]}" for choice, words in told.items()]

@@ -17,19 +17,7 @@ _TYPES = {"subjects": int, "hours": float, "seed": int}
 
 
 def begun_with(out: Path) -> dict[str, Any]:
-    """Return what a folder was begun with.
-
-    Parameters
-    ----------
-    out : Path
-
-    Returns
-    -------
-    dict
-        ``subjects``, ``hours`` and ``seed`` of the nights, their ``recipe``, ``psdnorm``, the
-        version, and ``kinds``, all that were asked for so far, where the folder says them. Empty
-        for a folder in which nothing was begun.
-    """
+    """Return what a folder was begun with."""
     path = out / SETTINGS
     if not path.exists():
         return {}
@@ -55,18 +43,7 @@ def begun_with(out: Path) -> dict[str, Any]:
 def claim_dissection(
     out: Path, nights: dict[str, Any], kinds: Collection[str], *, to_predict: bool
 ) -> None:
-    """Write down what a folder is begun with; refuse one of something else.
-
-    Parameters
-    ----------
-    out : Path
-    nights : dict
-        Subjects, hours, seed and recipe, which must be those of the folder.
-    kinds : collection of str
-        That are asked for; the folder may have others.
-    to_predict : bool
-        Whether anything is left to predict, for which the version must be the folder's, too.
-    """
+    """Write down what a folder is begun with; refuse one of something else."""
     described = {"format": _FORMAT, **nights, "psdnorm": psdnorm.__version__}
     there = begun_with(out)
     if there:
@@ -100,42 +77,19 @@ _FIRST = {"psd": 0, "batch": 1, TMA: 1}
 
 
 class Models(NamedTuple):
-    """The networks of a folder of runs.
+    """The networks of a folder of runs."""
 
-    Attributes
-    ----------
-    cells : list of Cell
-        Whose weights, or scores, are there; those of one shape together.
-    lacking : list of str
-        A sentence for each cell that never had weights to give.
-    gone : list of str
-        A sentence for each cell whose weights are gone, though it was begun, or damaged, before it
-        predicted all.
-    """
-
-    cells: list[Cell]
-    lacking: list[str]
+    cells: list[Cell]  # whose weights, or scores, are there; those of one shape together
+    lacking: list[str]  # a sentence for each cell that never had weights to give
+    # a sentence for each cell whose weights are gone, though it was begun, or damaged, before
+    # it predicted all
     gone: list[str]
 
 
 def find_models(
     runs: Runs, out: Path | None = None, conditions: Sequence[Condition] = ()
 ) -> Models:
-    """Find the cells of a grid whose weights were kept; AdaBN needs those of its BatchNorm cell.
-
-    Parameters
-    ----------
-    runs : Runs
-    out : Path, optional
-        The folder of a dissection: cells that predicted there count with what they predicted,
-        though their weights are gone by now.
-    conditions : sequence of Condition
-        That are asked for.
-
-    Returns
-    -------
-    Models
-    """
+    """Find the cells of a grid whose weights were kept; AdaBN needs those of its BatchNorm cell."""
     cells = [entry.cell for entry in runs.entries()]
     if not cells:
         raise ArgumentError(f"{runs.path} has no grid, expected a folder of psdnorm lodo")
@@ -170,24 +124,7 @@ def without_damaged(
     conditions: Sequence[Condition],
     damaged: Mapping[Cell, str],
 ) -> Models:
-    """Count networks whose weights cannot be used with what they predicted before, if anything.
-
-    Parameters
-    ----------
-    models : Models
-    runs : Runs
-    out : Path
-        The folder of the dissection.
-    conditions : sequence of Condition
-        That are asked for.
-    damaged : mapping of Cell to str
-        From :meth:`psdnorm.lab.dissect.dissection.Dissection.damaged`.
-
-    Returns
-    -------
-    Models
-        In the same order, of which ``gone`` names these, too.
-    """
+    """Count networks whose weights cannot be used with what they predicted before, if anything."""
     found = Models([], models.lacking, [*models.gone])
     for cell in models.cells:
         if cell not in damaged:
@@ -218,18 +155,7 @@ def _count_what_is_left(
 
 
 def predicting_order(cells: Sequence[Cell]) -> list[Unit]:
-    """Return trainings, with their AdaBN evaluations, in the order in which they predict.
-
-    Networks of one shape follow each other, as a process keeps only the one that it compiled last:
-    seed by seed, every network would be compiled anew. A command that is stopped lacks the last
-    norms, so those that are most asked for come first: PSDNorm, then BatchNorm with AdaBN and TMA,
-    then the others.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-        Those of one shape together, as :func:`find_models` returns them.
-    """
+    """Return trainings, with their AdaBN evaluations, in the order in which they predict."""
     return sorted(units_of(cells), key=lambda unit: _FIRST.get(base_of(unit[0]).norm, len(_FIRST)))
 
 

@@ -25,36 +25,18 @@ _MONTAGE = ("C3-A2", "C4-A1")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of shift.
+    """A kind of shift."""
 
-    Attributes
-    ----------
-    name : str
-        As it is typed.
-    title : str
-        As it is read.
-    unit : str
-        Of its strengths.
-    strengths : tuple of float
-        Mild, marked, severe.
-    neutral : float
-        The strength that changes nothing.
-    what : str
-        What is turned, in a sentence.
-    """
-
-    name: str
-    title: str
-    unit: str
-    strengths: tuple[float, float, float]
-    neutral: float
-    what: str
+    name: str  # as it is typed
+    title: str  # as it is read
+    unit: str  # of its strengths
+    strengths: tuple[float, float, float]  # mild, marked, severe
+    neutral: float  # the strength that changes nothing
+    what: str  # what is turned, in a sentence
 
     def words(self, strength: float) -> str:
         """Return a strength with its unit, as in a sentence.
 
-        Examples
-        --------
         >>> KINDS["gain"].words(-6), KINDS["age"].words(15), KINDS["montage"].words(50)
         ('−6 dB', '+15 years', '50 %')
         """
@@ -63,8 +45,6 @@ class Kind:
     def number(self, strength: float) -> str:
         """Return a strength without its unit; with a sign where it is a change.
 
-        Examples
-        --------
         >>> KINDS["gain"].number(-6), KINDS["age"].number(15), KINDS["rate"].number(80)
         ('−6', '+15', '80')
         """
@@ -98,25 +78,15 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class Condition:
-    """A kind of shift at one strength.
+    """A kind of shift at one strength."""
 
-    Attributes
-    ----------
-    kind : str
-        A name in `KINDS`, or that of `UNSHIFTED`.
-    strength : float
-        In the kind's unit.
-    """
-
-    kind: str
-    strength: float
+    kind: str  # a name in KINDS, or that of UNSHIFTED
+    strength: float  # in the kind's unit
 
     @property
     def name(self) -> str:
         """Name of a folder that no other condition has.
 
-        Examples
-        --------
         >>> Condition("gain", -6).name, UNSHIFTED.name
         ('gain_-6', 'unshifted_0')
         """
@@ -127,13 +97,7 @@ UNSHIFTED = Condition("unshifted", 0.0)
 
 
 def conditions_of(kinds: Iterable[str] = ()) -> list[Condition]:
-    """Return the unshifted condition, then every strength of some kinds, mild to severe.
-
-    Parameters
-    ----------
-    kinds : iterable of str
-        Names in `KINDS`; all of them if there are none.
-    """
+    """Return the unshifted condition, then every strength of some kinds, mild to severe."""
     wanted = list(dict.fromkeys(kinds)) or list(KINDS)
     for name in wanted:
         if name not in KINDS:
@@ -147,21 +111,6 @@ def simulate_condition(
 ) -> SimulatedNight:
     """Simulate one subject's night under one condition.
 
-    Parameters
-    ----------
-    condition : Condition
-    subject : int or str
-        The same subject and seed are the same person and night in all conditions.
-    seed : int
-    hours : float
-
-    Returns
-    -------
-    SimulatedNight
-        At 200 Hz, but for the sampling rate's conditions.
-
-    Examples
-    --------
     >>> plain = simulate_condition(UNSHIFTED, 0, hours=0.1)
     >>> halved = simulate_condition(Condition("gain", 20 * np.log10(0.5)), 0, hours=0.1)
     >>> bool(np.allclose(halved.signal, plain.signal / 2))

@@ -10,9 +10,15 @@ import scipy.special
 from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S, SIMULATED_BANDS_HZ
-from psdnorm.lab.simulate.fitted import ACTIVE, N_BANDS, STATES, Fitted
 from psdnorm.lab.simulate.hypnograms import N2, N3, WAKE
-from psdnorm.lab.simulate.profiles import REFERENCE_AGE_Y, CohortProfile
+from psdnorm.lab.simulate.profiles import (
+    ACTIVE,
+    N_BANDS,
+    REFERENCE_AGE_Y,
+    STATES,
+    CohortProfile,
+    Fitted,
+)
 from psdnorm.lab.simulate.recorder import BACKGROUND
 
 # Effects of age: directions after the literature, sizes set by hand, nothing from our files.
@@ -39,73 +45,30 @@ AGE_EFFECTS = {
 
 
 def age_effects(age_y: float) -> dict[str, float]:
-    """Effects of an age, interpolated; neutral at the age of the reference population.
-
-    Parameters
-    ----------
-    age_y : float
-        Age in years.
-
-    Returns
-    -------
-    dict of str to float
-        The names of `AGE_EFFECTS`: dB, Hz, factors and log-odds.
-    """
+    """Effects of an age, interpolated; neutral at the age of the reference population."""
     return {name: float(np.interp(age_y, AGES_Y, values)) for name, values in AGE_EFFECTS.items()}
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Traits that stay the same over a subject's nights.
-
-    Attributes
-    ----------
-    age_y : float
-        Age in years.
-    sex : str
-        ``"F"`` or ``"M"``.
-    deviation_db : ndarray, (10,)
-        Band powers beside the reference population's, age included.
-    tendency : ndarray, (5,)
-        Log-odds of entering each stage beside the reference population's.
-    alpha_hz, spindle_hz : float
-        Peak frequencies.
-    alpha_height : float
-        Factor on the height of the alpha peak over the background.
-    rates, gains : dict of str to float
-        Factors on how often events come, and on how large they are, by kind.
-    stray : dict of str to ndarray, (6,)
-        Events a minute in each state that do not mark it, by kind.
-    """
+    """Traits that stay the same over a subject's nights."""
 
     age_y: float
-    sex: str
-    deviation_db: NDArray
-    tendency: NDArray
+    sex: str  # "F" or "M"
+    deviation_db: NDArray  # (10,): band powers beside the reference population's, age included
+    tendency: NDArray  # (5,): log-odds of entering each stage beside the reference population's
     alpha_hz: float
     spindle_hz: float
-    alpha_height: float
+    alpha_height: float  # factor on the height of the alpha peak over the background
+    # factors on the rate and the height of events, by kind
     rates: dict[str, float]
     gains: dict[str, float]
+    # (6,): events per minute of kinds that are not typical of a state, by kind
     stray: dict[str, NDArray] = field(default_factory=dict)
 
 
 def draw_subject(profile: CohortProfile, table: Fitted, rng: np.random.Generator) -> Subject:
-    """Draw a subject of a cohort.
-
-    Parameters
-    ----------
-    profile : CohortProfile
-        Already scaled by the shift.
-    table : Fitted
-        The reference population.
-    rng : numpy.random.Generator
-        The subject's own stream.
-
-    Returns
-    -------
-    Subject
-    """
+    """Draw a subject of a cohort; the profile is scaled already."""
     age_y = float(np.clip(profile.age_mean_y + profile.age_sd_y * rng.standard_normal(), 4, 95))
     sex = "F" if rng.random() < profile.female_share else "M"
     effect = age_effects(age_y)
@@ -141,7 +104,7 @@ def draw_subject(profile: CohortProfile, table: Fitted, rng: np.random.Generator
     )
 
 
-# what active wake is like in one epoch is like the epoch before it by this much
+# correlation of active wake from one epoch to the next
 UNREST_MEMORY = 0.97
 
 
@@ -152,7 +115,7 @@ def draw_spectra(
     profile: CohortProfile,
     rng: np.random.Generator,
 ) -> tuple[NDArray, NDArray]:
-    """Each epoch's slow power beside its state's, (E,), and its spectrum, (E, 10), in dB."""
+    """Each epoch's slow power relative to its state's, (E,), and its spectrum, (E, 10), in dB."""
     innovation = rng.standard_normal((len(states), 2 * N_BANDS))
     own = table.night_sd_db * rng.standard_normal(table.night_sd_db.shape)
     rho = float(np.clip(table.autocorrelation + profile.epoch_memory, 0, 0.97))
@@ -162,24 +125,24 @@ def draw_spectra(
     within = np.einsum("eij,ej->ei", table.within_factor[states], chain)
     within = np.clip(np.exp(profile.epoch_log_spread) * within, -15, 15)
     level = blend((table.knot_db + own)[states])
-    # slow waves follow the power of both channels' delta band
+    # slow waves follow the power of the delta band in both channels
     deviation = within[:, [0, N_BANDS]].mean(axis=1)
     return deviation, level + within + who.deviation_db
 
 
 def draw_unrest(states: NDArray, sd_db: float, rng: np.random.Generator) -> NDArray:
-    """Draw what active wake departs by, slowly, most of it in all bands: (E, 10) in dB."""
+    """Draw slow changes of active wake, mostly common to all bands: (E, 10) in dB."""
     steps = rng.standard_normal((len(states), 2 * N_BANDS))
     of_channel = np.repeat(rng.standard_normal((len(states), 2)), N_BANDS, axis=1)
     fresh = (0.6 * steps + 0.8 * of_channel) * np.sqrt(1 - UNREST_MEMORY**2)
-    # what is active by night and by day has one history; it starts far back
+    # one process by night and by day; it starts in its stationary distribution
     fresh[0] /= np.sqrt(1 - UNREST_MEMORY**2)
     slow = scipy.signal.lfilter([1.0], [1.0, -UNREST_MEMORY], fresh, axis=0)
     return sd_db * slow * (states == ACTIVE)[:, None]
 
 
 def draw_edges_s(n_epochs: int, most_s: float, rng: np.random.Generator) -> NDArray:
-    """Where each epoch's state begins, and where the last ends: a scorer's epochs wait for none."""
+    """Where each epoch's state begins and the last one ends: sleep ignores the grid of epochs."""
     edges = np.arange(n_epochs + 1.0) * EPOCH_S
     if most_s > 0:
         edges[1:-1] += rng.uniform(-most_s, most_s, n_epochs - 1)
@@ -187,63 +150,44 @@ def draw_edges_s(n_epochs: int, most_s: float, rng: np.random.Generator) -> NDAr
 
 
 def blend(values: NDArray) -> NDArray:
-    """Let an epoch carry some of its neighbours: stages do not change at the stroke of 30 s."""
+    """Mix each epoch with its neighbours: stages do not change abruptly every 30 s."""
     padded = np.concatenate([values[:1], values, values[-1:]])
     return 0.15 * padded[:-2] + 0.7 * padded[1:-1] + 0.15 * padded[2:]
 
 
 def depth_of(states: NDArray, deviation_db: NDArray, table: Fitted) -> NDArray:
-    """Slow-wave power of each epoch, from half-way between N2 and N3: (E,)."""
+    """Slow-wave power of each epoch, relative to halfway between N2 and N3: (E,)."""
     delta = table.real_median_db[:, [0, N_BANDS]].mean(axis=1)
     return delta[states] + deviation_db - (delta[N2] + delta[N3]) / 2
 
 
-# height of the alpha peak over the spectrum under it, by state, and its width
+# height of the alpha peak relative to the spectrum under it, by state, and its width
 ALPHA_HEIGHT = np.array([6.0, 1.0, 0.0, 0.0, 0.5, 1.5])
 ALPHA_SD_HZ = 0.8
-# what a height of 0 is taken for where heights are spread by factors
+# replaces a height of 0 where heights are multiplied by random factors
 _LEAST_HEIGHT = 0.1
 _ALPHA = list(SIMULATED_BANDS_HZ).index("alpha")
 _ALPHA_WIDTH_HZ = SIMULATED_BANDS_HZ["alpha"][1] - SIMULATED_BANDS_HZ["alpha"][0]
 N_PEAKS = 4
 PEAKS_HZ, PEAK_SD_HZ = (1.0, 28.0), (0.5, 3.0)
-# what is slower is not in any band
+# slower waves are in no band
 SLOWEST_BAND_HZ = SIMULATED_BANDS_HZ["delta"][0]
 
 
 @dataclass(frozen=True)
 class Texture:
-    """The grain of one subject's background.
+    """The fine structure of one subject's background."""
 
-    Attributes
-    ----------
-    alpha_height : ndarray, (6,)
-        Height of the alpha peak in each state, before the subject's factor on all of them.
-    alpha_sd_hz : float
-        Width of the alpha peak.
-    alpha_db : ndarray, (6,)
-        Added to the alpha band under the peak, so that a state has the alpha power that it had.
-    peak_hz, peak_sd_hz : ndarray, (4,)
-        Place and width of other peaks and troughs.
-    peak_db : ndarray, (6, 4)
-        Their heights in each state.
-    infraslow_db : float
-        Added to what is slower than all bands.
-    coherence : ndarray, (6,)
-        Added to the correlation of the anterior and the posterior source.
-    waxing_sd_db : float
-        Spread of each band's power within an epoch.
-    """
-
-    alpha_height: NDArray
-    alpha_sd_hz: float
-    alpha_db: NDArray
+    alpha_height: NDArray  # (6,): of the alpha peak in each state, before the subject's factor
+    alpha_sd_hz: float  # width of the alpha peak
+    alpha_db: NDArray  # (6,): added to the alpha band, so that the alpha power of a state stays
+    # (4,): place and width of other peaks and troughs
     peak_hz: NDArray
     peak_sd_hz: NDArray
-    peak_db: NDArray
-    infraslow_db: float
-    coherence: NDArray
-    waxing_sd_db: float
+    peak_db: NDArray  # (6, 4): their heights in each state
+    infraslow_db: float  # added below all bands
+    coherence: NDArray  # (6,): added to the correlation of the anterior and the posterior source
+    waxing_sd_db: float  # spread of each band's power within an epoch
 
     def fine_db(self, frequency_hz: NDArray) -> NDArray:
         """Return what is added to the spectrum of each state, (F,) → (6, F)."""
@@ -261,17 +205,7 @@ class Texture:
 def draw_texture(
     profile: CohortProfile, alpha_height: float, rng: np.random.Generator
 ) -> Texture | None:
-    """Draw the grain of a subject's background; None for a cohort that has the usual one.
-
-    Parameters
-    ----------
-    profile : CohortProfile
-        Already scaled by the shift.
-    alpha_height : float
-        The subject's factor on the height of the alpha peak.
-    rng : numpy.random.Generator
-        The subject's own stream.
-    """
+    """Draw the fine structure of a subject's background; None if the profile does not vary it."""
     knobs = (profile.alpha_sd, profile.peak_sd_db, profile.infraslow_db, profile.coherence_sd)
     if not any((*knobs, profile.waxing_sd_db)):
         return None
@@ -310,14 +244,14 @@ def _log_uniform(bounds: tuple[float, float], rng: np.random.Generator) -> NDArr
 
 HOP_S = 2.0
 CHUNK = 64
-# an epoch's spectrum gives way to the next one's over this long
+# duration of the transition from one epoch's spectrum to the next one's
 TRANSITION_S = 6.0
 LOWEST_HZ = 0.1
 COUPLING_HZ = 0.5
-# power within an epoch remembers itself from one block to the next by this much
+# correlation of the power from one block to the next
 WAXING_MEMORY = 0.7
-# correlation of the anterior and the posterior source: falls with frequency. The files that we fit
-# to hold no cross-spectra, so this is an assumption
+# correlation of the anterior and the posterior source, falling with frequency: an assumption, as
+# the files that we fit to hold no cross-spectra
 COHERENCE_HZ = (0.5, 4.0, 13.0, 30.0)
 COHERENCE = (0.40, 0.35, 0.25, 0.10)
 COHERENCE_RANGE = (-0.6, 0.85)
@@ -325,59 +259,25 @@ COHERENCE_RANGE = (-0.6, 0.85)
 
 @dataclass(frozen=True)
 class Background:
-    """What the background of a night is made of.
+    """The ingredients of the background of a night."""
 
-    Attributes
-    ----------
-    power_db : ndarray, (E, 10)
-        Density at the bands' centres in dB re 1 µV²/Hz, anterior and posterior.
-    alpha_height : ndarray, (E,)
-        Height of the alpha peak, as a multiple of the spectrum under it.
-    alpha_hz : float
-        Its frequency.
-    weights : dict of str to ndarray, (2,)
-        The montage, see `montage.weights`.
-    electrode_uv : float
-        RMS of the electrodes' noise between 0.5 and 50 Hz.
-    states : ndarray, (E,)
-        Spectral state of each epoch, see `fitted.STATES`.
-    edges_s : ndarray, (E + 1,)
-        Where epochs begin and the last one ends.
-    texture : Texture, optional
-        The grain of the background, where it is not the usual one.
-    """
-
-    power_db: NDArray
-    alpha_height: NDArray
+    power_db: NDArray  # (E, 10): at the bands' centres, dB re 1 µV²/Hz, anterior and posterior
+    alpha_height: NDArray  # (E,): of the alpha peak, as a multiple of the spectrum under it
     alpha_hz: float
-    weights: dict[str, NDArray]
-    electrode_uv: float
-    states: NDArray
-    edges_s: NDArray
+    weights: dict[str, NDArray]  # (2,): the montage, see recorder.weights
+    electrode_uv: float  # RMS of the electrodes' noise between 0.5 and 50 Hz
+    states: NDArray  # (E,): see profiles.STATES
+    edges_s: NDArray  # (E + 1,): where epochs begin and the last one ends
     texture: Texture | None = None
 
 
 def synthesize(parts: Background, sfreq: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw the background of a night.
-
-    Parameters
-    ----------
-    parts : Background
-    sfreq : int
-        Sampling rate in Hz.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of float32, (2, T)
-        µV, T = E · 30 · sfreq.
-    """
+    """Draw the background of a night, (2, T) in µV."""
     n_epochs, hop = len(parts.power_db), round(HOP_S * sfreq)
     n_hops = round(n_epochs * EPOCH_S / HOP_S)
     frequency_hz = scipy.fft.rfftfreq(2 * hop, 1 / sfreq)
-    # one-sided density → square of a coefficient's parts: the variance is its sum over bins of
-    # sfreq / n, half of it real and half imaginary
+    # one-sided density → variance of a coefficient's parts: the signal's variance is the density
+    # summed over bins of width sfreq / n, half of it real and half imaginary
     density = _Density(parts, frequency_hz, n_hops + 1, sfreq * hop / 2, rng)
     window = np.sin(np.pi * (np.arange(2 * hop) + 0.5) / (2 * hop)).astype(np.float32)
     signal = np.empty((2, n_hops + 1, hop), dtype=np.float32)
@@ -422,12 +322,16 @@ class _Density:
         width_hz = parts.texture.alpha_sd_hz if parts.texture else ALPHA_SD_HZ
         self.peak = np.exp(-0.5 * ((frequency_hz - parts.alpha_hz) / width_hz) ** 2)
         self.peak = self.peak.astype(np.float32)
-        # dB to natural logarithm, so that one exponential is all it takes
+        # dB to natural logarithm, so that one exponential is enough
         self.basis = (_interpolation(frequency_hz) * np.log(10) / 10).astype(np.float32)
         self.coherence = np.interp(frequency_hz, COHERENCE_HZ, COHERENCE).astype(np.float32)
-        self.grain = _Grain(parts, frequency_hz, n_blocks)
-        if parts.texture:
-            self.blocks_db += _waxing(parts.texture.waxing_sd_db, n_blocks, rng.spawn(1)[0])
+        self.texture = parts.texture
+        if self.texture:
+            self.blocks_db += _waxing(self.texture.waxing_sd_db, n_blocks, rng.spawn(1)[0])
+            self.shares = _from_epochs(np.eye(len(STATES))[parts.states], parts.edges_s, n_blocks)
+            self.fine = (self.texture.fine_db(frequency_hz) * np.log(10) / 10).astype(np.float32)
+            fading = np.interp(frequency_hz, COHERENCE_HZ, COHERENCE) / COHERENCE[0]
+            self.added = np.outer(self.texture.coherence, fading).astype(np.float32)
         noise = scale * _electrode_density(frequency_hz, parts.electrode_uv)
         self.noise = noise.astype(np.float32)
         self.is_heard = (frequency_hz >= LOWEST_HZ).astype(np.float32)
@@ -436,17 +340,22 @@ class _Density:
     def factor(self, start: int, stop: int) -> tuple[NDArray, NDArray, NDArray]:
         """Square root of the density of a run of blocks: three times (blocks, F)."""
         knots = self.blocks_db[start:stop].reshape(stop - start, 2, N_BANDS)
-        density = np.exp(self.grain.add_fine(knots @ self.basis, start, stop))  # (blocks, 2, F)
+        log_density, coherence = knots @ self.basis, self.coherence
+        if self.texture:
+            shares = self.shares[start:stop]
+            log_density += (shares @ self.fine)[:, None]
+            coherence = np.clip(coherence + shares @ self.added, *COHERENCE_RANGE)
+        density = np.exp(log_density)  # (blocks, 2, F)
         density *= (1 + self.alpha[start:stop] * self.peak)[:, None]
         density *= self.is_heard
         anterior, posterior = density[:, 0], density[:, 1]
         cross = np.sqrt(anterior * posterior)
-        shared = 2 * self.grain.add_coherence(self.coherence, start, stop) * cross
+        shared = 2 * coherence * cross
 
         def between(i: int, j: int) -> NDArray:
             a, p, left, right = (self.weights[name] for name in BACKGROUND)
             mixed = (a[i] * p[j] + p[i] * a[j]) / 2
-            # sources at the sides are as strong as the two others' geometric mean
+            # the lateral sources are as strong as the geometric mean of the two others
             at_sides = left[i] * left[j] + right[i] * right[j]
             total = mixed * shared + at_sides * cross
             total += (a[i] * a[j]) * anterior
@@ -460,34 +369,8 @@ class _Density:
         return first, mixed, np.sqrt(np.maximum(left_over, 0))
 
 
-class _Grain:
-    """A subject's texture, block by block; without one, nothing is added."""
-
-    def __init__(self, parts: Background, frequency_hz: NDArray, n_blocks: int) -> None:
-        texture = parts.texture
-        self.is_plain = texture is None
-        if texture is None:
-            return
-        self.shares = _from_epochs(np.eye(len(STATES))[parts.states], parts.edges_s, n_blocks)
-        self.fine = (texture.fine_db(frequency_hz) * np.log(10) / 10).astype(np.float32)
-        fading = np.interp(frequency_hz, COHERENCE_HZ, COHERENCE) / COHERENCE[0]
-        self.coherence = np.outer(texture.coherence, fading).astype(np.float32)
-
-    def add_fine(self, log_density: NDArray, start: int, stop: int) -> NDArray:
-        """Add peaks and troughs to both channels of a run of blocks, (blocks, 2, F)."""
-        if not self.is_plain:
-            log_density += (self.shares[start:stop] @ self.fine)[:, None]
-        return log_density
-
-    def add_coherence(self, usual: NDArray, start: int, stop: int) -> NDArray:
-        """Return the correlation of the two sources, (F,) or (blocks, F)."""
-        if self.is_plain:
-            return usual
-        return np.clip(usual + self.shares[start:stop] @ self.coherence, *COHERENCE_RANGE)
-
-
 def _waxing(sd_db: float, n_blocks: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Deviations in dB of each band from block to block that leave its mean power, (B, 10)."""
+    """Draw changes of each band from block to block in dB that keep its mean power, (B, 10)."""
     fresh = rng.standard_normal((n_blocks, 2 * N_BANDS)) * np.sqrt(1 - WAXING_MEMORY**2)
     waves = scipy.signal.lfilter([1.0], [1.0, -WAXING_MEMORY], fresh, axis=0)
     return (sd_db * waves - np.log(10) / 20 * sd_db**2).astype(np.float32)
@@ -508,12 +391,12 @@ def _interpolation(frequency_hz: NDArray) -> NDArray:
     centres = np.log([np.sqrt(low * high) for low, high in SIMULATED_BANDS_HZ.values()])
     where = np.log(np.maximum(frequency_hz, LOWEST_HZ))
     basis = np.array([np.interp(where, centres, row) for row in np.eye(N_BANDS)])
-    # below the first band the first line goes on at half its slope, until AC coupling ends it
+    # below the first band the first line continues at half its slope, down to the AC coupling
     below = np.maximum(centres[0] - np.maximum(where, np.log(COUPLING_HZ)), 0)
     below /= centres[1] - centres[0]
     basis[0] += below * 0.5
     basis[1] -= below * 0.5
-    # above the last band the last line goes on at half its slope
+    # above the last band the last line continues at half its slope
     beyond = np.maximum(where - centres[-1], 0) / (centres[-1] - centres[-2])
     basis[-1] += beyond * 0.5
     basis[-2] -= beyond * 0.5
@@ -530,7 +413,7 @@ Waveform = Callable[[NDArray, NDArray, NDArray, np.random.Generator], NDArray]
 
 
 def spindle(t: NDArray, duration: NDArray, hertz: NDArray, rng: np.random.Generator) -> NDArray:
-    """Waxing and waning oscillation; the frequency falls a little, as it does."""
+    """Waxing and waning oscillation whose frequency falls a little, as in real spindles."""
     cycles = hertz * (t - 0.02 * t**2)
     return _bump(t, duration) * np.sin(2 * np.pi * cycles + rng.uniform(0, 6.28, duration.shape))
 
@@ -543,7 +426,7 @@ def k_complex(t: NDArray, duration: NDArray, hertz: NDArray, rng: np.random.Gene
 
 
 def slow_wave(t: NDArray, duration: NDArray, hertz: NDArray, rng: np.random.Generator) -> NDArray:
-    """One cycle, down then up; its down state is the steeper one."""
+    """One cycle, down then up; the down state is steeper."""
     phase = np.clip(t / duration, 0, 1) ** 0.9
     return -(_bump(t, duration) ** 0.5) * np.sin(2 * np.pi * phase)
 
@@ -568,7 +451,7 @@ def blink(t: NDArray, duration: NDArray, hertz: NDArray, rng: np.random.Generato
 def eye_movement(
     t: NDArray, duration: NDArray, hertz: NDArray, rng: np.random.Generator
 ) -> NDArray:
-    """Quick turn of the eyes to either side, which an AC amplifier lets decay."""
+    """Quick turn of the eyes to either side; the AC amplifier makes it decay."""
     side = rng.choice([-1.0, 1.0], duration.shape)
     rise = 1 - np.exp(-t / 0.03)
     return side * rise * np.exp(-3 * t / duration) * (t <= duration)
@@ -577,19 +460,19 @@ def eye_movement(
 def slow_eye_movement(
     t: NDArray, duration: NDArray, hertz: NDArray, rng: np.random.Generator
 ) -> NDArray:
-    """One rolling to and fro."""
+    """One roll of the eyes, to and fro."""
     side = rng.choice([-1.0, 1.0], duration.shape)
     return side * _bump(t, duration) ** 0.5 * np.sin(2 * np.pi * t / duration)
 
 
 def muscle(t: NDArray, duration: NDArray, hertz: NDArray, rng: np.random.Generator) -> NDArray:
-    """Burst of noise without slow parts."""
+    """Burst of high-pass noise."""
     noise = np.diff(rng.standard_normal((len(t), t.shape[1] + 1)), axis=1) / np.sqrt(2)
     return _bump(t, duration) ** 0.25 * noise
 
 
 def movement(t: NDArray, duration: NDArray, hertz: NDArray, rng: np.random.Generator) -> NDArray:
-    """Sway of the cables and the tension of the muscles that cause it."""
+    """Sway of the cables, and the muscle tension that causes it."""
     steps = rng.standard_normal((len(t), 1, 6)) * np.sin(
         2 * np.pi * t[..., None] * np.linspace(0.3, 2.5, 6) + rng.uniform(0, 6.28, (len(t), 1, 6))
     )
@@ -598,30 +481,15 @@ def movement(t: NDArray, duration: NDArray, hertz: NDArray, rng: np.random.Gener
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of event.
+    """One kind of event."""
 
-    Attributes
-    ----------
-    waveform : callable
-        Makes (n, L) values of height about 1.
-    source : str
-        Weight in the montage.
-    per_minute : tuple of float
-        Rates in quiet wake, N1, N2, N3, REM and active wake.
-    duration_s : tuple of float
-        Shortest and longest.
-    height_uv : tuple of float
-        Smallest and largest at weight 1.
-    hertz : tuple of float
-        Slowest and fastest, where the kind oscillates.
-    """
-
-    waveform: Waveform
-    source: str
+    waveform: Waveform  # (n, L), of height about 1
+    source: str  # whose weight in the montage applies
+    # in quiet wake, N1, N2, N3, REM and active wake
     per_minute: tuple[float, float, float, float, float, float]
     duration_s: tuple[float, float]
-    height_uv: tuple[float, float]
-    hertz: tuple[float, float] = (0.0, 0.0)
+    height_uv: tuple[float, float]  # at weight 1
+    hertz: tuple[float, float] = (0.0, 0.0)  # if the kind oscillates
 
 
 KINDS = {
@@ -643,31 +511,16 @@ MOVES_ON_WAKING = 0.5
 
 @dataclass(frozen=True)
 class Sleeper:
-    """What events depend on, besides chance.
+    """What events depend on, apart from chance."""
 
-    Attributes
-    ----------
-    states : ndarray, (E,)
-        Spectral state of each epoch, see `fitted.STATES`.
-    rates, gains : dict of str to float
-        Factors by kind; 1 where a kind is not named.
-    slow_gain : ndarray, (E,)
-        Factor on slow waves that follows the epoch's slow power.
-    spindle_hz : float
-        The subject's spindle frequency.
-    stray : dict of str to ndarray, (6,)
-        Events a minute that come in each state besides those of `KINDS`, by kind.
-    edges_s : ndarray, (E + 1,), optional
-        Where epochs begin and the last one ends, if not every 30 s.
-    """
-
-    states: NDArray
+    states: NDArray  # (E,): see profiles.STATES
+    # by kind; 1 for kinds that are not named
     rates: dict[str, float]
     gains: dict[str, float]
-    slow_gain: NDArray
+    slow_gain: NDArray  # (E,): factor on slow waves, from the epoch's slow power
     spindle_hz: float
-    stray: dict[str, NDArray]
-    edges_s: NDArray | None = None
+    stray: dict[str, NDArray]  # see Subject
+    edges_s: NDArray | None = None  # (E + 1,): where epochs begin, if not every 30 s
 
 
 def add_events(
@@ -677,26 +530,8 @@ def add_events(
     weights: dict[str, NDArray],
     rng: np.random.Generator,
 ) -> dict[str, NDArray]:
-    """Add a night's events to its background, in place.
-
-    Parameters
-    ----------
-    signal : ndarray of float32, (2, T)
-        µV; changed.
-    sfreq : int
-        Sampling rate in Hz.
-    sleeper : Sleeper
-    weights : dict of str to ndarray, (2,)
-        The montage.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    dict of str to ndarray
-        Onsets of each kind in seconds, in order.
-    """
-    # one stream for each kind, so that a change to one leaves the others where they were
+    """Add a night's events to its background, in place; return onsets in seconds by kind."""
+    # one stream per kind, so that a change to one does not move the others
     streams = dict(zip(KINDS, rng.spawn(len(KINDS)), strict=True))
     onsets = {name: _onsets(name, sleeper, streams[name]) for name in KINDS}
     for name, kind in KINDS.items():
@@ -745,14 +580,14 @@ def _bump(t: NDArray, duration: NDArray) -> NDArray:
     return np.sin(np.pi * np.clip(t / duration, 0, 1)) ** 2
 
 
-# in quiet wake, N1, N2, N3, REM and active wake: jumps a second within a burst, share of the time
-# in bursts, how far they go and how far the eyes roll; set by hand, spread between subjects
+# in quiet wake, N1, N2, N3, REM and active wake: jumps per second within a burst, share of the time
+# in bursts, size of the jumps and of the rolls; set by hand, varied between subjects
 JUMPS_PER_S = np.array([0.5, 0.1, 0.0, 0.0, 1.0, 1.2])
 IN_BURSTS = np.array([0.4, 0.3, 0.0, 0.0, 0.25, 0.8])
 JUMP_UV = np.array([16.0, 8.0, 0.0, 0.0, 14.0, 16.0])
 ROLL_UV = np.array([14.0, 3.0, 0.5, 0.5, 1.5, 8.0])
 SUBJECT_SD = 0.5
-# a burst remembers itself from one second to the next by this much
+# correlations from one second to the next
 BURST_MEMORY = 0.8
 ROLL_MEMORY = 0.7
 JUMP_S = (0.03, 0.09)
@@ -767,26 +602,10 @@ def add_gaze(
     subject: np.random.Generator,
     rng: np.random.Generator,
 ) -> None:
-    """Add what the eyes' place does to a recording, in place.
-
-    Parameters
-    ----------
-    signal : ndarray of float32, (2, T)
-        µV; changed.
-    sfreq : int
-        Sampling rate in Hz.
-    states : ndarray, (E,)
-        Spectral state of each epoch, see `fitted.STATES`.
-    edges_s : ndarray, (E + 1,)
-        Where epochs begin and the last one ends.
-    eye_weights : ndarray, (2,)
-        How much of the eyes each derivation sees, times how much there is to see.
-    subject, rng : numpy.random.Generator
-        Streams of the one who looks, and of this night.
-    """
+    """Add the potential of the gaze to a recording, in place; ``subject`` is the eyes' stream."""
     habits = np.exp(SUBJECT_SD * subject.standard_normal((4, len(STATES))))
     jump_s = subject.uniform(*JUMP_S)
-    # one value a second; the last second has one beyond it to go to
+    # one value per second, and one beyond the last second
     at_s = np.arange(round(len(states) * EPOCH_S) + 1)
     second = states[np.clip(np.searchsorted(edges_s, at_s, "right") - 1, 0, len(states) - 1)]
     share = np.clip(IN_BURSTS * habits[0], 0, 1)[second]
@@ -797,7 +616,7 @@ def add_gaze(
 
 
 def _bursts(share: NDArray, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Whether each second is in a burst: that share of the time, in stretches."""
+    """Whether each second is in a burst: this share of the time, in stretches."""
     fresh = rng.standard_normal(len(share))
     fresh[1:] *= np.sqrt(1 - BURST_MEMORY**2)
     urge = scipy.signal.lfilter([1.0], [1.0, -BURST_MEMORY], fresh)
@@ -807,7 +626,7 @@ def _bursts(share: NDArray, rng: np.random.Generator) -> NDArray[np.bool_]:
 def _jumps(
     per_s: NDArray, reach_uv: NDArray, sfreq: int, jump_s: float, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Place of eyes that jump so often, from one place around the middle to another, (T,)."""
+    """Gaze of eyes that jump from one place around the centre to another, (T,)."""
     counts = rng.poisson(per_s)
     second = np.repeat(np.arange(len(counts)), counts)
     at = np.sort(second * sfreq + rng.integers(sfreq, size=len(second)))
@@ -821,7 +640,7 @@ def _jumps(
 
 
 def _rolls(rms_uv: NDArray, sfreq: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Place of eyes that roll slowly by so much in each second, (T,)."""
+    """Gaze of eyes that roll slowly, with this RMS in each second, (T,)."""
     fresh = rng.standard_normal(len(rms_uv)) * np.sqrt(1 - ROLL_MEMORY**2)
     knots = rms_uv * scipy.signal.lfilter([1.0], [1.0, -ROLL_MEMORY], fresh)
     at_s = np.arange((len(rms_uv) - 1) * sfreq) / sfreq
@@ -830,24 +649,13 @@ def _rolls(rms_uv: NDArray, sfreq: int, rng: np.random.Generator) -> NDArray[np.
 
 @dataclass(frozen=True)
 class Variety:
-    """One subject's departures from the templates.
+    """One subject's departures from the templates."""
 
-    Attributes
-    ----------
-    rates, gains : dict of str to float
-        Factors on how often each kind of event comes, and on how large it is.
-    state_db : ndarray, (6, 10)
-        Added to the spectrum of each state.
-    montage : ndarray, (sources, 2)
-        Factors on what the two derivations see of each source.
-    stray : dict of str to ndarray, (6,)
-        Events a minute in each state that do not mark it.
-    """
-
+    # see Subject
     rates: dict[str, float]
     gains: dict[str, float]
-    state_db: NDArray
-    montage: NDArray
+    state_db: NDArray  # (6, 10): added to the spectrum of each state
+    montage: NDArray  # (sources, 2): factors on the montage's weights
     stray: dict[str, NDArray]
 
     def of(self, who: Subject) -> Subject:
@@ -865,17 +673,7 @@ class Variety:
 def draw_variety(
     profile: CohortProfile, n_sources: int, rng: np.random.Generator
 ) -> Variety | None:
-    """Draw a subject's departures; None for a cohort that has none.
-
-    Parameters
-    ----------
-    profile : CohortProfile
-        Already scaled by the shift.
-    n_sources : int
-        How many sources a montage has.
-    rng : numpy.random.Generator
-        The subject's own stream.
-    """
+    """Draw a subject's departures from the templates; None for a profile that has none."""
     knobs = (profile.event_rate_sd, profile.event_gain_sd, profile.state_sd_db, profile.montage_sd)
     if not any((*knobs, profile.event_leak)):
         return None
@@ -893,7 +691,7 @@ def draw_variety(
 def _draw_stray(leak: float, rng: np.random.Generator) -> dict[str, NDArray]:
     shares = leak * np.exp(rng.standard_normal((len(KINDS), len(STATES))))
     most = [max(kind.per_minute) for kind in KINDS.values()]
-    # artefacts come in all states as it is
+    # artefacts come in all states anyway
     return {
         name: share * rate
         for name, share, rate in zip(KINDS, np.minimum(shares, 0.5), most, strict=True)

@@ -1,10 +1,9 @@
-"""Simulated nights written in the layouts of the ten cohorts."""
+"""Simulated nights: written as each cohort's download would hold them, or added to a store."""
 
 import contextlib
 import csv
 import functools
 import io
-import json
 import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,51 +16,51 @@ import scipy.signal
 from numpy.typing import NDArray
 
 import psdnorm
-from psdnorm.cohorts import COHORTS, People, Person
+from psdnorm.cohorts import COHORTS, NightFiles, People, Person
 from psdnorm.constants import EPOCH_S
-from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError
-from psdnorm.io import SIMULATED, read_header, read_stages, write_stages
+from psdnorm.errors import (
+    ArgumentError,
+    MissingExtraError,
+    RecordingError,
+    StoreError,
+    os_errors_as,
+)
+from psdnorm.io import SIMULATED, Recording, read_header, read_stages, write_stages
 from psdnorm.lab.simulate.plan import PlannedNight, plan_nights
 from psdnorm.lab.simulate.profiles import profile_of
 from psdnorm.lab.simulate.recorder import add_heart_beats
 from psdnorm.lab.simulate.simulated_night import SimulatedNight
-from psdnorm.runtime import in_processes, remove_leftovers, written
+from psdnorm.prepare import Recipe, preprocess, recording_name
+from psdnorm.runtime import in_processes, json_text, read_json, remove_leftovers, written
+from psdnorm.store import Night, Store, night_path
 
-# RMS of what cancels when the derivations are formed
+# RMS in µV of sources that cancel when the derivations are formed
 _NOISE_UV = {"first_reference": 8.0, "second_reference": 8.0, "lateral": 5.0}
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """What a channel of a file is made of.
+    """Shares of the sources in a channel of a file."""
 
-    Parameters
-    ----------
-    first, second : float
-        Share of the night's two derivations.
-    first_reference, second_reference : float
-        Share of what their reference electrodes see.
-    lateral : float
-        Share of what differs between left and right.
-    """
-
+    # the night's two derivations
     first: float = 0.0
     second: float = 0.0
+    # potentials of their reference electrodes
     first_reference: float = 0.0
     second_reference: float = 0.0
-    lateral: float = 0.0
+    lateral: float = 0.0  # the difference between left and right
 
 
-Electrodes = Mapping[str, Mixture]  # a channel's label → what it is made of
+Electrodes = Mapping[str, Mixture]  # by the channel's label
 
 
 def derived(first: str, second: str) -> Electrodes:
-    """Two channels that were derived before they were stored."""
+    """Two channels that are stored as derivations."""
     return {first: Mixture(first=1), second: Mixture(second=1)}
 
 
 def apart(left: str, right: str, letter: str) -> Electrodes:
-    """Two electrodes and their references, on the other side, for the reader to derive from."""
+    """Two electrodes and their contralateral references, for the reader to derive from."""
     return {
         left: Mixture(first=1, first_reference=1),
         right: Mixture(second=1, second_reference=1),
@@ -71,7 +70,7 @@ def apart(left: str, right: str, letter: str) -> Electrodes:
 
 
 def linked(reference: str) -> Electrodes:
-    """Electrodes against linked ears: (Fp1+Fp2)/2-Cz and Pz-Oz are the derivations."""
+    """Electrodes against linked ears; the derivations are (Fp1+Fp2)/2-Cz and Pz-Oz."""
     return {
         f"EEG Fp1-{reference}": Mixture(first=1, first_reference=1, lateral=1),
         f"EEG Fp2-{reference}": Mixture(first=1, first_reference=1, lateral=-1),
@@ -84,7 +83,7 @@ def linked(reference: str) -> Electrodes:
 _MASTOIDS, _EARS = apart("C3", "C4", "M"), apart("C3", "C4", "A")
 _FRONT_TO_BACK = derived("EEG Fpz-Cz", "EEG Pz-Oz")
 _SECOND_EEGS = ("EEG(sec)", "EEG(SEC)", "EEG2", "EEG 2", "EEG sec")
-# one way or several, which take turns from subject to subject
+# one or more montages, which take turns from subject to subject
 WAYS: dict[str, tuple[Electrodes, ...]] = {
     "ABC": (_MASTOIDS,),
     "CCSHS": (_EARS,),
@@ -102,14 +101,7 @@ WAYS: dict[str, tuple[Electrodes, ...]] = {
 
 
 def electrodes_of(cohort: str, index: int) -> Electrodes:
-    """Return the electrodes in the files of a cohort's subject.
-
-    Parameters
-    ----------
-    cohort : str
-    index : int
-        The subject's place in the cohort.
-    """
+    """Return the electrodes in the files of a cohort's subject, given by its place."""
     ways = WAYS[cohort]
     return ways[index % len(ways)]
 
@@ -117,23 +109,7 @@ def electrodes_of(cohort: str, index: int) -> Electrodes:
 def potentials(
     signal: NDArray[np.float32], electrodes: Electrodes, sfreq: int, rng: np.random.Generator
 ) -> dict[str, NDArray[np.float32]]:
-    """Return what each electrode records.
-
-    Parameters
-    ----------
-    signal : ndarray of float32, (2, T)
-        The derivations in µV.
-    electrodes : mapping of str to Mixture
-    sfreq : int
-        Sampling rate in Hz.
-    rng : numpy.random.Generator
-        Source of what references see.
-
-    Returns
-    -------
-    dict of str to ndarray of float32, (T,)
-        µV, by label. Derived from them, the signal comes back to rounding.
-    """
+    """Return what each electrode records, from which the derivations follow to rounding."""
     sources = dict(zip(("first", "second"), signal, strict=True))
     streams = rng.spawn(len(_NOISE_UV))
     for (name, rms_uv), stream in zip(_NOISE_UV.items(), streams, strict=True):
@@ -148,20 +124,20 @@ def potentials(
 
 
 def slow_noise(n_samples: int, sfreq: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return noise of variance 1 that falls from 5 Hz on, (n_samples,)."""
+    """Return noise of variance 1 with a corner at 5 Hz, (n_samples,)."""
     memory = np.float32(np.exp(-2 * np.pi * 5 / sfreq))
     fresh = rng.standard_normal(n_samples, dtype=np.float32)
     fresh *= np.sqrt(1 - memory**2)
     return scipy.signal.lfilter([np.float32(1)], np.array([1, -memory], np.float32), fresh)
 
 
-# seconds that a movement lasts and its height in µV
+# duration of an eye movement in seconds, and its height in µV
 _EYES = {"blink": (0.3, 150.0), "eye_movement": (0.8, 120.0), "slow_eye_movement": (3.0, 80.0)}
 _HEART_UV = 1000.0
 
 
 class Other(NamedTuple):
-    """A channel that is not EEG: its label, what it records, and its rate in Hz."""
+    """A channel that is not EEG."""
 
     label: str
     kind: str
@@ -169,7 +145,7 @@ class Other(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """What the file declares."""
+        """Physical dimension that the file declares."""
         return {"heart": "mV", "oxygen": "%"}.get(self.kind, "uV")
 
 
@@ -192,26 +168,17 @@ OTHERS: dict[str, tuple[Other, ...]] = {
 
 
 def record(other: Other, night: SimulatedNight, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return what a channel beside the EEG records.
-
-    Parameters
-    ----------
-    other : Other
-    night : SimulatedNight
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of float32, (T,)
-        At the channel's own rate; µV, or per cent of oxygen.
-    """
+    """Return what such a channel records, (T,), in µV or per cent."""
     n_samples = round(night.signal.shape[1] / night.sfreq * other.sfreq)
     noise = slow_noise(n_samples, other.sfreq, rng)
     if other.kind == "eyes":
         trace = 10 * noise
         for kind, (duration_s, height_uv) in _EYES.items():
-            _add_turns(trace, other.sfreq, night.events[kind], duration_s, height_uv)
+            t = np.arange(round(duration_s * other.sfreq)) / (duration_s * other.sfreq)
+            wave = (height_uv * np.sin(np.pi * t) ** 2).astype(np.float32)
+            for start in (night.events[kind] * other.sfreq).astype(int):
+                piece = trace[start : start + len(wave)]
+                piece += wave[: len(piece)]
         return trace
     if other.kind == "heart":
         trace = 10 * noise
@@ -222,62 +189,31 @@ def record(other: Other, night: SimulatedNight, rng: np.random.Generator) -> NDA
     return np.clip(96 + noise, 0, 100)
 
 
-def _add_turns(
-    trace: NDArray[np.float32],
-    sfreq: int,
-    onsets_s: NDArray,
-    duration_s: float,
-    height_uv: float,
-) -> None:
-    """Add a turn of the eyes at each onset, in place."""
-    t = np.arange(round(duration_s * sfreq)) / (duration_s * sfreq)
-    wave = (height_uv * np.sin(np.pi * t) ** 2).astype(np.float32)
-    for start in (onsets_s * sfreq).astype(int):
-        piece = trace[start : start + len(wave)]
-        piece += wave[: len(piece)]
-
-
 RECORD_S = 1
-_UNITS = {"uV": 1.0, "mV": 1e-3, "V": 1e-6}  # a µV in each
+_UNITS = {"uV": 1.0, "mV": 1e-3, "V": 1e-6}  # 1 µV in each
 _LEAST_UV = 250.0
 _DIGITAL_MAX = 32767
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One channel of a file.
-
-    Parameters
-    ----------
-    label : str
-    values : ndarray of float32, (T,)
-        µV, whatever the unit; where that is ``%``, from 0 to 100.
-    sfreq : int
-        Its own sampling rate in Hz.
-    unit : {"uV", "mV", "V", "%"}
-        What the file declares.
-    """
+    """One channel of a file."""
 
     label: str
+    # (T,): µV whatever the unit, but from 0 to 100 if it is %
     values: NDArray[np.float32] = field(repr=False)
     sfreq: int
-    unit: str = "uV"
+    unit: str = "uV"  # "uV", "mV", "V" or "%", as the file declares
 
 
 def write_edf(path: Path, traces: Sequence[Trace], start: datetime) -> None:
-    """Write an EDF, whole or not at all.
-
-    No sample is clipped: a channel's range is the smallest of 250, 500, 1000, … µV that holds it,
-    so that a step is 0.008 µV for a quiet one.
-
-    Parameters
-    ----------
-    path : Path
-    traces : sequence of Trace
-        All of the same length in seconds, a whole number of them.
-    start : datetime
-    """
-    edfio = _edfio()
+    """Write an EDF atomically; traces last the same whole number of seconds."""
+    try:
+        import edfio
+    except ImportError as error:
+        raise MissingExtraError(
+            'writing EDF needs edfio: pip install "psdnorm[recordings]"'
+        ) from error
     equipment, simulated = SIMULATED.decode().split()
     recording = edfio.Recording(
         startdate=start.date(), equipment_code=equipment, additional=[simulated]
@@ -289,33 +225,20 @@ def write_edf(path: Path, traces: Sequence[Trace], start: datetime) -> None:
         starttime=start.time(),
         data_record_duration=RECORD_S,
     )
-    # into memory first: what edfio says of a full disk does not name it
+    # into memory first: edfio's error for a full disk does not name the file
     content = io.BytesIO()
     edf.write(content)
     with written(path) as file:
         file.write(content.getbuffer())
 
 
-def edf_bytes(rates: Sequence[int], duration_s: int) -> int:
-    """Return how large a file with channels of these rates in Hz is."""
-    return 256 * (len(rates) + 1) + 2 * sum(rates) * duration_s
-
-
-def _edfio() -> Any:
-    try:
-        import edfio
-    except ImportError as error:
-        raise MissingExtraError(
-            'writing EDF needs edfio: pip install "psdnorm[recordings]"'
-        ) from error
-    return edfio
-
-
 def _signal(edfio: Any, trace: Trace) -> Any:
-    if trace.unit == "%":
-        limit, physical, least = 100.0, (0.0, 100.0), 0
-    else:
-        limit = _limit_uv(trace.values)
+    limit, physical, least = 100.0, (0.0, 100.0), 0
+    if trace.unit != "%":
+        # the smallest of 250, 500, 1000, … µV that clips no sample: 0.008 µV per step or more
+        limit, highest = _LEAST_UV, float(np.abs(trace.values).max())
+        while limit < highest:
+            limit *= 2
         high = limit * _UNITS[trace.unit]
         physical, least = (-high, high), -_DIGITAL_MAX
     steps = np.rint(trace.values * np.float32(_DIGITAL_MAX / limit)).astype(np.int16)
@@ -329,38 +252,25 @@ def _signal(edfio: Any, trace: Trace) -> Any:
     )
 
 
-def _limit_uv(values: NDArray[np.float32]) -> float:
-    highest = max(float(values.max()), -float(values.min()))
-    limit = _LEAST_UV
-    while limit < highest:
-        limit *= 2
-    return limit
-
-
-# of Sleep-EDF's names: the recorder's letter, then the scorer's
+# in Sleep-EDF's file names: the recorder's letter, then the scorer's
 _RECORDERS = {"PHYS": "EFG", "phys-st": "J"}
 _SCORERS = "CHPAJVWMY"
 
 
 def signal_path(night: PlannedNight) -> Path:
-    """Return where its EDF lies below the root of the cohort's download."""
+    """Return the path of its EDF below the root of the cohort's download."""
     return _filled(COHORTS[night.cohort].signals[_spelling(night)], night)
 
 
 def scoring_paths(night: PlannedNight) -> dict[Path, str]:
-    """Return where its scorings lie, each with the format that `write_stages` knows.
-
-    One subject in four of the NSRR has only the XML of Profusion, the others have both.
-    """
+    """Return the paths of its scorings, with their formats as `write_stages` calls them."""
     templates = COHORTS[night.cohort].scorings
     nsrr = [each for each in templates if each.endswith(".xml")]
     if not nsrr:
         return {_filled(templates[0], night): "edf"}
     first = 2 * _spelling(night)
-    paths = {
-        _filled(nsrr[first], night): "nsrr",
-        _filled(nsrr[first + 1], night): "profusion",
-    }
+    paths = {_filled(nsrr[first], night): "nsrr", _filled(nsrr[first + 1], night): "profusion"}
+    # one subject in four of the NSRR has only the XML of Profusion
     if night.index % 4 == 2:
         del paths[_filled(nsrr[first], night)]
     return paths
@@ -378,24 +288,21 @@ def traces_of(night: PlannedNight, made: SimulatedNight) -> list[Trace]:
     return traces
 
 
-def labels_of(night: PlannedNight) -> tuple[str, ...]:
-    """Return the labels of its channels, in the order of `traces_of`."""
-    return (
-        *electrodes_of(night.cohort, night.index),
-        *(other.label for other in OTHERS[night.cohort]),
-    )
+def channel_rates(night: PlannedNight) -> dict[str, int]:
+    """Return labels and rates in Hz of the channels of its EDF, in the order of `traces_of`."""
+    own = int(profile_of(night.cohort).sfreq)
+    others = {other.label: other.sfreq for other in OTHERS[night.cohort]}
+    return dict.fromkeys(electrodes_of(night.cohort, night.index), own) | others
 
 
 def size_of(night: PlannedNight) -> int:
-    """Return the bytes of its EDF."""
-    own = int(profile_of(night.cohort).sfreq)
-    rates = [own for _ in electrodes_of(night.cohort, night.index)]
-    rates += [other.sfreq for other in OTHERS[night.cohort]]
-    return edf_bytes(rates, round(night.n_epochs * EPOCH_S))
+    """Return the size of its EDF in bytes."""
+    rates = channel_rates(night).values()
+    return 256 * (len(rates) + 1) + 2 * sum(rates) * round(night.n_epochs * EPOCH_S)
 
 
 def _spelling(night: PlannedNight) -> int:
-    # CHAT's names of whoever was not randomized begin with baseline all the same
+    # CHAT names the files of children who were not randomized differently
     return int(night.visit == "nonrandomized")
 
 
@@ -408,19 +315,7 @@ def _filled(template: str, night: PlannedNight) -> Path:
 
 
 def people_tables(nights: list[PlannedNight]) -> dict[Path, str]:
-    """Return the tables of one cohort.
-
-    Parameters
-    ----------
-    nights : list of PlannedNight
-        All that the cohort has.
-
-    Returns
-    -------
-    dict of Path to str
-        Text of each table by its place below the root of the download: one for each visit in the
-        NSRR's cohorts, one for all in Sleep-EDF, none in MASS.
-    """
+    """Return the texts of a cohort's tables, given all of its nights, by path in the download."""
     cohort = COHORTS[nights[0].cohort]
     if cohort.people is None:
         return {}
@@ -433,7 +328,7 @@ def people_tables(nights: list[PlannedNight]) -> dict[Path, str]:
 
 def _path(people: People, signal: str, visit: str) -> Path:
     plain = [name for name in people.files if name.endswith(".csv") and ".." not in name]
-    # sleep-edf's has a name, the NSRR's are named like the signals
+    # Sleep-EDF's table has a fixed name, the NSRR's are named like the signals
     if "*" not in plain[0]:
         return Path(plain[0])
     stem = signal.rpartition("/")[2].replace("{visit}", visit)
@@ -454,7 +349,7 @@ def _row(people: People, night: PlannedNight) -> dict[str, str]:
 
 
 def _sex(people: People, person: Person) -> tuple[str, str]:
-    """Return a column, and what it says: the study's own if it has a word for either sex."""
+    """Return a column and its value: the study's own column if it has codes for both sexes."""
     for column, codes in people.sex.items():
         words = {sex: code for code, sex in codes.items()} or {"F": "F", "M": "M"}
         if words.keys() == {"F", "M"}:
@@ -464,7 +359,7 @@ def _sex(people: People, person: Person) -> tuple[str, str]:
 
 def _text(rows: list[dict[str, str]]) -> str:
     text = io.StringIO()
-    # a subject's nights are one row each in Sleep-EDF's table, and say the same
+    # in Sleep-EDF's table each night of a subject is a row, with the same values
     table = csv.DictWriter(text, rows[0], lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
@@ -474,16 +369,7 @@ def _text(rows: list[dict[str, str]]) -> str:
 def make_nights(
     make: Callable[[PlannedNight], PlannedNight], nights: Sequence[PlannedNight], jobs: int
 ) -> Iterator[PlannedNight]:
-    """Yield each night when it is made; the first one that cannot be made ends it.
-
-    Parameters
-    ----------
-    make : callable
-        A function that other processes can import, or a partial of one.
-    nights : sequence of PlannedNight
-    jobs : int
-        Processes at a time; 1 works in this one, in order.
-    """
+    """Yield each night when it is made; stop at the first one that fails."""
     if jobs < 1:
         raise ArgumentError(f"jobs is {jobs}, expected at least 1")
     if jobs == 1 or len(nights) < 2:
@@ -501,63 +387,27 @@ _NOTE = "simulated by psdnorm: nobody slept these nights"
 
 
 def bytes_missing(folder: str | Path, nights: Sequence[PlannedNight]) -> int:
-    """Return the bytes of the signals that are not there yet; scorings are small beside them."""
+    """Return the size of the EDFs that do not exist yet; scorings are small in comparison."""
     root = Path(folder)
-    there = [root / night.cohort / signal_path(night) for night in nights]
-    return sum(
-        size_of(night) for night, path in zip(nights, there, strict=True) if not path.exists()
-    )
+    return sum(size_of(n) for n in nights if not (root / n.cohort / signal_path(n)).exists())
 
 
 def write_nights(
     folder: str | Path, nights: Sequence[PlannedNight], jobs: int = 1
 ) -> Generator[PlannedNight, None, None]:
-    """Simulate nights and write them below a folder, each cohort in a folder of its own.
-
-    Files that are there and whole are left as they are, so that a run that was ended can be
-    started again, or another one can add subjects and visits.
-
-    Parameters
-    ----------
-    folder : str or Path
-        Made if it does not exist.
-    nights : sequence of PlannedNight
-        All of the same settings.
-    jobs : int
-        Processes at a time.
-
-    Yields
-    ------
-    PlannedNight
-        As each is done.
-
-    Raises
-    ------
-    ArgumentError
-        If a cohort's folder holds nights of other settings, or files that were not simulated.
-    StoreError
-        If a file cannot be written.
-    """
+    """Write nights below a folder, one folder per cohort; complete files stay as they are."""
     root = Path(folder).absolute()  # other processes may be started elsewhere
-    by_cohort = {cohort: [n for n in nights if n.cohort == cohort] for cohort in _cohorts(nights)}
-    # nothing is made before everything was looked at
+    cohorts = sorted({night.cohort for night in nights})
+    by_cohort = {cohort: [n for n in nights if n.cohort == cohort] for cohort in cohorts}
+    # everything is checked before anything is written
     marks = {cohort: _mark(root / cohort, own) for cohort, own in by_cohort.items()}
     _check_room(root, bytes_missing(root, nights))
     for cohort, own in by_cohort.items():
         _open_cohort(root / cohort, marks[cohort], own[0])
-    folders = {root / n.cohort / path.parent for n in nights for path in _paths(n)}
-    for each in sorted(folders):
-        _make(each)
-        remove_leftovers(each)
+    for night in nights:
+        for path in (signal_path(night), *scoring_paths(night)):
+            _make((root / night.cohort / path).parent)
     yield from make_nights(functools.partial(_write_night, root), nights, jobs)
-
-
-def _cohorts(nights: Sequence[PlannedNight]) -> list[str]:
-    return sorted({night.cohort for night in nights})
-
-
-def _paths(night: PlannedNight) -> list[Path]:
-    return [signal_path(night), *scoring_paths(night)]
 
 
 def _write_night(folder: Path, night: PlannedNight) -> PlannedNight:
@@ -566,7 +416,7 @@ def _write_night(folder: Path, night: PlannedNight) -> PlannedNight:
     signal = root / signal_path(night)
     scorings = {root / path: form for path, form in scoring_paths(night).items()}
     missing = [path for path in scorings if not _is_scoring(path, duration_s)]
-    has_signal = _is_signal(signal, labels_of(night), duration_s)
+    has_signal = _is_signal(signal, tuple(channel_rates(night)), duration_s)
     if has_signal and not missing:
         return night
     made = night.simulate()
@@ -594,7 +444,7 @@ def _is_scoring(path: Path, duration_s: float) -> bool:
 
 
 def _mark(root: Path, nights: list[PlannedNight]) -> dict[str, Any]:
-    """Return what a cohort's folder will say of itself; refuse one of other settings."""
+    """Return the new content of a cohort's mark; raise if the folder has other settings."""
     settings = nights[0].settings
     mark: dict[str, Any] = {
         "note": _NOTE,
@@ -610,7 +460,7 @@ def _mark(root: Path, nights: list[PlannedNight]) -> dict[str, Any]:
                 f"{root} has nights of {name} {before.get(name)!r:.50}, found {asked!r}: expected "
                 "the same, or another folder"
             )
-    # never fewer than there were: tables must not lose those that a run before this one made
+    # never fewer than before: the tables must keep the subjects of earlier commands
     return mark | {
         "subjects": max(before.get("subjects", 0), *(night.index + 1 for night in nights)),
         "nights": max(before.get("nights", 0), *(night.night + 1 for night in nights)),
@@ -618,42 +468,38 @@ def _mark(root: Path, nights: list[PlannedNight]) -> dict[str, Any]:
 
 
 def _read_mark(root: Path) -> dict[str, Any]:
-    """Return what a folder says of itself; nothing if it is empty. Refuse one that is not ours."""
+    """Return a folder's mark, empty if the folder is; raise if it holds something else."""
     path = root / MARK
-    try:
-        others = sorted(p.name for p in root.iterdir() if not p.name.startswith("."))
-        mark = json.loads(path.read_text(encoding="utf-8")) if MARK in others else {}
-    except FileNotFoundError:
+    if not root.exists():
         return {}
-    except OSError as error:
-        raise ArgumentError(f"{root} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ArgumentError(f"{path} is no JSON: {error}") from error
-    if others and MARK not in others:
+    with os_errors_as(ArgumentError, root, "cannot be read"):
+        others = sorted(p.name for p in root.iterdir() if not p.name.startswith("."))
+    if not others:
+        return {}
+    if MARK not in others:
         raise ArgumentError(
             f"{root} holds {others[0]!r:.80} and no {MARK}, expected an empty folder or simulated "
             "nights"
         )
-    counts = [mark.get(count) for count in ("subjects", "nights")] if isinstance(mark, dict) else []
-    if others and not (counts and all(isinstance(count, int) for count in counts)):
+    mark = read_json(path)
+    if not isinstance(mark, dict) or not all(
+        isinstance(mark.get(count), int) for count in ("subjects", "nights")
+    ):
         raise ArgumentError(f"{path} was changed: it does not say how many nights there are")
     return mark
 
 
 def _open_cohort(root: Path, mark: dict[str, Any], night: PlannedNight) -> None:
-    """Make a cohort's folder, say in it what it is, and write its tables."""
-    _make(root)
-    remove_leftovers(root)
-    _write_text(root / MARK, json.dumps(mark, indent=2) + "\n")
-    everybody = plan_nights([night.cohort], mark["subjects"], mark["nights"], night.settings)
-    for path, text in people_tables(everybody).items():
-        _make((root / path).parent)
-        remove_leftovers((root / path).parent)
+    """Make a cohort's folder and write its mark and its tables."""
+    _write_text(root / MARK, json_text(mark))
+    everyone = plan_nights([night.cohort], mark["subjects"], mark["nights"], night.settings)
+    for path, text in people_tables(everyone).items():
         _write_text(root / path, text)
 
 
 def _write_text(path: Path, text: str) -> None:
-    with contextlib.suppress(OSError):  # what cannot be read is written, or refused, below
+    _make(path.parent)
+    with contextlib.suppress(OSError):  # what cannot be read is written, or raises, below
         if path.read_bytes() == text.encode():
             return
     with written(path) as file:
@@ -661,10 +507,9 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _make(folder: Path) -> None:
-    try:
+    with os_errors_as(ArgumentError, folder, "cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArgumentError(f"{folder} cannot be made: {error.strerror or error}") from error
+    remove_leftovers(folder)
 
 
 def _check_room(folder: Path, n_bytes: int) -> None:
@@ -674,3 +519,95 @@ def _check_room(folder: Path, n_bytes: int) -> None:
         raise ArgumentError(
             f"{folder} has room for {free} bytes, expected {n_bytes} for the nights"
         )
+
+
+_BY_US = "psdnorm simulate"
+
+
+def add_nights(
+    folder: str | Path, nights: Sequence[PlannedNight], recipe: Recipe, jobs: int = 1
+) -> Generator[PlannedNight, None, None]:
+    """Simulate and prepare nights and add them to a store; nights that are there stay."""
+    store = Store.plan(Path(folder).absolute(), recipe.to_dict(), recipe.layout())
+    if store.made:
+        _check_settings(store, nights)
+    store.make_room()
+    try:
+        yield from make_nights(functools.partial(_add, store, recipe), nights, jobs)
+    finally:
+        store.finish()
+
+
+def _check_settings(store: Store, nights: Sequence[PlannedNight]) -> None:
+    """Raise if a store has nights of a cohort with other settings, or another night of a name."""
+    rows = store.index[["cohort", "source"]].drop_duplicates()
+    there = {
+        cohort: [source for source in sources if source.startswith(_BY_US)]
+        for cohort, sources in rows.groupby("cohort")["source"]
+    }
+    for night in nights:
+        others = [each for each in there.get(night.cohort, []) if each != _source(night)]
+        if others:
+            raise StoreError(
+                f"{store.path} has nights of {night.cohort} from {others[0]!r}, found "
+                f"{_source(night)!r}: expected the same, or a store of its own"
+            )
+        known = store.known(name_of(night))
+        if known is not None and known["fingerprint"] != night.fingerprint:
+            raise StoreError(
+                f"{store.path} has {name_of(night)!r} from {known['source']!r}, found one from "
+                f"{_source(night)!r} of psdnorm {psdnorm.__version__}: expected a store of its own"
+            )
+
+
+def bytes_missing_in(folder: str | Path, nights: Sequence[PlannedNight], recipe: Recipe) -> int:
+    """Return the size of the signals that are not in a store yet, if no wake is trimmed."""
+    layout = recipe.layout()
+    per_epoch = layout.n_channels * layout.n_times * np.dtype(layout.dtype).itemsize
+    missing = [n for n in nights if not night_path(Path(folder), name_of(n)).exists()]
+    return per_epoch * sum(night.n_epochs for night in missing)
+
+
+def as_recording(night: PlannedNight) -> Recording:
+    """Simulate a night; return what would be read from its files, without edfio."""
+    made = night.simulate()
+    channels = tuple(COHORTS[night.cohort].channels)
+    source = signal_path(night).name
+    return Recording(made.signal, channels, made.sfreq, made.stages, night.start, source)
+
+
+def name_of(night: PlannedNight) -> str:
+    """Return the name of a night in a store, the same as if its files had been prepared."""
+    return recording_name(
+        NightFiles(night.cohort, night.subject, night.visit, signal_path(night), None, {})
+    )
+
+
+def _add(store: Store, recipe: Recipe, night: PlannedNight) -> PlannedNight:
+    name = name_of(night)
+    if store.known(name) is not None:
+        return night  # the same night, as checked before
+    recording = as_recording(night)
+    prepared = preprocess(recording, recipe, night.cohort)
+    store.add(
+        Night(
+            name,
+            night.cohort,
+            night.subject,
+            prepared.signals,
+            prepared.stages,
+            visit=night.visit,
+            channels=recording.channels,
+            flags=prepared.flags,
+            simulated=True,
+            source=_source(night),
+            fingerprint=night.fingerprint,
+            **night.person()._asdict(),
+        )
+    )
+    return night
+
+
+def _source(night: PlannedNight) -> str:
+    own = night.settings
+    return f"{_BY_US}, seed {own.seed}, shift {own.shift:g}, {own.hours:g} h"

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S
-from psdnorm.lab.simulate.fitted import Fitted
-from psdnorm.lab.simulate.profiles import CohortProfile
+from psdnorm.lab.simulate.profiles import CohortProfile, Fitted
 
 WAKE, N1, N2, N3, REM = range(5)
 N_CYCLES = 4
@@ -20,7 +19,7 @@ N_PLACES = len(REM_AGES_MIN) + len(NREM_AGES_MIN) + 2
 
 @dataclass
 class Position:
-    """Where in the night a chain is, from the stages so far (not from what comes after)."""
+    """Place in the night of a chain of stages, known from the stages so far."""
 
     cycle: int = 0
     rem_began: float = 0.0
@@ -55,23 +54,7 @@ class Position:
 def simulate_sleep(
     n_epochs: int, table: Fitted, tendency: NDArray, rng: np.random.Generator
 ) -> NDArray[np.int8]:
-    """Simulate a sleep period, from its first N1 epoch on.
-
-    Parameters
-    ----------
-    n_epochs : int
-        Length of the sleep period, E.
-    table : Fitted
-        Transition probabilities and bout lengths.
-    tendency : ndarray, (5,)
-        Added to the log-odds of entering each stage: the subject's own and the age's.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of int8, (E,)
-    """
+    """Simulate a sleep period, from its first N1 epoch on."""
     stages = np.empty(n_epochs, dtype=np.int8)
     levels = np.linspace(0, 1, table.bout_quantiles.shape[-1])
     tilt = np.exp(tendency)
@@ -94,26 +77,9 @@ def simulate_sleep(
 def simulate_hypnogram(
     n_epochs: int, table: Fitted, tendency: NDArray, rng: np.random.Generator
 ) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
-    """Simulate a night: up and about, quiet wake, sleep, and up again.
-
-    Lights off is not noted in the real nights, so the sleep latency (lognormal, median 12 min) and
-    the wake before lights off and after rising (15–35 and 10–30 min in an 8-h night) are
-    assumptions.
-
-    Parameters
-    ----------
-    n_epochs : int
-        Length of the night, E.
-    table, tendency, rng
-        As in `simulate_sleep`.
-
-    Returns
-    -------
-    stages : ndarray of int8, (E,)
-        W, N1, N2, N3, REM as 0…4.
-    is_active : ndarray of bool, (E,)
-        Wake that is up and about.
-    """
+    """Simulate a night: active wake, quiet wake, sleep, active wake: stages and ``is_active``."""
+    # real nights do not note lights off: the sleep latency (lognormal, median 12 min) and the wake
+    # before lights off and after rising (15-35 and 10-30 min in an 8-h night) are assumptions
     hours = n_epochs * EPOCH_S / 3600
     scale = min(1.0, hours / 8) * 60 / EPOCH_S
     evening, morning = rng.uniform([15, 10], [35, 30]) * scale
@@ -122,7 +88,7 @@ def simulate_hypnogram(
     rise = max(n_epochs - round(morning), onset + 1)
     stages = np.zeros(n_epochs, dtype=np.int8)
     stages[onset:rise] = simulate_sleep(rise - onset, table, tendency, rng)
-    # now and then somebody gets up in the night
+    # sleepers sometimes get up in the night
     is_active = (stages == WAKE) & _whole_bouts(stages, 0.1, rng)
     is_active[: min(round(evening), onset)] = True
     is_active[round(evening) : onset] = False
@@ -131,34 +97,13 @@ def simulate_hypnogram(
 
 
 def bouts(stages: NDArray) -> tuple[NDArray, NDArray]:
-    """Stage and length in epochs of each run of equal stages.
-
-    Parameters
-    ----------
-    stages : ndarray, (E,)
-
-    Returns
-    -------
-    stage, length : ndarray, (bouts,)
-    """
+    """Stage and length in epochs of each run of equal stages."""
     starts = np.flatnonzero(np.diff(stages, prepend=stages[0] - 1))
     return stages[starts], np.diff(starts, append=len(stages))
 
 
 def sleep_period(stages: NDArray, longest_wake_epochs: int = 120) -> slice:
-    """Find the main sleep period: sleep without an hour of wake in it, and the most of it.
-
-    Parameters
-    ----------
-    stages : ndarray, (E,)
-    longest_wake_epochs : int
-        More wake than this separates a nap from the night.
-
-    Returns
-    -------
-    slice
-        Of epochs; empty where nobody slept.
-    """
+    """Find the main sleep period: the stretch with the most sleep and no hour of wake."""
     asleep = np.flatnonzero(stages > WAKE)
     if asleep.size == 0:
         return slice(0, 0)
@@ -172,7 +117,7 @@ def _whole_bouts(stages: NDArray, share: float, rng: np.random.Generator) -> NDA
     return np.repeat(rng.random(len(lengths)) < share, lengths)
 
 
-# how fast a scorer's doubt between N2 and N3 goes away with slow-wave power
+# how fast a scorer's doubt between N2 and N3 fades with slow-wave power
 DOUBT_DB = 1.5
 
 
@@ -183,23 +128,7 @@ def score(
     scorer: np.random.Generator,
     rng: np.random.Generator,
 ) -> NDArray[np.int8]:
-    """Label a night as one scorer of a cohort would.
-
-    Parameters
-    ----------
-    stages : ndarray of int8, (E,)
-        What is simulated.
-    depth_db : ndarray, (E,)
-        Slow-wave power of each epoch, from half-way between N2 and N3.
-    profile : CohortProfile
-        Already scaled by the shift.
-    scorer, rng : numpy.random.Generator
-        Streams of the one who scores all of a subject's nights, and of this night.
-
-    Returns
-    -------
-    ndarray of int8, (E,)
-    """
+    """Label a night as a scorer of a cohort would; ``depth_db`` is that of `depth_of`."""
     own = profile.scorer_sd * scorer.standard_normal(2)
     labels = _shift_n2(stages, profile.n1_bias + own[0], rng)
     n3_bias = float(np.clip(profile.n3_bias + 0.5 * own[1], -1, 1))
@@ -210,7 +139,7 @@ def score(
 def _shift_n2(
     stages: NDArray[np.int8], n_epochs: float, rng: np.random.Generator
 ) -> NDArray[np.int8]:
-    """Move each boundary between N1 and the N2 after it, later by so many epochs on average."""
+    """Move each boundary from N1 to N2 later, by this number of epochs on average."""
     labels = stages.copy()
     starts = np.flatnonzero((stages[:-1] == N1) & (stages[1:] == N2)) + 1
     steps = np.floor(abs(n_epochs) + rng.random(len(starts))).astype(int)
@@ -225,7 +154,7 @@ def _shift_n2(
 def _shift_n3(
     stages: NDArray[np.int8], depth_db: NDArray, bias: float, rng: np.random.Generator
 ) -> NDArray[np.int8]:
-    """Call N2 epochs N3 (the reverse, if negative), the likelier the more alike they are."""
+    """Label N2 epochs N3 (the reverse, if negative); the more alike, the more likely."""
     source, goal = (N2, N3) if bias > 0 else (N3, N2)
     resemblance = 1 / (1 + np.exp(-np.sign(bias) * depth_db / DOUBT_DB))
     is_changed = (stages == source) & (rng.random(len(stages)) < abs(bias) * resemblance)
@@ -235,7 +164,7 @@ def _shift_n3(
 def _blur_transitions(
     stages: NDArray[np.int8], chance: float, rng: np.random.Generator
 ) -> NDArray[np.int8]:
-    """Let some epochs beside a transition carry their neighbour's label."""
+    """Give some epochs beside a transition their neighbour's label."""
     labels = stages.copy()
     before = np.flatnonzero(np.diff(stages))
     is_blurred, is_early = rng.random((2, len(before))) < [[chance], [0.5]]

@@ -1,8 +1,6 @@
-"""Which nights are simulated, and what they are called: as the cohorts call theirs."""
+"""Which nights are simulated: subjects and visits, named as the cohorts name theirs."""
 
 import dataclasses
-import hashlib
-import json
 import re
 import zlib
 from collections.abc import Sequence
@@ -21,6 +19,7 @@ from psdnorm.lab.simulate.simulated_night import (
     simulate_night,
     traits_of,
 )
+from psdnorm.runtime import digest
 
 # a prefix, the first subject's number, and how many digits numbers have at least
 _NUMBERS = {
@@ -43,45 +42,24 @@ _BEDTIMES_H = (20.5, 23.5)
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides about the nights of all cohorts.
-
-    Parameters
-    ----------
-    seed : int
-    hours : float
-        Length of a night; rounded down to whole epochs of 30 s.
-    shift : float
-        How far the cohorts are from each other, see `simulate_night`.
-    """
+    """What the nights of all cohorts have in common."""
 
     seed: int = 0
-    hours: float = 8.0
-    shift: float = 1.0
+    hours: float = 8.0  # rounded down to whole epochs of 30 s
+    shift: float = 1.0  # how far the cohorts are from each other, see simulate_night
 
 
 @dataclass(frozen=True)
 class PlannedNight:
-    """A night that can be simulated.
-
-    Attributes
-    ----------
-    cohort : str
-        A name in the table of cohorts.
-    index : int
-        The subject's place in the cohort, from 0. Name, family, spelling of channels and formats
-        of the scoring follow from it.
-    night : int
-        Number of the night, from 0.
-    subject, visit : str
-        As the cohort's file names say; the visit is "" in a cohort that has none.
-    settings : Settings
-    """
+    """A night that can be simulated."""
 
     cohort: str
+    # the subject's place in the cohort, from 0; name, family, channel labels and formats of the
+    # scoring follow from it
     index: int
-    night: int
-    subject: str
-    visit: str
+    night: int  # from 0
+    subject: str  # as in the cohort's file names
+    visit: str  # as in the cohort's file names; "" in a cohort without visits
     settings: Settings
 
     @property
@@ -91,19 +69,18 @@ class PlannedNight:
 
     @property
     def start(self) -> datetime:
-        """When it begins: in the evening."""
+        """When it begins, in the evening."""
         first_h, last_h = _BEDTIMES_H
         hour = self.stream("start").uniform(first_h, last_h)
         return _DATE + timedelta(seconds=int(hour * 3600))
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides about its samples."""
-        known = dataclasses.asdict(self) | {"psdnorm": psdnorm.__version__}
-        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+        """SHA-256 of everything that its samples depend on."""
+        return digest(dataclasses.asdict(self) | {"psdnorm": psdnorm.__version__})
 
     def stream(self, what: str) -> np.random.Generator:
-        """Return randomness for a part of the files that the signal does not depend on."""
+        """Return the random stream of a part of the files that the signal does not depend on."""
         texts = (self.cohort, self.subject, what)
         seeds = [self.settings.seed, self.night, *(zlib.crc32(text.encode()) for text in texts)]
         return np.random.default_rng(seeds)
@@ -116,15 +93,13 @@ class PlannedNight:
         )
 
     def person(self) -> Person:
-        """Return age, sex and family as the cohort's tables give them; nothing where it has none.
-
-        In CFS every other family is one of two.
-        """
+        """Return age, sex and family as the cohort's tables give them, if it has any."""
         tables = COHORTS[self.cohort].people
         if tables is None:
             return Person()
         own = self.settings
         traits = traits_of(profile_of(self.cohort), self.subject, own.seed, own.shift)
+        # families of one and two take turns
         triple, place = divmod(self.index, 3)
         family = str(1001 + 2 * triple + (place == 2)) if tables.family else None
         return Person(round(traits.age_y, 1), traits.sex, family)
@@ -133,24 +108,7 @@ class PlannedNight:
 def plan_nights(
     cohorts: Sequence[str], n_subjects: int, n_nights: int, settings: Settings
 ) -> list[PlannedNight]:
-    """Return the nights of some cohorts.
-
-    Parameters
-    ----------
-    cohorts : sequence of str
-        Names in any case.
-    n_subjects : int
-        Of each cohort.
-    n_nights : int
-        Of each subject; a second night is the next visit, and fewer where there are fewer visits,
-        see `fewer_visits`.
-    settings : Settings
-
-    Returns
-    -------
-    list of PlannedNight
-        By cohort, subject and night.
-    """
+    """Return the nights of some cohorts, by cohort, subject and visit (see `fewer_visits`)."""
     for name, value in (("subjects", n_subjects), ("nights", n_nights)):
         if value < 1:
             raise ArgumentError(f"{name} is {value}, expected at least 1")
@@ -170,7 +128,7 @@ def plan_nights(
 
 
 def fewer_visits(nights: Sequence[PlannedNight], n_nights: int) -> list[str]:
-    """Return a sentence for each cohort that has fewer nights a subject than asked for."""
+    """Return a sentence for each cohort with fewer nights per subject than were asked for."""
     sentences = []
     for cohort in dict.fromkeys(night.cohort for night in nights):
         subjects = {night.index for night in nights if night.cohort == cohort}
@@ -179,14 +137,14 @@ def fewer_visits(nights: Sequence[PlannedNight], n_nights: int) -> list[str]:
             least, most = min(visits), max(visits)
             number = f"{least}" if least == most else f"{least} or {most}"
             nouns = "night" if most == 1 else "nights"
-            sentences.append(f"{cohort} has {number} {nouns} a subject, not {n_nights}")
+            sentences.append(f"{cohort} has {number} {nouns} per subject, not {n_nights}")
     return sentences
 
 
 def visits_of(cohort: str, index: int) -> tuple[str, ...]:
-    """Return the visits of a cohort's subject in order, one of "" where it has no visits."""
+    """Return the visits of a cohort's subject in order; one visit "" if the cohort has none."""
     if cohort == "CHAT":
-        # whoever was not randomized was not followed up
+        # only those who were randomized were followed up
         return ("nonrandomized",) if index % 4 == 3 else ("baseline", "followup")
     return COHORTS[cohort].visits or ("",)
 

@@ -1,16 +1,96 @@
-"""The cohorts and the knobs by which they differ."""
+"""The reference population, fitted to real nights, and the cohorts that differ from it."""
 
+import json
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 
+import numpy as np
+import scipy.signal
+from numpy.typing import NDArray
+
 from psdnorm.cohorts import COHORTS
+from psdnorm.constants import EPOCH_S, SIMULATED_BANDS_HZ
 from psdnorm.errors import ArgumentError
 
+# spectral states: quiet wake, N1, N2, N3 and REM carry the number of their stage; active wake
+# (before lights off, after rising) looks different and is the sixth
+STATES = ("quiet W", "N1", "N2", "N3", "REM", "active W")
+ACTIVE = 5
+N_BANDS = len(SIMULATED_BANDS_HZ)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The reference population: young adults, Fpz-Cz and Pz-Oz.
+
+    An axis of 10 runs over channels, then bands. Powers are mean densities in dB re 1 µV²/Hz.
+    """
+
+    # (5, 4, 11, 5): next stage, given the stage, the cycle and the place in it (see Position)
+    probabilities: NDArray
+    bout_quantiles: NDArray  # (5, 4, 41): epochs, at 41 probabilities, by stage and cycle
+    # (5,): log-odds of entering each stage beside the probabilities above: a correction that gives
+    # the shares of real nights, and the spread between subjects
+    tendency_mean: NDArray
+    tendency_sd: NDArray
+    real_bout_quantiles: NDArray  # (5, 101): of the real nights, to compare with
+    real_shares: NDArray  # (5,): of stages within the sleep period; mean and spread over nights
+    real_share_sd: NDArray
+    real_median_db: NDArray  # (6, 10): of the real epochs in each state
+    real_wake_median_db: NDArray  # (10,): of all wake within 30 min of sleep
+    # (6, 10): spread of epochs around their subject's median, and of those medians
+    real_within_sd_db: NDArray
+    real_between_sd_db: NDArray
+    # (6, 10): background spectrum at the bands' centres, calibrated so that, with everything else
+    # that is simulated on top, the medians come out as above
+    knot_db: NDArray
+    within_factor: NDArray  # (6, 10, 10): square root of the covariance of an epoch's deviations
+    subject_factor: NDArray  # (10, 10): the same for a subject's deviations, common to all states
+    night_sd_db: NDArray  # (6, 10): spread of what is specific to a state in one night
+    autocorrelation: float  # of an epoch's deviations, from one epoch to the next
+
+
+def parse(text: str) -> Fitted:
+    """Make the arrays of a fitted table in JSON."""
+    table = json.loads(text)
+    numbers: dict[str, Any] = {field.name: np.array(table[field.name]) for field in fields(Fitted)}
+    numbers["autocorrelation"] = float(table["autocorrelation"])
+    return Fitted(**numbers)
+
+
+@lru_cache(maxsize=1)
+def fitted() -> Fitted:
+    """Return the table that the package ships."""
+    return parse(files(__package__).joinpath("fitted.json").read_text())
+
+
+SEGMENT_S = 4.0
+
+
+def band_powers_db(signal: NDArray, sfreq: float) -> NDArray:
+    """Band powers of each epoch, (C, T) in µV → (E, C, 5), measured like those of the real nights.
+
+    Mean density in dB re 1 µV²/Hz in each of `SIMULATED_BANDS_HZ` (Welch, Hann windows of 4 s).
+    """
+    length = round(EPOCH_S * sfreq)
+    n_epochs = signal.shape[1] // length
+    epochs = signal[:, : n_epochs * length].reshape(len(signal), n_epochs, length)
+    frequency_hz, density = scipy.signal.welch(epochs, sfreq, nperseg=round(SEGMENT_S * sfreq))
+    means = [
+        density[..., (frequency_hz >= low) & (frequency_hz < high)].mean(axis=-1)
+        for low, high in SIMULATED_BANDS_HZ.values()
+    ]
+    # a flat channel gets a power below any that was ever recorded
+    return 10 * np.log10(np.maximum(np.stack(means, axis=-1), 1e-6)).swapaxes(0, 1)
+
+
 REFERENCE_AGE_Y = 29.0
-# rates of artefacts grow exponentially with the shift: beyond this, a night is nothing else
+# rates of artefacts grow exponentially with the shift: beyond this, a night is all artefacts
 MOST_SHIFT = 10.0
-# half an epoch, less half of what a change takes: an epoch beside one change of stage has most of
-# its own, one between two of them may not
+# half an epoch minus half a transition: an epoch beside one change of stage is mostly its own
+# stage, one between two of them may not be
 MOST_BOUNDARY_S = 12.0
 
 
@@ -28,11 +108,11 @@ class CohortProfile:
     sfreq : float
         Sampling rate in Hz; not scaled.
     unit : str
-        Physical dimension that the cohort's files declare; the arrays are µV always. Not scaled.
+        Physical dimension that the cohort's files declare; arrays are always in µV. Not scaled.
     line_hz : float
         Mains frequency. Not scaled.
     channels : tuple of str
-        The two derivations, from `montage.DERIVATIONS`. The shift blends from Fpz-Cz and Pz-Oz to
+        The two derivations, from `recorder.DERIVATIONS`. The shift blends from Fpz-Cz and Pz-Oz to
         them and is complete at 1.
     age_mean_y, age_sd_y : float
         Age in years; the reference is 29 ± 3.
@@ -93,7 +173,7 @@ class CohortProfile:
     infraslow_db : float
         Added to what is slower than 0.5 Hz.
     coherence_sd : float
-        Spread between subjects of how far the sources of the background go together.
+        Spread between subjects of the correlation between the sources of the background.
     event_leak : float
         Median share of a kind of event's rate at which it also comes in states it does not mark.
     boundary_s : float
@@ -145,17 +225,7 @@ class CohortProfile:
     gaze: float = 0.0
 
     def at(self, shift: float) -> "CohortProfile":
-        """Return the profile with its knobs scaled.
-
-        Parameters
-        ----------
-        shift : float
-            0 is the reference, 1 the cohort, more is further away, up to 10.
-
-        Returns
-        -------
-        CohortProfile
-        """
+        """Return the profile with its knobs scaled."""
         if not 0 <= shift <= MOST_SHIFT:
             raise ArgumentError(f"shift is {shift}, expected a number from 0 to {MOST_SHIFT:g}")
         neutral = CohortProfile(self.name)
@@ -167,7 +237,7 @@ class CohortProfile:
         scaled["transition_noise"] = min(scaled["transition_noise"], 0.5)
         scaled["boundary_s"] = min(scaled["boundary_s"], MOST_BOUNDARY_S)
         scaled["age_sd_y"] = max(scaled["age_sd_y"], 0.0)
-        # a corner of infinity is no filter: go there by the reciprocal
+        # a corner at infinity is no filter: scale the reciprocal
         scaled["lowpass_hz"] = self.lowpass_hz / shift if shift > 0 else float("inf")
         return replace(self, **scaled)
 
@@ -185,8 +255,8 @@ def _nsrr(
     )
 
 
-# Ages and sexes are the paper's first table (but for phys-st). Everything else but SHHS's rate is
-# a guess that nobody checked: the cohorts need a data agreement.
+# Ages and sexes are from the paper's first table (except phys-st). Everything else but SHHS's rate
+# is an unchecked guess: the cohorts need a data agreement.
 _ALL = (
     _nsrr("ABC", 256, (48.8, 9.8), 0.43, gain_db=1.0, gain_sd_db=1.0, highpass_hz=0.16,
           lowpass_hz=100, tilt_db_per_octave=0.3, response_sd=0.15, line_uv=1.5, electrode_uv=1.0,
@@ -240,16 +310,7 @@ PROFILES: dict[str, CohortProfile] = {
 
 
 def profile_of(name: str) -> CohortProfile:
-    """Return a cohort's profile by name, in any case.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    CohortProfile
-    """
+    """Return a cohort's profile by name, in any case."""
     for profile in PROFILES.values():
         if profile.name.lower() == name.lower():
             return profile

@@ -13,27 +13,20 @@ from psdnorm.lab.simulate.profiles import CohortProfile
 
 @dataclass(frozen=True)
 class Derivation:
-    """Weights of the sources in one derivation; 1 is what Fpz-Cz or Pz-Oz see of their own.
+    """Weights of the sources in one derivation; 1 is that of Fpz-Cz or Pz-Oz for its own."""
 
-    Parameters
-    ----------
-    anterior, posterior, left, right : float
-        The four sources of the background.
-    slow, spindle, k_complex, vertex, sawtooth : float
-        What sleep makes.
-    eye, muscle, movement, heart : float
-        What is not brain.
-    """
-
+    # background
     anterior: float = 0.0
     posterior: float = 0.0
     left: float = 0.0
     right: float = 0.0
+    # sleep
     slow: float = 0.0
     spindle: float = 0.0
     k_complex: float = 0.0
     vertex: float = 0.0
     sawtooth: float = 0.0
+    # artefacts
     eye: float = 0.0
     muscle: float = 0.0
     movement: float = 1.0
@@ -94,19 +87,7 @@ REFERENCE = ("Fpz-Cz", "Pz-Oz")
 
 
 def weights(channels: tuple[str, str], shift: float) -> dict[str, NDArray]:
-    """Weight of every source in two derivations, blended from the reference montage.
-
-    Parameters
-    ----------
-    channels : tuple of str
-        Names from `DERIVATIONS`.
-    shift : float
-        0 gives Fpz-Cz and Pz-Oz, 1 and more the derivations asked for.
-
-    Returns
-    -------
-    dict of str to ndarray, (2,)
-    """
+    """Weight of every source in two derivations, (2,), blended from the reference montage."""
     unknown = [name for name in channels if name not in DERIVATIONS]
     if unknown:
         known = ", ".join(DERIVATIONS)
@@ -121,32 +102,20 @@ def weights(channels: tuple[str, str], shift: float) -> dict[str, NDArray]:
     }
 
 
-# the tilt turns around this frequency and ends an octave or so below the slowest waves
+# the tilt pivots at this frequency and ends about an octave below the slowest waves
 PIVOT_HZ = 10.0
 TAPS_S = 4.0
 
 
 @dataclass(frozen=True)
 class Amplifier:
-    """One subject's electrodes and amplifier.
+    """One subject's electrodes and amplifier."""
 
-    Attributes
-    ----------
-    gain_db : ndarray, (2,)
-        Per channel.
-    highpass_hz, lowpass_hz : float
-        First-order corners; 0 and infinity for none.
-    tilt_db_per_octave : float
-        Slope around 10 Hz.
-    electrode_uv : float
-        RMS of the noise of the electrodes before it.
-    """
-
-    gain_db: NDArray
-    highpass_hz: float
+    gain_db: NDArray  # (2,)
+    highpass_hz: float  # first-order corners; 0 and infinity for none
     lowpass_hz: float
-    tilt_db_per_octave: float
-    electrode_uv: float = 0.0
+    tilt_db_per_octave: float  # around 10 Hz
+    electrode_uv: float = 0.0  # RMS of the electrodes' noise, before the amplifier
 
     def response(self, frequency_hz: NDArray) -> NDArray:
         """Magnitude of the response without the gain, (F,) → (F,)."""
@@ -158,29 +127,17 @@ class Amplifier:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the response is one everywhere."""
+        """Whether the response is 1 at all frequencies."""
         no_filter = self.highpass_hz == 0 and np.isinf(self.lowpass_hz)
         return bool(no_filter and self.tilt_db_per_octave == 0)
 
 
 def draw_amplifier(profile: CohortProfile, rng: np.random.Generator) -> Amplifier:
-    """Draw a subject's electrodes and amplifier.
-
-    Parameters
-    ----------
-    profile : CohortProfile
-        Already scaled by the shift.
-    rng : numpy.random.Generator
-        The subject's own stream.
-
-    Returns
-    -------
-    Amplifier
-    """
+    """Draw a subject's electrodes and amplifier from a scaled profile."""
     common, *own = rng.standard_normal(3)
     octaves = profile.response_sd * rng.standard_normal(3)
     return Amplifier(
-        # devices differ more than the two channels of one
+        # devices differ more than the two channels of one device
         profile.gain_db + profile.gain_sd_db * (0.9 * common + 0.44 * np.array(own)),
         profile.highpass_hz * 2 ** octaves[0],
         profile.lowpass_hz * 2 ** octaves[1],
@@ -191,26 +148,12 @@ def draw_amplifier(profile: CohortProfile, rng: np.random.Generator) -> Amplifie
 
 
 def amplify(signal: NDArray[np.float32], sfreq: int, amplifier: Amplifier) -> NDArray[np.float32]:
-    """Pass a recording through an amplifier.
-
-    The filter is minimum phase, as analogue ones nearly are: a zero-phase mapping that restores the
-    spectrum does not restore the waveform.
-
-    Parameters
-    ----------
-    signal : ndarray of float32, (2, T)
-        µV.
-    sfreq : int
-        Sampling rate in Hz.
-    amplifier : Amplifier
-
-    Returns
-    -------
-    ndarray of float32, (2, T)
-    """
+    """Pass a recording, (2, T) in µV, through an amplifier."""
     gain = 10 ** (amplifier.gain_db / 20)
     if amplifier.is_flat:
         return gain.astype(np.float32)[:, None] * signal
+    # minimum phase, as analogue filters nearly are: a zero-phase mapping that restores the spectrum
+    # does not restore the waveform
     taps = minimum_phase(amplifier, sfreq)
     filtered = np.empty_like(signal)
     for row, into, factor in zip(signal, filtered, gain, strict=True):
@@ -222,7 +165,7 @@ def minimum_phase(amplifier: Amplifier, sfreq: int) -> NDArray:
     """Impulse response of an amplifier without its gain, 4 s long, by the cepstrum."""
     n = 8 * round(TAPS_S * sfreq)
     magnitude = amplifier.response(scipy.fft.rfftfreq(n, 1 / sfreq))
-    # a zero at 0 Hz has no logarithm; 80 dB down is as good as one
+    # a zero at 0 Hz has no logarithm; 80 dB down serves as one
     cepstrum = scipy.fft.irfft(np.log(np.maximum(magnitude, 1e-4)), n=n)
     cepstrum[1 : n // 2] *= 2
     cepstrum[n // 2 + 1 :] = 0
@@ -236,21 +179,7 @@ def add_disturbances(
     heart_weights: NDArray,
     rng: np.random.Generator,
 ) -> None:
-    """Add hum, electrode pops, heart beats and drift to a recording, in place.
-
-    Parameters
-    ----------
-    signal : ndarray of float32, (2, T)
-        µV; changed.
-    sfreq : int
-        Sampling rate in Hz.
-    profile : CohortProfile
-        Already scaled by the shift.
-    heart_weights : ndarray, (2,)
-        How much of the heart each derivation sees.
-    rng : numpy.random.Generator
-        Source of randomness.
-    """
+    """Add hum, electrode pops, heart beats and drift to a recording, in place."""
     for_hum, for_pops, for_heart, for_drift = rng.spawn(4)
     if profile.line_uv > 0:
         _add_hum(signal, sfreq, profile, for_hum)
@@ -265,7 +194,7 @@ def add_disturbances(
 def _add_drift(
     signal: NDArray[np.float32], sfreq: int, median_uv: float, rng: np.random.Generator
 ) -> None:
-    """Add to each channel noise of its own that falls with frequency and ends near 0.5 Hz."""
+    """Add independent noise to each channel that falls with frequency and ends near 0.5 Hz."""
     n_seconds = signal.shape[1] // sfreq + 2
     rms_uv = median_uv * np.exp(0.6 * rng.standard_normal((2, 1)))
     knots = scipy.signal.lfilter([1.0], [1.0, -0.9], rng.standard_normal((2, n_seconds)), axis=1)
@@ -284,7 +213,7 @@ def _add_hum(
     second = np.arange(sfreq) / sfreq
     wave = np.zeros(sfreq)
     for harmonic, share in ((1, 1.0), (3, 0.3)):
-        # whatever lies at half the rate or above was removed before sampling
+        # the anti-aliasing filter removes what lies at half the rate or above
         if harmonic * profile.line_hz < 0.99 * sfreq / 2:
             wave += share * np.sin(2 * np.pi * harmonic * profile.line_hz * second + phase)
     n_seconds = signal.shape[1] // sfreq
@@ -310,19 +239,7 @@ def _add_pops(
 def add_heart_beats(
     signal: NDArray[np.float32], sfreq: int, heights_uv: NDArray, rng: np.random.Generator
 ) -> None:
-    """Add the R waves of one heart to a recording, in place.
-
-    Parameters
-    ----------
-    signal : ndarray of float32, (C, T)
-        µV; changed.
-    sfreq : int
-        Sampling rate in Hz.
-    heights_uv : ndarray, (C,)
-        Of the wave in each channel.
-    rng : numpy.random.Generator
-        Source of randomness.
-    """
+    """Add the R waves of one heart to a recording, (C, T) in µV, in place."""
     n_samples = signal.shape[1]
     mean_s = rng.uniform(0.8, 1.15)
     n = int(n_samples / sfreq / mean_s * 1.2) + 2

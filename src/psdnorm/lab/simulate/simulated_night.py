@@ -16,7 +16,6 @@ from psdnorm.lab.simulate.brain import (
     Background,
     Sleeper,
     Subject,
-    Texture,
     add_events,
     add_gaze,
     blend,
@@ -29,9 +28,8 @@ from psdnorm.lab.simulate.brain import (
     draw_variety,
     synthesize,
 )
-from psdnorm.lab.simulate.fitted import ACTIVE, Fitted, fitted
 from psdnorm.lab.simulate.hypnograms import score, simulate_hypnogram
-from psdnorm.lab.simulate.profiles import CohortProfile, profile_of
+from psdnorm.lab.simulate.profiles import ACTIVE, CohortProfile, Fitted, fitted, profile_of
 from psdnorm.lab.simulate.recorder import (
     DERIVATIONS,
     REFERENCE,
@@ -40,7 +38,7 @@ from psdnorm.lab.simulate.recorder import (
     draw_amplifier,
 )
 
-# one branch of the seed for each part, so that a change to one leaves the others where they were
+# one branch of the seed per part, so that a change to one does not move the others
 _OF_SUBJECT = ("subject", "amplifier", "scorer", "variety", "texture", "eyes")
 _OF_NIGHT = (
     *("hypnogram", "spectrum", "background", "events", "disturbances", "labels"),
@@ -50,7 +48,7 @@ _OF_NIGHT = (
 
 @dataclass(frozen=True)
 class SimulatedNight:
-    """A night that nobody slept.
+    """A simulated night.
 
     Attributes
     ----------
@@ -63,19 +61,12 @@ class SimulatedNight:
     true_stages : ndarray of int8, (E,)
         What was simulated.
     is_active : ndarray of bool, (E,)
-        Wake that is up and about.
+        Wake before lights off or after rising.
     channels : tuple of str
         The two derivations.
     unit : str
-        What the cohort's files declare; a writer scales to it.
-    age_y : float
-        Age in years.
-    sex : str
-        ``"F"`` or ``"M"``.
-    cohort, subject : str
-    night : int
-    seed : int
-    shift : float
+        Physical dimension that the cohort's files declare; writers convert to it.
+    sex : {"F", "M"}
     events : dict of str to ndarray
         Onsets of each kind of event in seconds.
     """
@@ -114,21 +105,17 @@ def simulate_night(
     profile : CohortProfile or str
         The cohort, or the name of one in `PROFILES`.
     subject : int or str
-        Names the subject: traits, amplifier and scorer are the same in all of a subject's nights.
+        Traits, amplifier and scorer are the same in all of a subject's nights.
     night : int
-        Number of the night, from 0.
+        From 0.
     seed : int
         The same cohort, subject, night and seed give the same bytes.
     hours : float
-        Length; rounded down to whole epochs of 30 s.
+        Rounded down to whole epochs of 30 s.
     shift : float
         How far the cohort is from the reference: 0 not at all, 1 as its profile says.
     table : Fitted, optional
-        The reference population; the one that was fitted to real nights by default.
-
-    Returns
-    -------
-    SimulatedNight
+        The reference population; by default the one that was fitted to real nights.
 
     Examples
     --------
@@ -155,8 +142,7 @@ def simulate_night(
     deviation_db, power_db = draw_spectra(states, table, who, scaled, rngs["spectrum"])
     if variety is not None:
         power_db = power_db + blend(variety.state_db[states])
-    scene = _draw_scene(states, deviation_db, power_db, weights, who, scaled, rngs)
-    signal, events = _record(scene, who, scaled, rngs)
+    signal, events = _record(states, deviation_db, power_db, weights, who, scaled, rngs)
     depth_db = depth_of(states, deviation_db, table)
     labels = score(stages, depth_db, scaled, rngs["scorer"], rngs["labels"])
     about = (cohort.channels, cohort.unit, who.age_y, who.sex, cohort.name, str(subject), night)
@@ -165,19 +151,7 @@ def simulate_night(
     )
 
 
-@dataclass(frozen=True)
-class _Scene:
-    """What happens in a night, before anything is recorded of it."""
-
-    states: NDArray  # (E,)
-    deviation_db: NDArray  # (E,)
-    power_db: NDArray  # (E, 10)
-    weights: dict[str, NDArray]
-    edges_s: NDArray  # (E + 1,)
-    texture: Texture | None
-
-
-def _draw_scene(
+def _record(
     states: NDArray,
     deviation_db: NDArray,
     power_db: NDArray,
@@ -185,44 +159,36 @@ def _draw_scene(
     who: Subject,
     profile: CohortProfile,
     rngs: dict[str, np.random.Generator],
-) -> _Scene:
-    """Add to a night's spectra what the subject's texture and unrest do to them."""
+) -> tuple[NDArray[np.float32], dict[str, NDArray]]:
+    """Signal of a night, (2, T), and the onsets of its events."""
+    sfreq = int(profile.sfreq)
     if profile.unrest_sd_db > 0:
         power_db = power_db + draw_unrest(states, profile.unrest_sd_db, rngs["unrest"])
     texture = draw_texture(profile, who.alpha_height, rngs["texture"])
     if texture is not None:
         power_db = power_db + blend(texture.bands_db()[states])
     edges_s = draw_edges_s(len(states), profile.boundary_s, rngs["boundaries"])
-    return _Scene(states, deviation_db, power_db, weights, edges_s, texture)
-
-
-def _record(
-    scene: _Scene, who: Subject, profile: CohortProfile, rngs: dict[str, np.random.Generator]
-) -> tuple[NDArray[np.float32], dict[str, NDArray]]:
-    """Signal of a night, (2, T), and the onsets of its events."""
-    sfreq = int(profile.sfreq)
     amplifier = draw_amplifier(profile, rngs["amplifier"])
-    texture = scene.texture
     height = ALPHA_HEIGHT if texture is None else texture.alpha_height
-    alpha = blend(height[scene.states][:, None])[:, 0] * who.alpha_height
+    alpha = blend(height[states][:, None])[:, 0] * who.alpha_height
     parts = Background(
-        *(scene.power_db, alpha, who.alpha_hz, scene.weights),
-        *(amplifier.electrode_uv, scene.states, scene.edges_s, texture),
+        *(power_db, alpha, who.alpha_hz, weights),
+        *(amplifier.electrode_uv, states, edges_s, texture),
     )
     signal = synthesize(parts, sfreq, rngs["background"])
-    slow_gain = 10 ** (np.clip(scene.deviation_db, -9, 9) / 20)
+    slow_gain = 10 ** (np.clip(deviation_db, -9, 9) / 20)
     traits = (who.rates, who.gains, slow_gain, who.spindle_hz, who.stray)
-    sleeper = Sleeper(scene.states, *traits, scene.edges_s if profile.boundary_s > 0 else None)
-    events = add_events(signal, sfreq, sleeper, scene.weights, rngs["events"])
+    sleeper = Sleeper(states, *traits, edges_s if profile.boundary_s > 0 else None)
+    events = add_events(signal, sfreq, sleeper, weights, rngs["events"])
     if profile.gaze > 0:
-        seen = profile.gaze * scene.weights["eye"]
-        add_gaze(signal, sfreq, scene.states, scene.edges_s, seen, rngs["eyes"], rngs["gaze"])
-    add_disturbances(signal, sfreq, profile, scene.weights["heart"], rngs["disturbances"])
+        seen = profile.gaze * weights["eye"]
+        add_gaze(signal, sfreq, states, edges_s, seen, rngs["eyes"], rngs["gaze"])
+    add_disturbances(signal, sfreq, profile, weights["heart"], rngs["disturbances"])
     return amplify(signal, sfreq, amplifier), events
 
 
 def _day(profile: CohortProfile, n_epochs: int, rng: np.random.Generator) -> tuple[int, int]:
-    """Return how many epochs of a recording are day, before the night and after it."""
+    """Return the number of epochs of a recording before the night and after it."""
     if profile.day_h == 0:
         return 0, 0
     n_day = int(min(profile.day_h * 3600 / EPOCH_S, n_epochs - 2))
@@ -231,13 +197,13 @@ def _day(profile: CohortProfile, n_epochs: int, rng: np.random.Generator) -> tup
 
 
 def traits_of(profile: CohortProfile, subject: int | str, seed: int, shift: float) -> Subject:
-    """Return the traits of a subject, as `simulate_night` draws them from the fitted table."""
+    """Return a subject's traits, as `simulate_night` draws them from the fitted table."""
     rng = _streams(seed, profile.name, str(subject), 0)["subject"]
     return draw_subject(profile.at(shift), fitted(), rng)
 
 
 def check_length(profile: CohortProfile, night: int, seed: int, hours: float) -> tuple[int, int]:
-    """Return the number of epochs and the rate in Hz; refuse what cannot be simulated."""
+    """Check that a night can be simulated; return its number of epochs and its rate in Hz."""
     if not 0 < hours <= 48:
         raise ArgumentError(f"hours is {hours}, expected more than 0 and at most 48")
     if night < 0 or seed < 0:
@@ -251,8 +217,8 @@ def check_length(profile: CohortProfile, night: int, seed: int, hours: float) ->
 
 
 def _streams(seed: int, cohort: str, subject: str, night: int) -> dict[str, np.random.Generator]:
-    """Independent streams: those of the subject do not depend on the night."""
-    # Python's own hash of a string changes from run to run
+    """Independent random streams; those of the subject do not depend on the night."""
+    # Python's own hash of a string differs between processes
     who = [seed, zlib.crc32(cohort.encode()), zlib.crc32(subject.encode())]
     of_subject = np.random.SeedSequence(who).spawn(len(_OF_SUBJECT))
     of_night = np.random.SeedSequence([*who, night + 1]).spawn(len(_OF_NIGHT))
@@ -263,7 +229,7 @@ def _streams(seed: int, cohort: str, subject: str, night: int) -> dict[str, np.r
     }
 
 
-# pairs as clinics record them come more often than any two derivations
+# pairs of derivations that are commonly recorded, more likely than any other two
 USUAL_PAIRS = (
     REFERENCE,
     ("C3-A2", "C4-A1"),
@@ -273,17 +239,17 @@ USUAL_PAIRS = (
     ("Fp1+Fp2-Cz", "Pz-Oz (LER)"),
 )
 USUAL_SHARE = 0.75
-# of nights in which one channel is all there is, and is shown twice
+# of nights with one channel, which is given twice
 SINGLE_SHARE = 0.15
-# of channels that were connected the other way round
+# of channels with inverted polarity
 REVERSED_SHARE = 0.1
-# of recordings that begin before the night or go on after it, and for how many hours
+# of recordings that begin before the night or continue after it, and by how many hours
 DAY_SHARE, DAY_H = 0.3, (0.5, 6.0)
 _RATES_HZ = (100.0, 128.0)
-# added to the background of each state, channels and bands as in `Fitted`: with it, stages depart
-# from their own night's N2 as they do in real nights, on average to 1 dB. ``--wide 40`` of
-# scripts/fit_simulation.py prints the next step; these are two steps from 0, and a third would move
-# them by 0.7 dB at most. Gamma is left out, as filters and noise decide there
+# added to the background of each state, axes as in `Fitted`: stages then differ from their night's
+# N2 as in real nights, to 1 dB on average. ``scripts/fit_simulation.py --wide 40`` prints the next
+# step; these are two steps from 0, and a third would change them by 0.7 dB at most. Not for gamma,
+# where filters and noise dominate
 CONTRAST_DB = np.array([
     [-0.7, -2.9, -0.9, -0.6, 0.0, 1.0, -2.2, 1.0, 1.7, 0.0],
     [-1.3, -1.4, -0.4, -0.3, 0.0, 0.1, 0.4, 2.2, -0.2, 0.0],
@@ -295,19 +261,7 @@ CONTRAST_DB = np.array([
 
 
 def wide_profile(rng: np.random.Generator, name: str = "wide") -> CohortProfile:
-    """Draw a clinic.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    name : str
-        Of the profile.
-
-    Returns
-    -------
-    CohortProfile
-        To be used at a shift of 1.
-    """
+    """Draw the profile of a laboratory, to be used at a shift of 1."""
     if rng.random() < USUAL_SHARE:
         pair = USUAL_PAIRS[rng.integers(len(USUAL_PAIRS))]
     else:
@@ -356,27 +310,13 @@ def wide_profile(rng: np.random.Generator, name: str = "wide") -> CohortProfile:
 
 @lru_cache(maxsize=1)
 def wide_table() -> Fitted:
-    """Return the population of wide nights: the fitted one, with contrasts between stages set."""
+    """Return the population of wide nights: the fitted one with `CONTRAST_DB` added."""
     table = fitted()
     return replace(table, knot_db=table.knot_db + CONTRAST_DB)
 
 
 def wide_recording(number: int, seed: int = 0, *, hours: float = 8.0) -> Recording:
-    """Simulate one subject's night in a clinic of their own.
-
-    Parameters
-    ----------
-    number : int
-        The subject.
-    seed : int
-        The same number, seed and hours give the same bytes.
-    hours : float
-
-    Returns
-    -------
-    Recording
-        Of two channels, in either order, either way round, or the same one twice.
-    """
+    """Simulate one night of a subject in a laboratory of their own."""
     rng = np.random.default_rng([seed, number, zlib.crc32(b"wide")])
     profile = wide_profile(rng)
     night = simulate_night(profile, number, 0, seed, hours=hours, table=wide_table())
@@ -385,7 +325,7 @@ def wide_recording(number: int, seed: int = 0, *, hours: float = 8.0) -> Recordi
         order[1] = order[0]
     signs = np.where(rng.random(2) < REVERSED_SHARE, -1, 1).astype(np.float32)
     signal = np.ascontiguousarray((signs[:, None] * night.signal)[order])
-    # names that a store can hold: one channel twice has two of them
+    # a store needs distinct names, also for one channel given twice
     names = tuple(f"{night.channels[each]} {place + 1}" for place, each in enumerate(order))
     return Recording(signal, names, night.sfreq, night.stages, None, f"wide {number}")
 

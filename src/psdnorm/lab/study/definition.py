@@ -300,19 +300,7 @@ def _refused(where: str, value: Any, expected: str) -> ArgumentError:
 
 
 def check_networks(study: Study, runs: Runs) -> None:
-    """Refuse an entry of a study's grid that asks for a network which cannot be built or run.
-
-    Parameters
-    ----------
-    study : Study
-    runs : Runs
-        The folder of its cells, which need not exist: what is finished there is not looked at.
-
-    Raises
-    ------
-    ArgumentError
-        Names the study's file, the entry, and what is wrong with it.
-    """
+    """Refuse an entry of a study's grid that asks for a network which cannot be built or run."""
     layout = load_recipe(study.nights.recipe).layout()
     seen: set[tuple] = set()
     for number, entry in enumerate(study.entries):

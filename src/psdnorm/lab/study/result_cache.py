@@ -49,17 +49,7 @@ NEEDED = (CONFIG, SCORES, DONE)  # AdaBN has no history of its own
 
 
 class Archive:
-    """What a file of packed results has; it is read whole, and nothing is written by its names.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    StoreError
-        It is not sound, or not there.
-    """
+    """What a file of packed results has; it is read whole, and nothing is written by its names."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -105,17 +95,7 @@ class Archive:
         return self._content(cell, SCORES)
 
     def unpack(self, cell: Cell, folder: Path, lender: str | None = None) -> None:
-        """Write the files of a finished cell, in place of what one that was interrupted left.
-
-        Parameters
-        ----------
-        cell : Cell
-        folder : Path
-            Made if it does not exist.
-        lender : str, optional
-            The study that it is borrowed from, which ``config.json`` is to name; where that one
-            borrowed it, too, the study that ran it stays.
-        """
+        """Write the files of a finished cell, in place of what one that was interrupted left."""
         config, scores, done = (self._content(cell, name) for name in NEEDED)
         folder.mkdir(parents=True, exist_ok=True)
         if lender is None:
@@ -155,33 +135,14 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def finished_scores(study: Study, runs: Runs) -> dict[Cell, bytes | None]:
-    """Return the scores of the cells that are finished in a folder; None where they are gone.
-
-    Parameters
-    ----------
-    study : Study
-    runs : Runs
-    """
+    """Return the scores of the cells that are finished in a folder; None where they are gone."""
     return {cell: _scores(runs, cell) for cell in study.cells if runs.is_done(cell)}
 
 
 def takable(
     study: Study, archive: Archive, runs: Runs, finished: Mapping[Cell, bytes | None]
 ) -> list[Cell]:
-    """Return what of a study packed results have beyond what is finished.
-
-    A training and the AdaBN evaluations that the study asks for are of one network: they come from
-    one place, all of them or none. What a process works on is left to it.
-
-    Parameters
-    ----------
-    study : Study
-    archive : Archive
-    runs : Runs
-        The folder that they would go to.
-    finished : mapping of Cell to bytes
-        What is finished elsewhere, with its scores.
-    """
+    """Return what of a study packed results have beyond what is finished."""
     return [
         cell
         for unit in units_of(study.cells)
@@ -194,17 +155,7 @@ def takable(
 def take(
     study: Study, archive: Archive, runs: Runs, cells: Collection[Cell], lender: str | None = None
 ) -> list[Cell]:
-    """Unpack cells from :func:`takable`; return them, but for those that others began meanwhile.
-
-    Parameters
-    ----------
-    study : Study
-    archive : Archive
-    runs : Runs
-    cells : collection of Cell
-    lender : str, optional
-        As in :meth:`Archive.unpack`.
-    """
+    """Unpack cells from :func:`takable`; return them, but for those that others began meanwhile."""
     taken: list[Cell] = []
     for unit in units_of(study.cells):
         wanted = [cell for cell in unit if cell in cells]
@@ -220,25 +171,13 @@ def take(
 
 
 def is_in_work(unit: Unit, runs: Runs) -> bool:
-    """Tell whether a process works on a cell of a unit.
-
-    Parameters
-    ----------
-    unit : tuple of Cell
-    runs : Runs
-    """
+    """Tell whether a process works on a cell of a unit."""
     return any(holder(runs.folder(cell)) is not None for cell in unit)
 
 
 @contextlib.contextmanager
 def alone_with(runs: Runs) -> Iterator[None]:
-    """Wait until no other process changes the grid of a folder, and keep them waiting.
-
-    Parameters
-    ----------
-    runs : Runs
-        Made if it does not exist.
-    """
+    """Wait until no other process changes the grid of a folder, and keep them waiting."""
     free = False
     while not free:
         with held(runs.path) as free:
@@ -265,18 +204,7 @@ COUNTED = "cells"
 
 
 class Meter(PieceMeter):
-    """Measures a piece, and writes it down after every cell.
-
-    Parameters
-    ----------
-    runs : Runs
-        The folder of the cells, which gets ``cost.json``.
-    device : str
-    workers : int
-    batch_size : int
-    commit : str or None
-        Of the repository that the study's file is in.
-    """
+    """Measures a piece, and writes it down after every cell."""
 
     def __init__(
         self, runs: Runs, device: str, workers: int, batch_size: int, commit: str | None
@@ -298,46 +226,18 @@ class Meter(PieceMeter):
 
 
 def packed_path(study: Study, lender: str | None = None) -> Path:
-    """Return the file that the results of a study are packed into.
-
-    Parameters
-    ----------
-    study : Study
-    lender : str, optional
-        The name of a study that it borrows from, whose file is asked for instead.
-    """
+    """Return the file that the results of a study are packed into."""
     folder = study.results or study.path.parent / "results"
     return folder / f"{lender or study.name}.tar.xz"
 
 
 def finished_units(study: Study, runs: Runs) -> list[tuple[Cell, ...]]:
-    """Return trainings that are finished together with the AdaBN evaluations of their networks.
-
-    What is packed has no weights: a BatchNorm cell whose AdaBN cells are still to come would have
-    to be trained again for them.
-
-    Parameters
-    ----------
-    study : Study
-    runs : Runs
-    """
+    """Return trainings that are finished together with the AdaBN evaluations of their networks."""
     return [unit for unit in units_of(study.cells) if all(map(runs.is_done, unit))]
 
 
 def pack(study: Study, runs: Runs) -> Path | None:
-    """Pack what is finished of a study.
-
-    Parameters
-    ----------
-    study : Study
-    runs : Runs
-        The folder of its cells.
-
-    Returns
-    -------
-    Path or None
-        None where nothing is finished yet.
-    """
+    """Pack what is finished of a study."""
     cells = [cell for unit in finished_units(study, runs) for cell in unit]
     if not cells:
         return None
@@ -370,30 +270,13 @@ def _contents(runs: Runs, cells: list[Cell]) -> Iterator[tuple[str, bytes]]:
 
 
 def is_packed(study: Study) -> bool:
-    """Tell whether every cell of a study is in its packed results.
-
-    Parameters
-    ----------
-    study : Study
-    """
+    """Tell whether every cell of a study is in its packed results."""
     path = packed_path(study)
     return path.exists() and all(map(Archive(path).has, study.cells))
 
 
 def restorable(study: Study, runs: Runs) -> tuple[Archive, list[Cell]] | None:
-    """Look what :func:`restore` would unpack.
-
-    Parameters
-    ----------
-    study : Study
-    runs : Runs
-
-    Returns
-    -------
-    tuple of Archive and list of Cell, or None
-        The packed results, and what :func:`takable` finds in them; None
-        where nothing was packed.
-    """
+    """Look what :func:`restore` would unpack."""
     path = packed_path(study)
     if not path.exists():
         return None
@@ -403,16 +286,7 @@ def restorable(study: Study, runs: Runs) -> tuple[Archive, list[Cell]] | None:
 
 
 def left_behind(study: Study, runs: Runs) -> list[Cell]:
-    """Return packed cells of a study that :func:`restore` left where they are.
-
-    Those are of networks that AdaBN cells share, where not all are packed that the study asks for,
-    or some are in ``runs`` already, of another training.
-
-    Parameters
-    ----------
-    study : Study
-    runs : Runs
-    """
+    """Return packed cells of a study that :func:`restore` left where they are."""
     path = packed_path(study)
     if not path.exists():
         return []
@@ -427,24 +301,7 @@ def left_behind(study: Study, runs: Runs) -> list[Cell]:
 
 
 def restore(study: Study, runs: Runs) -> int:
-    """Unpack the results of a study, where there are any; what is there already stays.
-
-    Parameters
-    ----------
-    study : Study
-    runs : Runs
-        The folder of its cells; made if it does not exist.
-
-    Returns
-    -------
-    int
-        How many cells were unpacked.
-
-    Raises
-    ------
-    ArgumentError
-        The results are of another protocol than the study's, or of other nights than ``runs``.
-    """
+    """Unpack the results of a study, where there are any; what is there already stays."""
     found = restorable(study, runs)
     if found is None:
         return 0
@@ -464,26 +321,13 @@ def restore(study: Study, runs: Runs) -> int:
 
 
 def note_nights(runs: Runs, nights: Mapping[str, Any] | None) -> None:
-    """Write into a folder what its nights were made from, where that is known.
-
-    Parameters
-    ----------
-    runs : Runs
-    nights : mapping, optional
-        From :meth:`psdnorm.lab.study.Nights.to_json`.
-    """
+    """Write into a folder what its nights were made from, where that is known."""
     if nights is not None and not (runs.path / NIGHTS).exists():
         write_json(runs.path / NIGHTS, dict(nights))
 
 
 def check_folder(study: Study, runs: Runs) -> None:
-    """Refuse a folder of cells of other nights than the study's file describes.
-
-    Parameters
-    ----------
-    study : Study
-    runs : Runs
-    """
+    """Refuse a folder of cells of other nights than the study's file describes."""
     path = runs.path / NIGHTS
     if path.exists():
         _check_nights(study, runs.path, read_json(path))
@@ -499,18 +343,7 @@ def _check_nights(study: Study, place: Path, nights: Mapping[str, Any]) -> None:
 
 
 def check_same(study: Study, archive: Archive, place: Path, settings: Mapping[str, Any]) -> None:
-    """Refuse packed results of another protocol than a study's, or of other nights than are there.
-
-    Parameters
-    ----------
-    study : Study
-    archive : Archive
-    place : Path
-        What the settings are from.
-    settings : mapping
-        That the results are to have, from :meth:`psdnorm.experiments.grid.Runs.settings`; may be
-        empty.
-    """
+    """Raise if packed results have another protocol than a study, or other nights."""
     if archive.settings.get("protocol") != study.protocol.to_json():
         raise ArgumentError(
             f"{archive.path} was made with another protocol than that of {study.path}: expected "
@@ -528,45 +361,15 @@ def check_same(study: Study, archive: Archive, place: Path, settings: Mapping[st
 
 @dataclass(frozen=True)
 class Loan:
-    """Cells that one study takes from another.
+    """Cells that one study takes from another."""
 
-    Attributes
-    ----------
-    lender : str
-        The other study.
-    archive : Archive
-        Its packed results.
-    cells : tuple of Cell
-    """
-
-    lender: str
-    archive: Archive
+    lender: str  # the other study
+    archive: Archive  # its packed results
     cells: tuple[Cell, ...]
 
 
 def loans(study: Study, runs: Runs) -> list[Loan]:
-    """Look what a study would borrow; nothing is written.
-
-    That is what other studies have finished, and neither ``runs`` nor the study's own packed
-    results have; see :func:`psdnorm.lab.study.result_cache.takable`.
-
-    Parameters
-    ----------
-    study : Study
-    runs : Runs
-        The folder of its cells, which need not exist.
-
-    Returns
-    -------
-    list of Loan
-        One for each study that has any, in the order of ``study.borrow``.
-
-    Raises
-    ------
-    ArgumentError
-        Results of another protocol than the study's, or of other nights than ``runs`` or each
-        other.
-    """
+    """Look what a study would borrow; nothing is written."""
     finished = finished_scores(study, runs)
     place, settings = runs.path, runs.settings()
     own = restorable(study, runs)
@@ -589,20 +392,7 @@ def loans(study: Study, runs: Runs) -> list[Loan]:
 
 
 def borrow(study: Study, runs: Runs) -> list[Loan]:
-    """Take from other studies what :func:`loans` finds, after the study's own results.
-
-    Parameters
-    ----------
-    study : Study
-    runs : Runs
-        The folder of its cells; made if it does not exist and there is something to take. Its
-        ``grid.json`` then has all cells of the study.
-
-    Returns
-    -------
-    list of Loan
-        Without what another process began meanwhile.
-    """
+    """Take from other studies what :func:`loans` finds, after the study's own results."""
     found = loans(study, runs)
     if not found:
         return found

@@ -37,26 +37,12 @@ class MinutesAreUp(KeyboardInterrupt):
 
 
 def runs_of(study: Study, work: Path) -> Runs:
-    """Return the folder of the cells of a study.
-
-    Parameters
-    ----------
-    study : Study
-    work : Path
-    """
+    """Return the folder of the cells of a study."""
     return Runs(work / study.name)
 
 
 def seconds_of(study: Study, amounts: Amounts) -> dict[Cell, float]:
-    """Estimate the seconds of every cell on one H200 that all of them share.
-
-    Parameters
-    ----------
-    study : Study
-        Whose expected epochs are assumed.
-    amounts : Amounts
-        Of its nights, made or planned.
-    """
+    """Estimate the seconds of every cell on one H200 that all of them share."""
     size, epochs = study.protocol.batch_size, study.expected_epochs
     return {
         cell: amounts.of(cell).in_batches(size).seconds(cell, H200[cell.model], epochs)
@@ -67,19 +53,7 @@ def seconds_of(study: Study, amounts: Amounts) -> dict[Cell, float]:
 def shares_of(
     units: Sequence[Unit], seconds: Mapping[Cell, float], workers: int
 ) -> list[tuple[Cell, ...]]:
-    """Deal units out to workers in shares of about the same time.
-
-    Units of one network lie beside each other, so that a share has few of them: each is compiled
-    anew, for half a minute and more on a GPU. Every share begins with the first units of its
-    networks, so that a study that is stopped lacks its last ones, not any.
-
-    Parameters
-    ----------
-    units : sequence of tuple of Cell
-        From :func:`psdnorm.experiments.grid.units_of`.
-    seconds : mapping of Cell to float
-    workers : int
-    """
+    """Deal units out to workers in shares of about the same time."""
     if workers >= len(units):
         return [*units]
     total = sum(seconds[cell] for unit in units for cell in unit)
@@ -99,11 +73,7 @@ def shares_of(
 
 
 def _last_first(units: Sequence[Unit]) -> list[int]:
-    """Return the places of units, those of one norm from the last to the first.
-
-    Where a norm is cut between two shares, its first units are then the beginning of the second
-    one, and not the end of the first.
-    """
+    """Return the places of units, those of one norm from the last to the first."""
     order: list[int] = []
     for _, group in itertools.groupby(range(len(units)), lambda number: _norm(units[number][0])):
         order += reversed(list(group))
@@ -124,33 +94,7 @@ def run_study(
     device: str = "auto",
     told: Told = lambda name, words: None,
 ) -> Iterator[Outcome]:
-    """Run the cells of a study that are not finished; what was interrupted goes on.
-
-    Parameters
-    ----------
-    study : Study
-    store : Store
-        Its nights.
-    runs : Runs
-        The folder of its cells.
-    meter : Meter
-        Is told of every cell.
-    workers : int
-        Processes that share the device; 1 is this one.
-    device : str
-    told : callable
-        Of a cell's name and words on how it goes.
-
-    Yields
-    ------
-    Outcome
-        Of each cell that was not finished before, as they come.
-
-    Raises
-    ------
-    ArgumentError
-        A grid that cannot be run, or a folder of other nights; nothing is trained then.
-    """
+    """Run the cells of a study that are not finished; what was interrupted goes on."""
     _check_nights(store, runs)
     runs.check(store, study.protocol)
     amounts = Amounts(store, study.protocol)
@@ -223,12 +167,7 @@ def sigterm_is_ctrl_c() -> Iterator[None]:
 
 
 def check_minutes(minutes: float) -> None:
-    """Refuse minutes in which nothing can be done, or that no clock here counts.
-
-    Parameters
-    ----------
-    minutes : float
-    """
+    """Refuse minutes in which nothing can be done, or that no clock here counts."""
     most = threading.TIMEOUT_MAX // 60
     if not 0 < minutes <= most:
         raise ArgumentError(
@@ -238,13 +177,7 @@ def check_minutes(minutes: float) -> None:
 
 @contextlib.contextmanager
 def for_minutes(minutes: float | None) -> Iterator[None]:
-    """End a block by :class:`MinutesAreUp` when the minutes are over, as Ctrl-C would.
-
-    Parameters
-    ----------
-    minutes : float, optional
-        Without end if it is not given.
-    """
+    """End a block by :class:`MinutesAreUp` when the minutes are over, as Ctrl-C would."""
     if minutes is None:
         yield
         return

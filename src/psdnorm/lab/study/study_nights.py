@@ -29,12 +29,7 @@ Watched = Callable[[Iterable[PlannedNight], int], Iterable[PlannedNight]]
 
 
 def planned_nights(nights: Nights) -> list[PlannedNight]:
-    """Return the nights of a study, one a subject.
-
-    Parameters
-    ----------
-    nights : Nights
-    """
+    """Return the nights of a study, one a subject."""
     planned = []
     for cohort, number in nights.subjects.items():
         settings = Settings(nights.seed, nights.hours, nights.shift[cohort])
@@ -43,14 +38,7 @@ def planned_nights(nights: Nights) -> list[PlannedNight]:
 
 
 class PlannedStore:
-    """Stands for a store that is not made yet, where only its index is looked at.
-
-    Epochs are those of whole nights: what a recipe trims of them is not known before.
-
-    Parameters
-    ----------
-    nights : Nights
-    """
+    """Stands for a store that is not made yet, where only its index is looked at."""
 
     def __init__(self, nights: Nights) -> None:
         self._nights = planned_nights(nights)
@@ -72,44 +60,19 @@ class PlannedStore:
 
 
 def planned_amounts(study: Study) -> Amounts:
-    """Return how much the cells of a study have to go through, before its nights are made.
-
-    Parameters
-    ----------
-    study : Study
-    """
+    """Return how much the cells of a study have to go through, before its nights are made."""
     return Amounts(cast(Any, PlannedStore(study.nights)), study.protocol)
 
 
 def store_folder(work: Path, nights: Nights) -> Path:
-    """Return where the nights of a study are; studies of the same nights share them.
-
-    Parameters
-    ----------
-    work : Path
-    nights : Nights
-    """
+    """Return where the nights of a study are; studies of the same nights share them."""
     known: dict[str, Any] = dataclasses.asdict(nights) | {"psdnorm": psdnorm.__version__}
     digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     return work / f"nights-{nights.recipe}-{digest[:12]}"
 
 
 def made_store(work: Path, nights: Nights, jobs: int, watched: Watched) -> Store:
-    """Open the store of a study; make the nights that it lacks.
-
-    Parameters
-    ----------
-    work : Path
-    nights : Nights
-    jobs : int
-        Processes at a time.
-    watched : callable
-        Is given the nights as they are made, and how many there are; yields them.
-
-    Returns
-    -------
-    Store
-    """
+    """Open the store of a study; make the nights that it lacks."""
     folder, recipe = store_folder(work, nights), load_recipe(nights.recipe)
     planned = planned_nights(nights)
     if bytes_missing_in(folder, planned, recipe):

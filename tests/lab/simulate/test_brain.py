@@ -9,8 +9,7 @@ import scipy.signal
 from psdnorm.constants import SIMULATED_BANDS_HZ
 from psdnorm.lab.simulate import PROFILES, CohortProfile, simulate_night
 from psdnorm.lab.simulate.brain import ALPHA_HEIGHT, ALPHA_SD_HZ, draw_texture
-from psdnorm.lab.simulate.fitted import ACTIVE
-from psdnorm.lab.simulate.measure import band_powers_db
+from psdnorm.lab.simulate.profiles import ACTIVE, band_powers_db
 
 PLAIN = CohortProfile("plain")
 KNOBS = (
