@@ -17,7 +17,7 @@ from psdnorm.lab.simulate import PROFILES, Settings, as_recording, plan_nights, 
 from psdnorm.models import from_pretrained
 from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import RECIPES
-from psdnorm.runtime.parallel import in_processes
+from psdnorm.runtime import run_all
 from psdnorm.store import Night, Store
 from psdnorm.training.run_folder import WEIGHTS
 
@@ -38,7 +38,7 @@ def simulate(folder: Path, n_nights: int, n_named: int, hours: float, jobs: int)
     store = Store.create(folder, RECIPE.to_dict(), RECIPE.layout())
     numbers = [("wide", number) for number in range(n_nights)]
     numbers += [(name, number) for name in PROFILES for number in range(n_named)]
-    made = in_processes(partial(_add, store, hours), numbers, jobs, _lost)
+    made = run_all(partial(_add, store, hours), numbers, jobs=jobs, lost=_lost)
     for done, _ in enumerate(made, start=1):
         if done % 50 == 0 or done == len(numbers):
             print(f"{done} of {len(numbers)} nights", flush=True)

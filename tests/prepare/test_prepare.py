@@ -357,9 +357,9 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(
         "import multiprocessing, os, time\n"
-        "from psdnorm.runtime.parallel import in_processes\n"
+        "from psdnorm.runtime.parallel import run_all\n"
         "if __name__ == '__main__':\n"
-        "    run = in_processes(time.sleep, [0, 600, 600], 2, lost=None)\n"
+        "    run = run_all(time.sleep, [0, 600, 600], jobs=2, lost=None)\n"
         "    next(run)\n"
         "    print(*(c.pid for c in multiprocessing.active_children()), flush=True)\n"
         "    os.kill(os.getpid(), 9)\n"

@@ -15,7 +15,7 @@ from stores import tree
 from psdnorm.errors import ArgumentError
 from psdnorm.prepare.prepare import Preparation
 from psdnorm.prepare.recipe import RECIPES
-from psdnorm.runtime.parallel import on_dask
+from psdnorm.runtime.parallel import run_all
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +105,9 @@ def _both_are_there(address):
 
 def test_what_dask_cannot_do_is_lost_and_said(cluster):
     address, _ = cluster
-    found = set(on_dask(int, ["1", "x", "3"], address, lost=lambda item, why: f"{item}: {why}"))
+    found = set(
+        run_all(int, ["1", "x", "3"], dask=address, lost=lambda item, why: f"{item}: {why}")
+    )
     assert found == {1, 3, "x: Dask lost it: invalid literal for int() with base 10: 'x'"}
 
 

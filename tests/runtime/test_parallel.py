@@ -1,15 +1,17 @@
 """Work that dies takes nothing else with it."""
 
 import multiprocessing
+import os
 import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
 from psdnorm.errors import ArgumentError, MissingExtraError
-from psdnorm.runtime.parallel import check_scheduler, in_processes, on_dask
+from psdnorm.runtime.parallel import ProcessBrokenError, check_scheduler, run_all, stream_all
 
 
 @pytest.mark.slow
@@ -22,7 +24,7 @@ def test_what_kills_its_process_twice_is_lost_and_all_else_is_done():
         return item
 
     items = [0, 0, int(signal.SIGKILL), 0, 0, 0]  # four are in work at once
-    found = list(in_processes(signal.raise_signal, items, 2, lose))
+    found = list(run_all(signal.raise_signal, items, jobs=2, lost=lose))
     assert sorted(found, key=str) == [9, None, None, None, None, None]
     assert lost == [(9, "its process died twice, perhaps for want of memory")]
 
@@ -30,7 +32,7 @@ def test_what_kills_its_process_twice_is_lost_and_all_else_is_done():
 @pytest.mark.slow
 def test_a_run_that_is_closed_early_leaves_no_process():
     before = set(multiprocessing.active_children())
-    run = in_processes(abs, list(range(50)), 2, lost=lambda item, why: None)
+    run = run_all(abs, list(range(50)), jobs=2, lost=lambda item, why: None)
     next(run)
     run.close()
     assert set(multiprocessing.active_children()) <= before
@@ -39,7 +41,7 @@ def test_a_run_that_is_closed_early_leaves_no_process():
 def test_without_distributed_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtraError, match=r'^--dask needs pip install "psdnorm\[cluster\]"$'):
-        list(on_dask(abs, [1], "tcp://127.0.0.1:1", lost=lambda item, why: None))
+        list(run_all(abs, [1], dask="tcp://127.0.0.1:1", lost=lambda item, why: None))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_where_no_scheduler_answers_no_client_is_made(monkeypatch, address, why)
     monkeypatch.setattr("distributed.Client", None)
     expected = f"no Dask scheduler answers at {address!r}, expected one as in tcp://host:8786: "
     with pytest.raises(ArgumentError) as refused:
-        list(on_dask(abs, [1], address, lost=lambda item, why: None))
+        list(run_all(abs, [1], dask=address, lost=lambda item, why: None))
     assert str(refused.value) == expected + why
 
 
@@ -73,10 +75,10 @@ def test_a_port_that_is_no_schedulers_is_not_waited_for(monkeypatch):
 
 CTRL_C_WHILE_IT_IMPORTS = """
 import os, signal
-from psdnorm.runtime.parallel import in_processes
+from psdnorm.runtime.parallel import run_all
 if __name__ == "__main__":
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    print(sorted(in_processes(abs, [-1, -2], 2, lost=lambda item, why: why)))
+    print(sorted(run_all(abs, [-1, -2], jobs=2, lost=lambda item, why: why)))
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
 else:
     os.kill(os.getpid(), signal.SIGINT)
@@ -93,7 +95,7 @@ def test_a_process_that_is_still_starting_leaves_ctrl_c_to_its_parent(tmp_path):
 
 ORPHANED = """
 import multiprocessing, os, signal, sys, threading
-from psdnorm.io import execution
+from psdnorm.runtime import parallel
 
 def end(*_):
     print("told to end", flush=True)
@@ -101,8 +103,8 @@ def end(*_):
         os._exit(0)
 
 def serve():
-    execution._LEAVE_S = 0.1
-    execution.begin_worker()
+    parallel._LEAVE_S = 0.1
+    parallel.begin_worker()
     signal.signal(signal.SIGTERM, end)
     print("ready", flush=True)
     while True:
@@ -124,3 +126,34 @@ def test_a_process_whose_parent_is_killed_is_told_to_end_and_ends_if_it_does_not
         parent.kill()
         said, complaints = parent.communicate(timeout=600)  # until its child is gone, too
     assert (said, complaints) == (b"told to end\n", b"")
+
+
+def steps(item, send):
+    for step in range(item):
+        send((item, step, os.environ.get("PLACE")))
+    if item == 3:
+        raise ProcessBrokenError("its GPU was lost")
+
+
+def at(place):
+    os.environ["PLACE"] = place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"retry_alone": False, "finish_item": False}])
+def test_a_stream_tells_every_step_and_an_item_whose_process_breaks_is_tried_twice(options):
+    def lost(item, words):
+        return [(item, *words)]
+
+    found = list(stream_all(steps, [1, 3, 2], ["a", "b"], lost=lost, begin=at, **options))
+    given_up = (3, "its GPU was lost", "its GPU was lost")
+    assert {each[2] for each in found if each != given_up} <= {"a", "b"}
+    twice = 2 * [(3, 0), (3, 1), (3, 2)]
+    told = Counter(each if each == given_up else each[:2] for each in found)
+    assert told == Counter([(1, 0), (2, 0), (2, 1), *twice, given_up])
+
+
+@pytest.mark.slow
+def test_an_error_of_the_work_is_raised_here():
+    with pytest.raises(ValueError, match="invalid literal"):
+        list(run_all(int, ["1", "x"], jobs=2, lost=lambda item, why: why))

@@ -26,7 +26,7 @@ from psdnorm.runtime import (
     ctrl_c_waits,
     held,
     holder,
-    on_dask,
+    run_all,
     undisturbed,
 )
 from psdnorm.store import Store
@@ -301,7 +301,7 @@ def run_units(
         return
     if dask is not None:
         lost = partial(_lost, job)
-        for outcomes in on_dask(partial(_on_worker, job=job), units, dask, lost):
+        for outcomes in run_all(partial(_on_worker, job=job), units, dask=dask, lost=lost):
             yield from outcomes
     elif gpus or jobs > 1:
         each: list[str | None] = [*gpus] or [None] * jobs

@@ -20,7 +20,7 @@ from psdnorm.io import Wanted, candidates, read_header, resolve
 from psdnorm.prepare.preprocess import preprocess_night
 from psdnorm.prepare.quality import electrode_flags, electrodes_of
 from psdnorm.prepare.recipe import Recipe
-from psdnorm.runtime import check_scheduler, in_processes, on_dask
+from psdnorm.runtime import check_scheduler, run_all
 from psdnorm.store import Night, Store
 
 _PIECE = 2**16
@@ -261,12 +261,7 @@ class Preparation:
         )
         try:
             yield from doubles
-            if dask is not None:
-                yield from on_dask(work, nights, dask, _failed)
-            elif jobs > 1 and len(nights) > 1:
-                yield from in_processes(work, nights, min(jobs, len(nights)), _failed)
-            else:
-                yield from map(work, nights)
+            yield from run_all(work, nights, jobs=jobs, dask=dask, lost=_failed)
         finally:
             self.store.finish()
             self.same = self._under_several_subjects()

@@ -12,11 +12,12 @@ from psdnorm.runtime.files import (
     written,
 )
 from psdnorm.runtime.parallel import (
+    ProcessBrokenError,
     begin_worker,
     check_scheduler,
     ctrl_c_waits,
-    in_processes,
-    on_dask,
+    run_all,
+    stream_all,
     undisturbed,
 )
 from psdnorm.runtime.progress import LINE_EVERY_S, errors, progress, say, track

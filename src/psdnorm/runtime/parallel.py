@@ -1,4 +1,8 @@
-"""The same work on many items: here, in several processes, or on a Dask cluster."""
+"""The same work on many items: here, in processes, or on a Dask cluster.
+
+The pool is our own because those of the standard library end all processes when one dies: here a
+death costs one item a second try and nothing else.
+"""
 
 import contextlib
 import multiprocessing
@@ -9,9 +13,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import resource_tracker
+from functools import partial
+from multiprocessing import connection, resource_tracker
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -19,70 +22,225 @@ from psdnorm.errors import ArgumentError, MissingExtraError
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-Work = Callable[[_Item], _Result]
-Lost = Callable[[_Item, str], _Result]  # what stands for an item that could not be worked on
+Send = Callable[[Any], None]
 
 _ANSWER_S = 10  # until a scheduler must have answered
 _WORKERS_S = 60  # until it must have a worker
-_LEAVE_S = 10  # in which a process whose parent is gone must have ended by itself
+_LEAVE_S = 10  # in which a process that is asked to end must have ended
+_TRIES = 2  # processes that may die with an item
 _BY_SOCKET = ("tcp", "tls", "ws", "wss")
 
 
-def in_processes(
-    work: Work[_Item, _Result], items: Sequence[_Item], jobs: int, lost: Lost[_Item, _Result]
+def run_all(
+    work: Callable[[_Item], _Result],
+    items: Sequence[_Item],
+    *,
+    jobs: int = 1,
+    dask: str | None = None,
+    lost: Callable[[_Item, str], _Result],
 ) -> Iterator[_Result]:
-    """Work on items in processes of their own; yield results as they come.
-
-    Where a process dies, what was in work is tried once more, one item at a time, and what kills
-    its process again is ``lost``; the others go on.
+    """Yield the result of ``work`` for each item, in the order in which they are done.
 
     Parameters
     ----------
     work : callable
-        Of one item; something that can be pickled, as items and results must be.
+        Takes an item. It must be picklable, as items and results must, unless ``jobs`` is 1.
     items : sequence
     jobs : int
-        Processes at a time.
+        Processes at a time; 1 works in this one, in order. An item whose process dies is tried
+        once more, alone.
+    dask : str, optional
+        Address of a Dask scheduler whose workers do it instead. Dask itself gives the items of a
+        dead worker to another one.
     lost : callable
-        Of an item and a reason.
+        Takes an item and a reason; what it returns stands for the result of an item whose process
+        died twice.
     """
-    waiting = deque(items)
-    while waiting:
-        running: dict[Future[_Result], _Item] = {}
-        pool = _pool(jobs)
-        try:
-            while waiting or running:
-                while waiting and len(running) < 2 * jobs:  # one in work and one at hand
-                    running[_submit(pool, work, waiting[0])] = waiting[0]
-                    waiting.popleft()
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    result = future.result()
-                    del running[future]
-                    yield result
-        except BrokenProcessPool:
-            pass
-        finally:
-            _end(pool)
-        # some may have ended well before the others broke
-        whole = [f for f in running if not f.cancelled() and f.exception() is None]
-        yield from (future.result() for future in whole)
-        suspects = [item for future, item in running.items() if future not in whole]
-        yield from _one_by_one(work, suspects, lost)
+    if jobs < 1:
+        raise ArgumentError(f"jobs is {jobs}, expected at least 1")
+    if dask is not None:
+        yield from _on_dask(work, items, dask, lost)
+    elif jobs == 1 or len(items) < 2:
+        yield from map(work, items)
+    else:
+
+        def given_up(item: _Item, _: Sequence[str]) -> list[_Result]:
+            return [lost(item, "its process died twice, perhaps for want of memory")]
+
+        places = [None] * min(jobs, len(items))
+        yield from stream_all(partial(_send_result, work), items, places, lost=given_up)
 
 
-def on_dask(
-    work: Work[_Item, _Result], items: Sequence[_Item], address: str, lost: Lost[_Item, _Result]
-) -> Iterator[_Result]:
-    """Work on items on an existing Dask cluster; yield results as they come.
+def _send_result(work: Callable[[_Item], _Result], item: _Item, send: Send) -> None:
+    send(work(item))
+
+
+class ProcessBrokenError(Exception):
+    """Raised by work that found its process unusable: the item is tried again in a new one."""
+
+
+def stream_all(
+    work: Callable[[_Item, Send], None],
+    items: Sequence[_Item],
+    places: Sequence[Any],
+    *,
+    lost: Callable[[_Item, Sequence[str]], Sequence[Any]],
+    begin: Callable[[Any], None] | None = None,
+    retry_alone: bool = True,
+    finish_item: bool = True,
+) -> Iterator[Any]:
+    """Work on items in one process per place; yield everything that the work sends, as it comes.
 
     Parameters
     ----------
-    work, items, lost
-        As in :func:`in_processes`. Dask itself gives what a dead worker held to another one.
-    address : str
-        Of the scheduler, ``tcp://host:port``.
+    work : callable
+        Takes an item and ``send``, which it may call any number of times.
+    items, places : sequence
+        Places are what tells processes apart, such as a GPU; None where nothing does.
+    lost : callable
+        Takes an item and the reasons for which its processes died ("" where unknown); what it
+        returns is yielded.
+    begin : callable, optional
+        Called with the place when a process begins.
+    retry_alone : bool
+        Whether an item whose process died waits until nothing else is in work, as it may have
+        died for want of memory; otherwise it is next.
+    finish_item : bool
+        Whether items in work are finished when the iterator is closed; otherwise their processes
+        are asked to end (SIGTERM) and killed if they do not.
     """
+    workers = [_Worker(work, begin, place) for place in places]
+    waiting = deque(range(len(items)))
+    retries: deque[int] = deque()
+    deaths: dict[int, list[str]] = {}
+    try:
+        while True:
+            for worker in workers:
+                idle = all(other.item is None for other in workers)
+                if worker.item is None and waiting:
+                    worker.give(waiting.popleft(), items)
+                elif idle and retries:
+                    worker.give(retries.popleft(), items)
+            busy: dict[Any, _Worker] = {
+                worker.pipe: worker for worker in workers if worker.item is not None
+            }
+            if not busy:
+                return
+            for pipe in connection.wait(list(busy)):
+                worker = busy[pipe]
+                index = worker.item
+                assert index is not None
+                try:
+                    kind, content = worker.pipe.recv()
+                except (EOFError, OSError):
+                    deaths.setdefault(index, []).append(worker.bury())
+                    if len(deaths[index]) == _TRIES:
+                        yield from lost(items[index], deaths[index])
+                    elif retry_alone:
+                        retries.append(index)
+                    else:
+                        waiting.appendleft(index)
+                    continue
+                if kind == "result":
+                    yield content
+                elif kind == "done":
+                    worker.item = None
+                elif kind == "error":
+                    worker.item = None
+                    raise content
+                else:
+                    worker.last_words = content
+    finally:
+        with undisturbed():
+            for worker in workers:  # all at once, then one after the other is waited for
+                worker.ask_to_end(finish_item)
+            for worker in workers:
+                worker.end(finish_item)
+
+
+class _Worker:
+    """A process that works on one item at a time; a new one is started where it died."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+        self._process: Any = None
+        self.pipe: Any = None
+        self.item: int | None = None
+        self.last_words = ""
+
+    def give(self, index: int, items: Sequence[Any]) -> None:
+        if self._process is None:
+            self._start()
+        self.item = index
+        with contextlib.suppress(OSError):  # it died: the next look at the pipe says so
+            self.pipe.send(items[index])
+
+    def _start(self) -> None:
+        # a fork would copy locks that other threads hold, and CUDA does not survive one
+        context = multiprocessing.get_context("spawn")
+        with ctrl_c_waits():
+            self.pipe, theirs = context.Pipe()
+            process: Any = context.Process(target=_serve, args=(theirs, *self._arguments))
+            process.start()
+            self._process = process  # one that could not be started cannot be ended
+            theirs.close()  # or its end would not be seen when the process dies
+
+    def bury(self) -> str:
+        """Forget a process that died; return its last words."""
+        words = self.last_words
+        self.end(finish_item=False)
+        self.item, self.last_words = None, ""
+        return words
+
+    def ask_to_end(self, finish_item: bool) -> None:
+        if self._process is None:
+            return
+        if finish_item:
+            self.pipe.close()
+        else:
+            self._process.terminate()
+
+    def end(self, finish_item: bool) -> None:
+        if self._process is None:
+            return
+        self._process.join(None if finish_item else _LEAVE_S)
+        self._process.kill()
+        self._process.join()
+        self._process = None
+        self.pipe.close()
+
+
+def _serve(
+    pipe: Any, work: Callable[[Any, Send], None], begin: Callable[[Any], None] | None, place: Any
+) -> None:
+    """Work on what comes through the pipe until it is closed."""
+    begin_worker()
+    if begin is not None:
+        begin(place)
+    try:
+        while True:
+            item = pipe.recv()
+            try:
+                work(item, lambda result: pipe.send(("result", result)))
+            except ProcessBrokenError as error:
+                pipe.send(("last words", str(error)))
+                os._exit(1)  # whatever came next would fail too
+            except (BrokenPipeError, EOFError):
+                raise
+            except Exception as error:
+                pipe.send(("error", error))
+            else:
+                pipe.send(("done", None))
+    except (EOFError, OSError):
+        pass  # the parent has no more for it
+
+
+def _on_dask(
+    work: Callable[[_Item], _Result],
+    items: Sequence[_Item],
+    address: str,
+    lost: Callable[[_Item, str], _Result],
+) -> Iterator[_Result]:
     check_scheduler(address)
     from distributed import Client, as_completed
 
@@ -103,21 +261,10 @@ def on_dask(
 
 
 def check_scheduler(address: str) -> None:
-    """Refuse an address at which no Dask scheduler can be, or at which nobody answers.
+    """Raise ArgumentError unless a Dask scheduler answers at an address, MissingExtraError too.
 
     Dask's own client tries a closed port for long, waits for ever on one that is not a scheduler's,
-    and complains on standard error when it is given up.
-
-    Parameters
-    ----------
-    address : str
-        ``tcp://host:port``, or of another of Dask's protocols.
-
-    Raises
-    ------
-    ArgumentError
-    MissingExtraError
-        If Dask is not installed.
+    and complains on standard error when it gives up.
     """
     try:
         import distributed  # noqa: F401
@@ -162,30 +309,17 @@ def _connect(client_class: Any, address: str) -> Any:
     return client
 
 
-def _pool(jobs: int) -> ProcessPoolExecutor:
-    # a fork would copy locks that other threads hold, such as those of the progress bar
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(jobs, context, initializer=begin_worker)
-
-
-def _submit(
-    pool: ProcessPoolExecutor, work: Work[_Item, _Result], item: _Item
-) -> "Future[_Result]":
-    with ctrl_c_waits():
-        return pool.submit(work, item)
-
-
-def _end(pool: ProcessPoolExecutor) -> None:
-    with undisturbed():
-        pool.shutdown(wait=True, cancel_futures=True)
+def _first_line(error: BaseException | None) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{lines[0]:.200}" if lines else type(error).__name__
 
 
 @contextlib.contextmanager
 def ctrl_c_waits() -> Iterator[None]:
-    """Hold Ctrl-C back; processes that are started meanwhile do so until they say otherwise.
+    """Hold Ctrl-C back; processes started meanwhile do so until they say otherwise.
 
-    One that still imports would answer it with a traceback. It is this thread's mask that they
-    inherit: where there are others, this process may hear Ctrl-C all the same.
+    One that still imports would answer it with a traceback. They inherit this thread's mask: where
+    there are other threads, this process may hear Ctrl-C all the same.
     """
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
@@ -200,7 +334,7 @@ def ctrl_c_waits() -> Iterator[None]:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Do not hear Ctrl-C: for what ends processes, perhaps because of the first one."""
+    """Ignore Ctrl-C while processes are ended, perhaps because of a first one."""
     if threading.current_thread() is not threading.main_thread():  # others never hear it
         yield
         return
@@ -214,8 +348,8 @@ def undisturbed() -> Iterator[None]:
 def begin_worker() -> None:
     """Leave Ctrl-C to the parent, and end with it, however it ends.
 
-    Where the parent is killed, this process ends as if it had been sent SIGTERM: what it does then,
-    such as waiting for a GPU, it may do for ten seconds.
+    Where the parent is killed, this process is sent SIGTERM and has ten seconds to end, as it may
+    have to wait for its GPU.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -228,27 +362,3 @@ def begin_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-
-
-def _one_by_one(
-    work: Work[_Item, _Result], items: Sequence[_Item], lost: Lost[_Item, _Result]
-) -> Iterator[_Result]:
-    """Work on items in one process after the other, so that it is clear which one kills it."""
-    pool = None
-    try:
-        for item in items:
-            pool = pool or _pool(1)
-            try:
-                yield _submit(pool, work, item).result()
-            except BrokenProcessPool:
-                pool.shutdown()
-                pool = None
-                yield lost(item, "its process died twice, perhaps for want of memory")
-    finally:
-        if pool is not None:
-            _end(pool)
-
-
-def _first_line(error: BaseException | None) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{lines[0]:.200}" if lines else type(error).__name__

@@ -17,7 +17,7 @@ from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError
 from psdnorm.models import accelerate
 from psdnorm.prepare import fingerprint
-from psdnorm.runtime import in_processes, undisturbed, written
+from psdnorm.runtime import run_all, undisturbed, written
 from psdnorm.staging.models import StagingModel, load_model
 from psdnorm.staging.result_files import MISSING
 from psdnorm.staging.stager import stage
@@ -142,10 +142,7 @@ class Nights:
         items = list(self.names.items())
         told = set[str]()
         try:
-            outcomes: Iterator[Outcome] = map(work, items)
-            if jobs > 1 and len(items) > 1:
-                outcomes = in_processes(work, items, min(jobs, len(items)), _lost)
-            for outcome in outcomes:
+            for outcome in run_all(work, items, jobs=jobs, lost=_lost):
                 rows[outcome.name] = row_of(outcome)
                 told.add(outcome.name)
                 yield outcome

@@ -26,7 +26,7 @@ from psdnorm.lab.dissect.troubles import NAME, UNSHIFTED_PROFILE, Condition, sim
 from psdnorm.lab.simulate import check_length
 from psdnorm.prepare import Recipe, preprocess
 from psdnorm.report import Trained, load_trained
-from psdnorm.runtime import in_processes
+from psdnorm.runtime import run_all
 from psdnorm.store import Night, Store
 from psdnorm.training import (
     CONFIG,
@@ -108,10 +108,7 @@ class TestNights:
         store.make_room()
         work = functools.partial(_add, store, self)
         try:
-            if jobs == 1 or len(nights) < 2:
-                yield from map(work, nights)
-            else:
-                yield from in_processes(work, nights, min(jobs, len(nights)), _lost)
+            yield from run_all(work, nights, jobs=jobs, lost=_lost)
         finally:
             store.finish()
 

@@ -31,7 +31,7 @@ from psdnorm.lab.simulate.profiles import profile_of
 from psdnorm.lab.simulate.recorder import add_heart_beats
 from psdnorm.lab.simulate.simulated_night import SimulatedNight
 from psdnorm.prepare import Recipe, preprocess, recording_name
-from psdnorm.runtime import in_processes, json_text, read_json, remove_leftovers, written
+from psdnorm.runtime import json_text, read_json, remove_leftovers, run_all, written
 from psdnorm.store import Night, Store, night_path
 
 # RMS in µV of sources that cancel when the derivations are formed
@@ -370,12 +370,7 @@ def make_nights(
     make: Callable[[PlannedNight], PlannedNight], nights: Sequence[PlannedNight], jobs: int
 ) -> Iterator[PlannedNight]:
     """Yield each night when it is made; stop at the first one that fails."""
-    if jobs < 1:
-        raise ArgumentError(f"jobs is {jobs}, expected at least 1")
-    if jobs == 1 or len(nights) < 2:
-        yield from map(make, nights)
-    else:
-        yield from in_processes(make, nights, min(jobs, len(nights)), _lost)
+    return run_all(make, nights, jobs=jobs, lost=_lost)
 
 
 def _lost(night: PlannedNight, reason: str) -> PlannedNight:
