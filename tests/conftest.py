@@ -4,7 +4,10 @@ Whatever is loaded when the tests are found stays to the end. Garbage is collect
 among some 650,000 objects of modules and tests, which took a tenth of the whole time.
 """
 
+import fcntl
 import gc
+import os
+import shutil
 import signal
 
 import properties  # noqa: F401 - loads the profile of Hypothesis
@@ -36,6 +39,27 @@ def ctrl_c_is_heard():
     """A shell lets what it starts in the background, and all its children, ignore Ctrl-C."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """Make a folder by its name and a function that fills it, once for all workers."""
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent  # which they share
+
+    def made(name, fill):
+        folder, part = place / name, place / f"{name}.part"
+        with (place / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                shutil.rmtree(part, ignore_errors=True)
+                part.mkdir()
+                fill(part)
+                part.rename(folder)
+        return folder
+
+    return made
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -25,38 +26,60 @@ TOLERANCE = {torch.float32: 5e-6, torch.bfloat16: 4e-3}
 emulated = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ to emulate the device")
 
 
-@pytest.fixture(scope="module")
-def binary(tmp_path_factory):
-    """Compile the kernel of a task for a filter size, dtype and length, each once."""
-    folder, built = tmp_path_factory.mktemp("emulation"), {}
-    compiler = ["g++", "-std=c++17", "-O1", "-pthread", "-w", f"-DLANES={LANES}"]
-    # what is the same for all, the standard library above all, is read once
-    shutil.copy(SHIM / "device.h", folder)
-    subprocess.run([*compiler, "-x", "c++-header", folder / "device.h"], check=True)
+@pytest.fixture(scope="session")
+def emulator(made_once):
+    """A program with every kernel under test, each in a namespace, and their places in it.
 
-    def build(task, filter_size, dtype, length):
-        align = int(np.gcd(16 // dtype.itemsize, length))
-        key = task, filter_size, dtype, align
-        if key not in built:
-            built[key] = folder / f"{task}-{len(built)}"
-            files = [*resident.sources(task), SHIM / "main.h"]
-            source = folder / f"{built[key].name}.cpp"
-            text = "".join(file.read_text() for file in files)
-            source.write_text(f'#include "device.h"\n#define TASK {task.title()}\n{text}')
-            defined = resident.definitions(filter_size, dtype, align)
-            subprocess.run([*compiler, *defined, source, "-o", built[key]], check=True)
-        return built[key]
+    What they share, the standard library above all, is compiled once.
+    """
+    kernels = kernels_under_test()
+    text = ['#include "device.h"\n']
+    for place, (task, *kernel) in enumerate(kernels):
+        options = [option.removeprefix("-D") for option in resident.definitions(*kernel)]
+        options += [f"TASK={task.title()}", f"resident_kernel=kernel_{place}"]
+        text += [f"#define {option.replace('=', ' ', 1)}\n" for option in options]
+        files = [*resident.sources(task), SHIM / "emulate.h"]
+        text += [f"namespace n{place} {{", *(file.read_text() for file in files), "}\n"]
+        text += [f"#undef {option.partition('=')[0]}\n" for option in options]
+    kernels_here = ", ".join(f"n{place}::emulate" for place in range(len(kernels)))
+    text += [
+        f"void (*const kernels[])(const char*, const char*) = {{{kernels_here}}};\n"
+        "int main(int, char** given) { kernels[std::atoi(given[3])](given[1], given[2]); }\n"
+    ]
 
-    return build
+    def compile_into(folder):
+        source, program = folder / "kernels.cpp", folder / "kernels"
+        source.write_text("".join(text))
+        compiler = ["g++", "-std=c++17", "-pthread", "-w", f"-DLANES={LANES}", f"-I{SHIM}"]
+        subprocess.run([*compiler, source, "-o", program], check=True)
+
+    program = made_once("resident_emulation", compile_into) / "kernels"
+    return program, {kernel: place for place, kernel in enumerate(kernels)}
 
 
-def run(binary, task, x, filter_size, cluster_size, warps, clusters, arrays, affine, eps):
+def kernels_under_test():
+    """Task, filter size, dtype and alignment of every kernel that a test here runs."""
+    found = {}
+    for task, more in (("backward", MORE_BACKWARD), ("forward", MORE_FORWARD)):
+        for shape, filter_size, *_ in (*CASES, *more):
+            found[kernel_of(task, shape, filter_size, torch.float32)] = None
+        for length in HALF_LENGTHS:
+            found[kernel_of(task, (1, 1, length), 5, torch.bfloat16)] = None
+    return list(found)
+
+
+def kernel_of(task, shape, filter_size, dtype):
+    return task, filter_size, dtype, int(np.gcd(16 // dtype.itemsize, shape[-1]))
+
+
+def run(emulator, task, x, filter_size, cluster_size, warps, clusters, arrays, affine, eps):
     """Emulate; everything that the kernel wrote, in one array."""
     n_signals = 2 if task == "backward" else 1
     cut = resident.cut_to(
         x.shape[-1], filter_size, x.element_size(), n_signals, cluster_size, warps, LANES
     )
-    program = binary(task, filter_size, x.dtype, x.shape[-1])
+    program, places = emulator
+    place = places[kernel_of(task, x.shape, filter_size, x.dtype)]
     given = {"grad": n_signals == 2, "weight": affine, "bias": affine and n_signals == 1}
     n, channels, length = x.shape
     arguments = resident._Arguments(
@@ -72,14 +95,15 @@ def run(binary, task, x, filter_size, cluster_size, warps, clusters, arrays, aff
         eps=eps,
         **{name: int(is_given) for name, is_given in given.items()},
     )
-    source, target = program.with_suffix(".in"), program.with_suffix(".out")
-    with source.open("wb") as file:
-        file.write(bytes(arguments))
-        file.write(np.array([warps, cut.shared_bytes], dtype=np.int32).tobytes())
-        for array in (x, *arrays):
-            file.write(array.float().contiguous().numpy().tobytes())
-    subprocess.run([program, source, target], check=True, timeout=600)
-    return torch.from_numpy(np.fromfile(target, dtype=np.float32))
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "in"), Path(folder, "out")
+        with source.open("wb") as file:
+            file.write(bytes(arguments))
+            file.write(np.array([warps, cut.shared_bytes], dtype=np.int32).tobytes())
+            for array in (x, *arrays):
+                file.write(array.float().contiguous().numpy().tobytes())
+        subprocess.run([program, source, target, str(place)], check=True, timeout=600)
+        return torch.from_numpy(np.fromfile(target, dtype=np.float32))
 
 
 def split(found, *shapes):
@@ -102,7 +126,14 @@ CASES = [
 ]
 
 
-def cases(more=()):
+SHORTEST = [((3, 2, 6), 5, 2, 1, 1, False, 0.0), ((5, 1, 18), 17, 1, 2, 1, True, 0.0)]
+MORE_BACKWARD = [*SHORTEST, ((2, 2, 1732), 12, 2, 2, 1, True, 5.0)]
+MORE_FORWARD = SHORTEST
+# the last part of a row of 578 has two samples, less than a vector, and starts anywhere in it
+HALF_LENGTHS = [2000, 578]
+
+
+def cases(more):
     values = [*CASES, *more]
     return pytest.mark.parametrize(
         ("shape", "filter_size", "cluster_size", "warps", "clusters", "affine", "mean"),
@@ -111,7 +142,7 @@ def cases(more=()):
     )
 
 
-def check_backward(binary, shape, filter_size, cut, affine, mean, dtype):
+def check_backward(emulator, shape, filter_size, cut, affine, mean, dtype):
     n, channels, length = shape
     # one segment, whose mean is zero: only a large eps keeps its first bin away from 0 / 0
     eps = 1e-3 if length > 2 * filter_size else 0.1
@@ -127,14 +158,14 @@ def check_backward(binary, shape, filter_size, cut, affine, mean, dtype):
     scaled.backward(grad.double())
     sums = torch.stack([(grad.double() * plain.detach()).sum(-1), grad.double().sum(-1)], -1)
     arrays = [grad, offset.detach(), psd.detach(), target, *([weight] if affine else [])]
-    found = run(binary, "backward", x, filter_size, *cut, arrays, affine, eps)
+    found = run(emulator, "backward", x, filter_size, *cut, arrays, affine, eps)
     dx, row_sums = split(found, shape, (n, channels, 2))
     assert error(dx, leaf.grad) < TOLERANCE[dtype]
     assert (row_sums - sums).abs().max() < 5e-6 * sums.abs().max()
-    assert torch.equal(found, run(binary, "backward", x, filter_size, *cut, arrays, affine, eps))
+    assert torch.equal(found, run(emulator, "backward", x, filter_size, *cut, arrays, affine, eps))
 
 
-def check_forward(binary, shape, filter_size, cut, affine, mean, dtype):
+def check_forward(emulator, shape, filter_size, cut, affine, mean, dtype):
     n, channels, length = shape
     eps = 1e-3 if length > 2 * filter_size else 0.1
     x, bins = signals(shape, mean, dtype), filter_size // 2 + 1
@@ -145,61 +176,54 @@ def check_forward(binary, shape, filter_size, cut, affine, mean, dtype):
     offset, psd = reference.row_statistics(x.double(), filter_size, eps)
     y = reference.normalize(x.double(), offset, psd, target.double(), filter_size, *wide)
     arrays = [target, *([weight, bias] if affine else [])]
-    found = run(binary, "forward", x, filter_size, *cut, arrays, affine, eps)
+    found = run(emulator, "forward", x, filter_size, *cut, arrays, affine, eps)
     written = split(found, shape, (n, channels), (n, channels, bins))
     assert error(written[0], y) < TOLERANCE[dtype]
     assert (written[1] - offset).abs().max() < 2e-6
     assert ((written[2] - psd) / psd).abs().max() < 5e-6
-    assert torch.equal(found, run(binary, "forward", x, filter_size, *cut, arrays, affine, eps))
+    assert torch.equal(found, run(emulator, "forward", x, filter_size, *cut, arrays, affine, eps))
 
 
 @emulated
 class TestEmulated:
-    @cases(
-        [
-            ((3, 2, 6), 5, 2, 1, 1, False, 0.0),
-            ((5, 1, 18), 17, 1, 2, 1, True, 0.0),
-            ((2, 2, 1732), 12, 2, 2, 1, True, 5.0),
-        ]
-    )
+    @cases(MORE_BACKWARD)
     def test_the_gradient_matches_float64(
-        self, binary, shape, filter_size, cluster_size, warps, clusters, affine, mean
+        self, emulator, shape, filter_size, cluster_size, warps, clusters, affine, mean
     ):
         cut = cluster_size, warps, clusters
-        check_backward(binary, shape, filter_size, cut, affine, mean, torch.float32)
+        check_backward(emulator, shape, filter_size, cut, affine, mean, torch.float32)
 
-    @cases([((3, 2, 6), 5, 2, 1, 1, False, 0.0), ((5, 1, 18), 17, 1, 2, 1, True, 0.0)])
+    @cases(MORE_FORWARD)
     def test_rows_carried_onto_a_target_match_float64(
-        self, binary, shape, filter_size, cluster_size, warps, clusters, affine, mean
+        self, emulator, shape, filter_size, cluster_size, warps, clusters, affine, mean
     ):
         cut = cluster_size, warps, clusters
-        check_forward(binary, shape, filter_size, cut, affine, mean, torch.float32)
+        check_forward(emulator, shape, filter_size, cut, affine, mean, torch.float32)
 
     @pytest.mark.parametrize("check", [check_backward, check_forward])
-    # the last part of a row of 578 has two samples, less than a vector, and starts anywhere in it
-    @pytest.mark.parametrize("length", [2000, 578])
-    def test_half_precision(self, binary, check, length):
-        check(binary, (3, 2, length), 5, (2, 2, 1), True, 0.3, torch.bfloat16)
+    @pytest.mark.parametrize("length", HALF_LENGTHS)
+    def test_half_precision(self, emulator, check, length):
+        check(emulator, (3, 2, length), 5, (2, 2, 1), True, 0.3, torch.bfloat16)
 
     # 2e19: its square is the only thing that overflows
     @pytest.mark.parametrize("value", [float("nan"), 2e19])
-    def test_a_row_that_is_not_finite_spoils_only_itself(self, binary, value):
+    def test_a_row_that_is_not_finite_spoils_only_itself(self, emulator, value):
         x, results = signals((3, 1, 1154), 0.3, torch.float32), []
         for sample in (x[1, 0, 777].clone(), value):
             x[1, 0, 777] = sample
-            written = run(binary, "forward", x, 2, 2, 2, 1, [torch.ones(1, 2)], False, 1e-3)
+            written = run(emulator, "forward", x, 2, 2, 2, 1, [torch.ones(1, 2)], False, 1e-3)
             results.append(written[: x.numel()].view_as(x))
         healthy, found = results
         assert not found[1].isfinite().any()
         assert torch.equal(found[::2], healthy[::2])
 
-    def test_rounding_makes_no_power_negative(self, binary):
+    def test_rounding_makes_no_power_negative(self, emulator):
         """Samples that alternate have none at frequency zero."""
         n, length, eps = 8, 1154, 1e-9
         heights = draw(n, 1, 1).abs()
         x = heights * (1 - 2 * (torch.arange(length) % 2))
         cut, target = (2, 2, 2), torch.ones(1, 2)
-        found = run(binary, "forward", x, 2, *cut, [target], False, eps)
+        found = run(emulator, "forward", x, 2, *cut, [target], False, eps)
         y, _, psd = split(found, x.shape, (n, 1), (n, 1, 2))
         assert (psd >= eps).all()
         assert y.isfinite().all()

@@ -58,8 +58,8 @@ void run_cluster(const Arguments& a, int index, int warps, size_t bytes) {
   for (auto& program : cluster.programs) program->loads.reset(), program->stores.reset(), std::free(program->shared);
 }
 
-int main(int, char** argv) {
-  FILE *const in = std::fopen(argv[1], "rb"), *const out = std::fopen(argv[2], "wb");
+void emulate(const char* source, const char* target) {
+  FILE *const in = std::fopen(source, "rb"), *const out = std::fopen(target, "wb");
   Arguments a = {};
   int warps, bytes;
   CHECK(in && out && std::fread(&a, sizeof a, 1, in) == 1);
