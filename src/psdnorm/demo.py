@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psdnorm.errors import MissingExtraError
-from psdnorm.evaluation import read_scores, subject_metrics
+from psdnorm.evaluation import MEAN_DATASET, overall_means, read_scores, subject_metrics
 from psdnorm.experiments import Axes, Outcome, Runs, Told, grid_of, run_grid
 from psdnorm.lab.simulate import PlannedNight, Settings, plan_nights, write_nights
 from psdnorm.prepare import RECIPES, Preparation, Recipe
@@ -125,9 +125,12 @@ class Demo:
 
     def means(self) -> "pd.DataFrame":
         """Return the mean over subjects of each norm, (norm, cohort), and over the cohorts."""
-        by = self.accuracies().groupby(["norm", "cohort"])
-        table = by["balanced_accuracy"].mean().unstack("cohort").loc[list(NORMS)]
-        return table.assign(**{"Mean(Dataset)": table.mean(axis=1, skipna=False)})
+        scores = self.accuracies().pivot(
+            index=["cohort", "subject"], columns="norm", values="balanced_accuracy"
+        )[list(NORMS)]
+        cohorts = scores.groupby(level="cohort").mean().T
+        overall = overall_means(scores)[MEAN_DATASET]
+        return cohorts.assign(**{MEAN_DATASET: overall.where(cohorts.notna().all(axis="columns"))})
 
     def write_page(self) -> None:
         """Write the page with the table, the subjects and the cohorts."""
@@ -166,7 +169,7 @@ def verdict(means: "pd.DataFrame") -> str:
     means : DataFrame
         Of :meth:`Demo.means`.
     """
-    overall = means["Mean(Dataset)"].sort_values(ascending=False)
+    overall = means[MEAN_DATASET].sort_values(ascending=False)
     (best, first), (second, next_one) = itertools.islice(overall.items(), 2)
     return (
         f"{best} was best here with a balanced accuracy of {100 * first:.1f} %, {second} second "

@@ -10,7 +10,7 @@ import pandas as pd
 
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError
-from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, read_scores, subject_metrics
+from psdnorm.evaluation import overall_means, read_scores, subject_metrics
 from psdnorm.evaluation.statistics import BlockTables, block_tables
 from psdnorm.experiments import GRID, make_cell
 from psdnorm.report import (
@@ -233,8 +233,7 @@ class ArmComparison:
         if len(made) == 1:
             return made
         everybody = f"{len(self.subjects):,}"
-        over_datasets = self.subjects.groupby(level="cohort").mean().mean()
-        for mean, values in ((MEAN_DATASET, over_datasets), (MEAN_SUBJECT, self.subjects.mean())):
+        for mean, values in overall_means(self.subjects).items():
             cells = duel_cells(self.duel, mean)
             made.append([mean, everybody, percent(values[A]), percent(values[B]), *cells])
         return made

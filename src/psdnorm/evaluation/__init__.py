@@ -6,7 +6,7 @@ them, so that no report needs the predictions themselves. What they say about no
 :mod:`psdnorm.evaluation.statistics`.
 """
 
-from psdnorm.evaluation.means import MEAN_DATASET, MEAN_SUBJECT, aggregate
+from psdnorm.evaluation.means import MEAN_DATASET, MEAN_SUBJECT, aggregate, overall_means
 from psdnorm.evaluation.metrics import (
     CalibrationBins,
     accuracy,
@@ -52,6 +52,7 @@ __all__ = [
     "f1_per_class",
     "macro_f1",
     "merge_scores",
+    "overall_means",
     "read_scores",
     "score_night",
     "score_predictions",

@@ -1,6 +1,7 @@
 """Means over subjects and datasets, and their spread over seeds, as the paper takes them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,14 +12,44 @@ from psdnorm.evaluation.scores import METRICS
 MEAN_DATASET, MEAN_SUBJECT = "Mean(Dataset)", "Mean(Subject)"
 
 
+def overall_means(scores: Any, by: Sequence[str] = ()) -> dict[str, Any]:
+    """Average scores over datasets, each the mean of its subjects, and over all subjects.
+
+    NaN is left out, and so is a dataset where all is NaN.
+
+    Parameters
+    ----------
+    scores : Series or DataFrame, (n_subjects,) or (n_subjects, n)
+        Its index has a level ``cohort``.
+    by : sequence of str
+        Other levels, such as ``["seed"]``: each of their values is averaged by itself.
+
+    Returns
+    -------
+    dict of str to float, Series or DataFrame
+        By :data:`MEAN_DATASET` and :data:`MEAN_SUBJECT`, one dimension less than ``scores``
+        without ``by``, else a row for each of its values.
+
+    Examples
+    --------
+    >>> subjects = pd.MultiIndex.from_tuples([("ABC", "1"), ("ABC", "2"), ("CHAT", "1")])
+    >>> scores = pd.Series([0.5, 0.7, 0.9], subjects.set_names(["cohort", "subject"]))
+    >>> {name: round(float(mean), 2) for name, mean in overall_means(scores).items()}
+    {'Mean(Dataset)': 0.75, 'Mean(Subject)': 0.7}
+    """
+    datasets = scores.groupby(level=[*by, "cohort"], observed=True).mean()
+    if by:
+        datasets, scores = (each.groupby(level=[*by], observed=True) for each in (datasets, scores))
+    return {MEAN_DATASET: datasets.mean(), MEAN_SUBJECT: scores.mean()}
+
+
 def aggregate(runs: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     """Average the metrics of subjects, per dataset and over datasets.
 
-    In each seed, a dataset's value is the mean over its subjects, Mean(Dataset) the mean of these
-    values and Mean(Subject) the mean over all subjects; what is printed as ± is the standard
-    deviation of these over seeds (ddof = 1). A subject of whom a metric is undefined does not count
-    in it. A seed that lacks one of the datasets has no mean over datasets or subjects: it would be
-    one of other people.
+    In each seed, a dataset's value is the mean over its subjects; :func:`overall_means` gives the
+    other two. ± is the standard deviation over seeds (ddof = 1). A subject of whom a metric is
+    undefined does not count in it. A seed in which a dataset is missing has no mean over datasets
+    or subjects: it would be one of other people.
 
     Parameters
     ----------
@@ -36,9 +67,9 @@ def aggregate(runs: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
         ``datasets``, and of ``subjects`` (where seeds differ, the fewest).
     """
     keys = [*by, "seed", "cohort", "subject"]
-    lacking = [name for name in keys if name not in runs]
-    if lacking:
-        raise ArgumentError(f"runs lack the columns {', '.join(lacking)}")
+    missing = [name for name in keys if name not in runs]
+    if missing:
+        raise ArgumentError(f"runs lack the columns {', '.join(missing)}")
     found = [name for name in METRICS if name in runs]
     if not found or runs.empty:
         raise ArgumentError(f"runs has {len(runs)} rows and {len(found)} metrics, expected some")
@@ -54,28 +85,23 @@ def aggregate(runs: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
         {**dict(zip(by, names, strict=True)), "metric": metric, **row}
         for names, group in groups
         for metric in found
-        for row in _rows(group, metric)
+        for row in _rows(group.set_index(["seed", "cohort", "subject"])[metric])
     ]
     return pd.DataFrame(rows)
 
 
-def _rows(runs: pd.DataFrame, metric: str) -> list[dict[str, object]]:
+def _rows(scores: "pd.Series[float]") -> list[dict[str, object]]:
     """Return the values of one metric: of each dataset, then the two means."""
-    grouped = runs.groupby(["seed", "cohort"])[metric]
-    means = grouped.mean().unstack("cohort")  # seeds by datasets
-    counts = grouped.count().unstack("cohort", fill_value=0)
+    datasets = scores.groupby(level=["seed", "cohort"])
+    means = datasets.mean().unstack("cohort")  # seeds by datasets
+    counts = datasets.count().unstack("cohort", fill_value=0)
     rows = [_row(str(cohort), means[cohort], counts[cohort], 1) for cohort in means.columns]
     means = means.dropna(axis="columns", how="all")  # undefined for all subjects of these
-    complete = means.dropna()
-    counts = counts.loc[complete.index, complete.columns]
-    people = counts.sum(axis=1)
-    over_subjects = (complete * counts).sum(axis=1) / people
-    n_datasets = len(means.columns)
-    return [
-        *rows,
-        _row(MEAN_DATASET, complete.mean(axis=1), people, n_datasets),
-        _row(MEAN_SUBJECT, over_subjects, people, n_datasets),
-    ]
+    seeds = means.dropna().index
+    people = counts.loc[seeds, means.columns].sum(axis=1)
+    whole = scores[scores.index.isin(seeds, level="seed")]
+    both = overall_means(whole, by=["seed"])
+    return [*rows, *(_row(name, each, people, means.shape[1]) for name, each in both.items())]
 
 
 def _row(

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from psdnorm.errors import ArgumentError
-from psdnorm.evaluation.means import MEAN_DATASET, MEAN_SUBJECT
+from psdnorm.evaluation.means import MEAN_DATASET, MEAN_SUBJECT, overall_means
 from psdnorm.evaluation.statistics.basis import DECIMALS, Basis, check_share, complete_blocks
 
 Scores = NDArray[np.float64]  # of one cohort, (n_subjects, n_seeds, n_norms)
@@ -19,13 +19,6 @@ Means = NDArray[np.float64]
 
 # weights of subjects that are worked on at a time
 _CHUNK = 2**19
-
-
-def means_of(cohorts: list[Scores]) -> tuple[Means, Means]:
-    """Return Mean(Dataset) and Mean(Subject), (n_norms,) each."""
-    by_cohort = np.stack([scores.mean(axis=(0, 1)) for scores in cohorts])
-    sizes = np.array([len(scores) for scores in cohorts])
-    return by_cohort.mean(axis=0), sizes @ by_cohort / sizes.sum()
 
 
 def drawn_means(
@@ -296,7 +289,10 @@ def bootstrap_gains(
         # differences of norms that are equal in everybody are then 0 in every draw
         centred = [scores - scores[:, :, against[:1]] for scores in cohorts]
         draws = drawn_means(centred, n_draws, resample_seeds, np.random.default_rng(seed))
-        rows = _gains(norms, rivals, means_of(centred), draws, confidence)
+        by_subject = {n: pd.DataFrame(scores.mean(axis=1)) for n, scores in enumerate(centred)}
+        means = overall_means(pd.concat(by_subject, names=["cohort"]))
+        points = [means[name].to_numpy() for name in _MEANS]
+        rows = _gains(norms, rivals, points, draws, confidence)
     return BootstrapResult(
         gains=pd.DataFrame(rows, columns=_COLUMNS),
         n_draws=n_draws,
@@ -368,7 +364,7 @@ def _rivals(norms: list[str], against: list[int], among: bool) -> dict[str, list
 def _gains(
     norms: list[str],
     rivals: dict[str, list[int]],
-    points: tuple[Means, Means],
+    points: list[Means],
     draws: tuple[Means, Means],
     confidence: float,
 ) -> list[tuple]:
