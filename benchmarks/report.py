@@ -34,8 +34,9 @@ from psdnorm.experiments.grid import CELLS, FORMAT, GRID, Axes, grid_of
 from psdnorm.experiments.presets import PAPER_COHORTS
 from psdnorm.report.build import build_report
 from psdnorm.report.report_folder import PAGE
-from psdnorm.training import Cell, Protocol
-from psdnorm.training.run_folder import CONFIG, DONE, SCORES, write_json
+from psdnorm.runtime import write_json
+from psdnorm.training import Protocol, Run
+from psdnorm.training.run_folder import CONFIG, DONE, SCORES
 
 COLUMNS = ("what", "figure", "unit", "bar", "subjects", "cells", "device", "python", "pandas")
 MOST = {"all": 120.0, "peak memory": 4.0, "page": 5.0}
@@ -76,7 +77,7 @@ def write_grid(folder: Path, share: float) -> tuple[int, int]:
     return sum(sizes.values()), len(cells)
 
 
-def _config(cell: Cell, protocol: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
+def _config(cell: Run, protocol: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
     others = sorted(name for name in sizes if name != cell.hold_out)
     nights = {
         role: {"cohorts": cohorts, "subjects": n, "nights": n, "sha256": "0" * 64}
@@ -98,7 +99,7 @@ def _config(cell: Cell, protocol: dict[str, Any], sizes: dict[str, int]) -> dict
     }
 
 
-def drawn_scores(cell: Cell, n_subjects: int) -> pd.DataFrame:
+def drawn_scores(cell: Run, n_subjects: int) -> pd.DataFrame:
     """Draw the counts of all subjects of a cell at once."""
     people = np.random.default_rng([*cell.hold_out.encode()])
     stages = people.multinomial(_EPOCHS, _PREVALENCE, size=n_subjects)  # (n, 5)

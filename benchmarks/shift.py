@@ -41,7 +41,7 @@ from psdnorm.staging.shift import (
     worst_of,
 )
 from psdnorm.store import Store
-from psdnorm.training import Cell, predict_night, run_cell
+from psdnorm.training import Run, predict_night, train_run
 from psdnorm.training.run_folder import WEIGHTS
 
 COHORTS = ("ABC", "CCSHS", "CFS", "MROS", "SHHS", "PHYS")
@@ -142,10 +142,10 @@ def trained_model(folder: Path, subjects: int, hours: float, epochs: int) -> Pre
     nights = plan_nights([*COHORTS, HELD_OUT], subjects, 1, Settings(TRAINING_SEED, hours))
     for _ in add_nights(folder / "store", nights, RECIPE):
         pass
-    cell = Cell("usleep", "psd", hold_out=HELD_OUT)
+    cell = Run("usleep", "psd", hold_out=HELD_OUT)
     store = Store.open(folder / "store")
     protocol = replace(PROTOCOL, max_epochs=epochs)
-    run_cell(store, cell, protocol, folder / "run", device="cpu", keep="weights")
+    train_run(store, cell, protocol, folder / "run", device="cpu", keep="weights")
     return from_pretrained(folder / "run" / WEIGHTS)
 
 

@@ -1,6 +1,6 @@
 """Time training from a store to the optimizer: ``python -m benchmarks.train``.
 
-A cell is trained on nights of noise by :func:`psdnorm.training.run_cell`, from every residence of
+A cell is trained on nights of noise by :func:`psdnorm.training.train_run`, from every residence of
 the nights; then the same compiled network takes the same steps on one batch that is there already,
 as in ``benchmarks/step.py``. Their ratio is what the way from the store costs (the bar: 0.85). How
 long a cell takes besides, compiling, validating, predicting, is in the table too. ``--nights 50 100
@@ -22,10 +22,10 @@ from benchmarks.norms import check_table, environment
 from benchmarks.step import N_CHANS, seconds, training_step
 from psdnorm.batches.loader import RESIDENCES
 from psdnorm.store import Layout, Night, Store
-from psdnorm.training import Cell, Protocol, Silent, run_cell
-from psdnorm.training.cell import MODELS
+from psdnorm.training import Protocol, Run, Silent, train_run
 from psdnorm.training.network import network_for
 from psdnorm.training.process import resolve_device
+from psdnorm.training.run import MODELS
 
 N_EPOCHS, N_TIMES = 960, 3000
 # the first is compiled in; of the others the fastest counts, as neighbours only slow things down
@@ -78,13 +78,13 @@ def rows(folder: Path, chosen: argparse.Namespace, n_nights: int) -> Iterator[di
     """Measure one model with one norm on a number of nights from each residence."""
     store = fill(folder / "store", n_nights)
     device = resolve_device(chosen.device)
-    cell = Cell(chosen.model, chosen.norm, hold_out="held out")
+    cell = Run(chosen.model, chosen.norm, hold_out="held out")
     protocol = Protocol(batch_size=chosen.batch, max_epochs=EPOCHS, patience=EPOCHS)
     measured = []
     for residence in chosen.residences:
         clock = Clock()
         began = time.perf_counter()
-        run_cell(
+        train_run(
             store, cell, protocol, folder / residence,
             device=device, residence=residence, watcher=clock,
         )  # fmt: skip
@@ -108,7 +108,7 @@ def rows(folder: Path, chosen: argparse.Namespace, n_nights: int) -> Iterator[di
         }
 
 
-def _bare_step_s(cell: Cell, protocol: Protocol, store: Store, device: torch.device) -> float:
+def _bare_step_s(cell: Run, protocol: Protocol, store: Store, device: torch.device) -> float:
     network = network_for(cell, protocol, store.layout, device)  # the one that was just trained
     network.model.train()
     shape = (protocol.batch_size, protocol.length, N_CHANS, N_TIMES)

@@ -10,7 +10,7 @@ from torch.distributed.nn.functional import all_reduce
 from torch.nn import functional as F
 
 from psdnorm.store import Layout, Night
-from psdnorm.training import Cell, Protocol
+from psdnorm.training import Protocol, Run
 from psdnorm.training.loop import learn
 
 LAYOUT = Layout(n_channels=2, n_times=60, sfreq=20.0)
@@ -30,9 +30,9 @@ TINY = replace(
     stride=3,
     model_arguments={"depth": 2, "n_time_filters": 2},
 )
-CELL = Cell("usleep", "psd", hold_out="abc")
+CELL = Run("usleep", "psd", hold_out="abc")
 # dropout, so that random generators count; PSDNorm, so that running statistics do
-DROPPING = Cell("cnn-transformer", "psd", hold_out="abc")
+DROPPING = Run("cnn-transformer", "psd", hold_out="abc")
 _SMALL = {
     "channels": [4, 8, 8],
     "strides": [3, 2, 2],

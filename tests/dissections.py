@@ -10,9 +10,9 @@ from psdnorm.evaluation.scores import merge_scores, write_scores
 from psdnorm.experiments.grid import FORMAT
 from psdnorm.lab.dissect.troubles import conditions_of
 from psdnorm.prepare.recipe import RECIPES
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
-CELLS = [Cell("usleep", norm, hold_out="SHHS") for norm in ("batch", "instance", "psd")]
+CELLS = [Run("usleep", norm, hold_out="SHHS") for norm in ("batch", "instance", "psd")]
 
 
 def written_dissection(folder):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from psdnorm.evaluation.scores import SCHEMA, score_predictions
 from psdnorm.experiments.grid import CELLS, FORMAT, GRID, Axes, grid_of
-from psdnorm.training import Cell, Protocol
+from psdnorm.training import Protocol, Run
 
 COHORTS = {"ABC": 6, "CHAT": 9, "MASS": 7}
 NORMS = ("batch", "layer", "instance", "tma", "psd")
@@ -74,7 +74,7 @@ def write_runs(
 
 
 @functools.cache
-def _drawn_files(cell: Cell, n_subjects, epochs, merit, keep, subject) -> dict[str, bytes]:
+def _drawn_files(cell: Run, n_subjects, epochs, merit, keep, subject) -> dict[str, bytes]:
     """Draw what a cell keeps, by name of file; many folders have the same cells."""
     nights = [_drawn(cell, number, epochs, merit) for number in range(n_subjects)]
     names = [subject.format(number) for number in range(n_subjects)]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from psdnorm.errors import MissingExtraError
 from psdnorm.evaluation import MEAN_DATASET, overall_means, read_scores, subject_metrics
-from psdnorm.experiments import Axes, Outcome, Runs, Told, grid_of, run_grid
+from psdnorm.experiments import Axes, ExperimentFolder, Outcome, Told, grid_of, run_grid
 from psdnorm.lab.simulate import PlannedNight, Settings, plan_nights, write_nights
 from psdnorm.prepare import RECIPES, Preparation, Recipe
 from psdnorm.prepare import Outcome as Prepared
 from psdnorm.report import Page
 from psdnorm.store import Store, draw, mean_psd, summarize
-from psdnorm.training import SCORES, Cell, Protocol
+from psdnorm.training import SCORES, Protocol, Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ class Demo:
         return plan_nights(COHORTS, self.n_subjects, 1, Settings(hours=self.hours))
 
     @property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[Run]:
         """Every norm with every cohort held out."""
         return grid_of([Axes(norms=NORMS, hold_outs=COHORTS, seeds=(0,))])
 
@@ -91,9 +91,9 @@ class Demo:
         return self.folder / "index.html"
 
     @property
-    def runs(self) -> Runs:
+    def runs(self) -> ExperimentFolder:
         """Where the trained cells are."""
-        return Runs(self.folder / "runs")
+        return ExperimentFolder(self.folder / "runs")
 
     def simulate(self) -> Iterator[PlannedNight]:
         """Write every night as its cohort's files would be."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from psdnorm.evaluation.scores import confusions_of
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ def rows_of(table):
 
 
 def test_better_norms_have_better_scores_and_every_epoch_counts(report):
-    scores = [report.drawn_scores(Cell("usleep", norm), 400) for norm in ("batch", "psd")]
+    scores = [report.drawn_scores(Run("usleep", norm), 400) for norm in ("batch", "psd")]
     batch, psd = (confusions_of(table) for table in scores)
     assert (batch.sum(axis=(1, 2)) == 900).all()
     assert np.einsum("nii->", psd) > np.einsum("nii->", batch)

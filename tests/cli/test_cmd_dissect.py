@@ -20,8 +20,7 @@ from psdnorm.lab.simulate import Settings, add_nights, plan_nights
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.runtime.files import held
 from psdnorm.store import Store
-from psdnorm.training import Cell
-from psdnorm.training.adabn import AdaptedCell
+from psdnorm.training import Run
 from psdnorm.training.network import build_model
 
 
@@ -169,7 +168,7 @@ def test_an_option_that_is_given_and_differs_is_refused(dissect, restored, optio
 def test_a_dissection_is_run_told_and_not_run_again(dissect, tmp_path):
     nights = plan_nights(["ABC", "SHHS"], 3, 1, Settings(hours=0.1, shift=0.0))
     list(add_nights(tmp_path / "store", nights, RECIPES["paper"]))
-    cells = [Cell("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "instance")]
+    cells = [Run("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "instance")]
     store, runs, out = Store.open(tmp_path / "store"), tmp_path / "runs", tmp_path / "out"
     list(run_grid(store, cells[:1], TINY, runs, device="cpu", keep="weights"))
     list(run_grid(store, cells[1:], TINY, runs, device="cpu", keep="scores"))
@@ -246,7 +245,7 @@ def test_a_network_whose_weights_are_damaged_is_named_first_and_the_others_go_on
 ):
     nights = plan_nights(["ABC", "SHHS"], 3, 1, Settings(hours=0.1, shift=0.0))
     list(add_nights(tmp_path / "store", nights, RECIPES["paper"]))
-    cells = [Cell("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "instance")]
+    cells = [Run("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "instance")]
     store, runs, out = Store.open(tmp_path / "store"), tmp_path / "runs", tmp_path / "out"
     list(run_grid(store, cells, TINY, runs, device="cpu", keep="weights"))
     broken = runs / "cells" / cells[0].name / "weights" / "model.safetensors"
@@ -280,9 +279,9 @@ def test_norms_that_are_trained_again_predict_and_the_others_count_without_weigh
     nights = plan_nights(["ABC", "SHHS"], 3, 1, Settings(hours=0.1, shift=0.0))
     list(add_nights(tmp_path / "store", nights, RECIPES["paper"]))
     store, runs, out = Store.open(tmp_path / "store"), tmp_path / "runs", tmp_path / "out"
-    kin = [Cell("usleep", "batch", hold_out="SHHS")]
-    kin += [AdaptedCell("usleep", "adabnall", hold_out="SHHS")]
-    psd = [Cell("usleep", "psd", f, norm_depth=2, hold_out="SHHS") for f in (5, 17)]
+    kin = [Run("usleep", "batch", hold_out="SHHS")]
+    kin += [Run("usleep", "adabnall", hold_out="SHHS")]
+    psd = [Run("usleep", "psd", f, norm_depth=2, hold_out="SHHS") for f in (5, 17)]
     list(run_grid(store, [*kin, psd[0]], TINY, runs, device="cpu", keep="weights"))
     once = ("--subjects", 2, "--hours", 0.5, "--kinds", "gain")
     how = ("--jobs", 1, "--device", "cpu", "--no-figures")

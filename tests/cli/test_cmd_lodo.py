@@ -161,7 +161,7 @@ def test_what_failed_is_listed_with_exit_code_1_and_done_after_the_repair(
     arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc,mno", "--out", tmp_path)
     from psdnorm.experiments import execute as work
 
-    def fail(store, cell, *others, run=work.run_cell, **options):
+    def fail(store, cell, *others, run=work.train_run, **options):
         if cell.hold_out == "abc":
             os.truncate(night_path(store.path, "abc-1"), 5)
         return run(store, cell, *others, **options)
@@ -169,7 +169,7 @@ def test_what_failed_is_listed_with_exit_code_1_and_done_after_the_repair(
     sound = night_path(store, "abc-1").read_bytes()
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(work, "run_cell", fail)
+            patch.setattr(work, "train_run", fail)
             code, out, err = lodo(*arguments)
     finally:
         night_path(store, "abc-1").write_bytes(sound)
@@ -197,14 +197,14 @@ def test_what_another_process_runs_is_listed_with_exit_code_1(lodo, store, tmp_p
 def test_an_interrupted_run_says_how_to_go_on(lodo, store, tmp_path, monkeypatch):
     from psdnorm.experiments import execute as work
 
-    def interrupt(store, cell, *others, run=work.run_cell, **options):
+    def interrupt(store, cell, *others, run=work.train_run, **options):
         if cell.hold_out == "mno":
             raise KeyboardInterrupt
         return run(store, cell, *others, **options)
 
     arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc,mno", "--out", tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(work, "run_cell", interrupt)
+        patch.setattr(work, "train_run", interrupt)
         code, out, err = lodo(*arguments)
     assert (code, out) == (130, "")
     assert err.endswith("psdnorm: interrupted; run the same command again to go on\n")

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from cells import PROTOCOL, small_store
 
-from psdnorm.experiments.grid import Axes, Entry, Runs, grid_of
+from psdnorm.experiments.grid import Axes, Entry, ExperimentFolder, grid_of
 from psdnorm.runtime.files import held
 
 CELLS = grid_of([Axes(norms=("psd",), hold_outs=("abc", "mno"), seeds=(0, 1))])
@@ -16,7 +16,7 @@ CELLS = grid_of([Axes(norms=("psd",), hold_outs=("abc", "mno"), seeds=(0, 1))])
 def runs(tmp_path):
     """A grid of which one cell is done and another one failed."""
     store = small_store(tmp_path / "store")
-    runs = Runs(tmp_path / "runs")
+    runs = ExperimentFolder(tmp_path / "runs")
     runs.extend(store, PROTOCOL, [Entry(cell, 10) for cell in CELLS])
     for cell, name, document in (
         (CELLS[0], "done.json", {"epochs": 4, "seconds": 240.0}),
@@ -123,7 +123,7 @@ def test_what_is_no_folder_of_runs_is_called_what_it_is(runs, status, tmp_path):
 
 
 def test_one_is_not_many(status, tmp_path):
-    runs = Runs(tmp_path / "runs")
+    runs = ExperimentFolder(tmp_path / "runs")
     runs.extend(small_store(tmp_path / "store"), PROTOCOL, [Entry(CELLS[0], 10)])
     runs.folder(CELLS[0]).mkdir(parents=True)
     (runs.folder(CELLS[0]) / "config.json").write_text("{}")

@@ -10,7 +10,7 @@ from psdnorm.compare.compare_page import comparison_figures
 from psdnorm.compare.runs import compare
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 AXES = Axes(norms=("psd",), hold_outs=("ABC", "CHAT"), seeds=(0, 1))
 STAGES = ("W", "N1", "N2", "N3", "REM")
@@ -34,7 +34,7 @@ def matrices(folder, seed):
     """Confusion matrices by cohort and subject, straight from the files."""
     found = {}
     for cohort in ("ABC", "CHAT"):
-        name = Cell("usleep", "psd", hold_out=cohort, seed=seed).name
+        name = Run("usleep", "psd", hold_out=cohort, seed=seed).name
         for row in pd.read_parquet(folder / "cells" / name / "scores.parquet").to_dict("records"):
             counts = [[row[f"{true}_as_{guess}"] for guess in STAGES] for true in STAGES]
             found[cohort, row["subject"]] = np.array(counts)
@@ -89,11 +89,11 @@ def test_stages_differ_as_the_confusion_matrices_do(folders, comparison):
 
 
 def test_seeds_without_a_cohort_do_not_count_in_stages(folders, tmp_path):
-    gone = [Cell("usleep", "psd", hold_out="CHAT", seed=1).name]
+    gone = [Run("usleep", "psd", hold_out="CHAT", seed=1).name]
     write_runs(tmp_path / "part", [AXES], epochs=60, unfinished=gone)
     (arm,) = compare(folders / "a", tmp_path / "part").arms
     assert "Seeds that lack a cohort are left out." in compared_figures._stages(arm).caption
-    gone.append(Cell("usleep", "psd", hold_out="ABC", seed=0).name)
+    gone.append(Run("usleep", "psd", hold_out="ABC", seed=0).name)
     write_runs(tmp_path / "none", [AXES], epochs=60, unfinished=gone)
     (arm,) = compare(folders / "a", tmp_path / "none").arms
     with pytest.raises(CannotDraw, match="no seed in which both have all cohorts"):

@@ -21,7 +21,7 @@ from psdnorm.report.figures import Figures
 from psdnorm.report.results import read_results
 from psdnorm.report.verdict.duels import contests
 from psdnorm.report.verdict.verdict import judge
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 AXES = Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT"), seeds=(0, 1))
 NO_FIGURES = Figures([], [])
@@ -110,7 +110,7 @@ def test_a_folder_against_itself_is_not_distinguishable(folders):
 
 def test_a_folder_against_itself_is_said_to_be_one(folders):
     one = folders / "a"
-    cell = one / "cells" / Cell("usleep", "psd", hold_out="ABC").name
+    cell = one / "cells" / Run("usleep", "psd", hold_out="ABC").name
     for path, other in ((one, one / "cells" / ".."), (cell, cell)):
         assert compare(path, other).nights == ["A and B are the same folder: nothing can differ."]
 
@@ -127,7 +127,7 @@ def test_arms_are_in_the_order_of_the_paper(tmp_path):
 
 def test_two_cells_are_compared_whatever_their_norm(folders):
     cells = folders / "a" / "cells"
-    batch, psd = (Cell("usleep", norm, hold_out="ABC").name for norm in ("batch", "psd"))
+    batch, psd = (Run("usleep", norm, hold_out="ABC").name for norm in ("batch", "psd"))
     (arm,) = compare(cells / batch, cells / psd).arms
     assert arm.arm == "usleep psd f5 d3 @all (B) against usleep batch @all (A)"
     assert arm.name == (
@@ -140,20 +140,20 @@ def test_two_cells_are_compared_whatever_their_norm(folders):
 def test_a_cell_whose_filter_size_was_chosen_is_compared_as_such(tmp_path):
     sizes = Axes(norms=("psd",), filter_sizes=(5, "auto"), hold_outs=("ABC",), seeds=(0,))
     write_runs(tmp_path, [sizes], epochs=30)
-    fixed, chosen = (Cell(filter_size=f, hold_out="ABC").name for f in (5, "auto"))
+    fixed, chosen = (Run(filter_size=f, hold_out="ABC").name for f in (5, "auto"))
     (arm,) = compare(tmp_path / "cells" / fixed, tmp_path / "cells" / chosen).arms
     assert arm.name.startswith("PSDNorm (f auto) in U-Sleep, all subjects (B) against PSDNorm in")
 
 
 def test_cells_of_other_seeds_are_compared_and_it_is_said(folders):
     cells = folders / "a" / "cells"
-    names = [Cell("usleep", "psd", hold_out="ABC", seed=seed).name for seed in (0, 1)]
+    names = [Run("usleep", "psd", hold_out="ABC", seed=seed).name for seed in (0, 1)]
     found = compare(*(cells / name for name in names))
     assert any("different seeds" in remark for remark in found.remarks)
 
 
 def test_the_weights_of_a_cell_stand_for_it(folders):
-    cell = folders / "a" / "cells" / Cell("usleep", "psd", hold_out="ABC").name
+    cell = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
     (cell / "weights").mkdir(exist_ok=True)
     assert compare(cell / "weights", cell).a.path == cell
 
@@ -175,7 +175,7 @@ def refused(a, b):
 
 def test_cohorts_that_nothing_shares_are_refused(folders):
     cells = folders / "a" / "cells"
-    abc, chat = (cells / Cell("usleep", "psd", hold_out=name).name for name in ("ABC", "CHAT"))
+    abc, chat = (cells / Run("usleep", "psd", hold_out=name).name for name in ("ABC", "CHAT"))
     assert refused(abc, chat) == (
         f"{abc} holds out ABC and {chat} CHAT: they have no cohort in common, so that nothing can "
         "be compared"
@@ -209,7 +209,7 @@ def test_seeds_that_nothing_shares_are_refused(tmp_path):
 
 
 def test_a_cell_against_a_folder_is_refused(folders):
-    cell = folders / "a" / "cells" / Cell("usleep", "psd", hold_out="ABC").name
+    cell = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
     assert refused(folders / "a", cell).endswith("a single cell, expected two of a kind")
 
 
@@ -282,7 +282,7 @@ def test_the_same_nights_give_no_remark_on_them(found):
 
 def test_other_nights_of_two_cells_are_said_too(tmp_path):
     write_runs(tmp_path, [AXES], epochs=60)
-    batch, psd = (Cell("usleep", norm, hold_out="ABC").name for norm in ("batch", "psd"))
+    batch, psd = (Run("usleep", norm, hold_out="ABC").name for norm in ("batch", "psd"))
     edit_configs(tmp_path, with_other_nights("test"), psd)
     found = compare(tmp_path / "cells" / batch, tmp_path / "cells" / psd)
     assert "tested on other nights of ABC" in found.remarks[0]
@@ -311,7 +311,7 @@ def test_one_seed_and_one_training_are_limits_as_in_a_report(folders, found):
     assert "One seed" not in limits
     assert "Nights are simulated" in limits
     assert "other trainings as far as 2 seeds show them" in limits
-    cell = folders / "a" / "cells" / Cell("usleep", "psd", hold_out="ABC").name
+    cell = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
     limits = " ".join(compare(cell, cell).limits)
     assert "One seed: how much of this is the luck of one training is not known" in limits
     assert "as far as" not in limits
@@ -327,7 +327,7 @@ def test_limits_are_in_the_words_of_a_report(folders, found):
 
 
 def test_one_seed_in_one_cohort_is_said(folders, tmp_path):
-    gone = [Cell("usleep", "psd", hold_out="CHAT", seed=1).name]
+    gone = [Run("usleep", "psd", hold_out="CHAT", seed=1).name]
     write_runs(tmp_path, [AXES], epochs=60, unfinished=gone)
     limits = " ".join(compare(folders / "a", tmp_path).limits)
     assert "One seed in some cohorts: how much of this is the luck" in limits

@@ -19,8 +19,8 @@ from psdnorm.drift.spectra import (
 )
 from psdnorm.errors import CheckpointError
 from psdnorm.models import USleep, from_pretrained
-from psdnorm.training import run as runs
-from psdnorm.training import run_cell
+from psdnorm.training import train as runs
+from psdnorm.training import train_run
 
 MODEL = USleep(n_times=LAYOUT.n_times, sfreq=LAYOUT.sfreq, depth=3, n_time_filters=4, norm="psd")
 
@@ -147,7 +147,7 @@ def store(tmp_path_factory):
 @pytest.mark.parametrize("norm", ["psd", "batch", "tma"])
 def test_a_run_that_keeps_weights_keeps_the_spread_of_its_training_nights(store, tmp_path, norm):
     cell = replace(CELL, norm=norm)
-    run_cell(store, cell, replace(PROTOCOL, max_epochs=1), tmp_path, keep="weights", device="cpu")
+    train_run(store, cell, replace(PROTOCOL, max_epochs=1), tmp_path, keep="weights", device="cpu")
     model = from_pretrained(tmp_path / "weights")
     train = leave_one_dataset_out(store.index, "abc", seed=0, fraction=0.34).train["recording"]
     expected = measure_spread(model, [store.signals(each) for each in train])
@@ -160,5 +160,5 @@ def test_a_run_that_keeps_weights_keeps_the_spread_of_its_training_nights(store,
 
 def test_of_many_training_nights_some_are_measured_evenly_drawn(store, tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "_MOST_MEASURED", 3)
-    run_cell(store, CELL, replace(PROTOCOL, max_epochs=1), tmp_path, keep="weights", device="cpu")
+    train_run(store, CELL, replace(PROTOCOL, max_epochs=1), tmp_path, keep="weights", device="cpu")
     assert from_pretrained(tmp_path / "weights").card["training_spread"]["nights"] == 3

@@ -15,11 +15,10 @@ from psdnorm.experiments.estimate import (
     measured_rates,
 )
 from psdnorm.experiments.grid import Entry
-from psdnorm.training import Cell
-from psdnorm.training.adabn import AdaptedCell
-from psdnorm.training.run import split_of
+from psdnorm.training import Run
+from psdnorm.training.train import split_of
 
-ADAPTED = AdaptedCell("usleep", "adabn3", hold_out="abc")
+ADAPTED = Run("usleep", "adabn3", hold_out="abc")
 
 
 def test_a_cell_goes_through_the_windows_of_its_split(store):
@@ -51,7 +50,7 @@ def test_batches_are_whole_however_few_nights_there_are(store):
 
 
 def test_finished_cells_speak_for_their_model_first_and_for_others_if_need_be():
-    slow, fast = Cell("usleep", "batch"), Cell("cnn-transformer", "batch")
+    slow, fast = Run("usleep", "batch"), Run("cnn-transformer", "batch")
     other = replace(slow, seed=1)
     entries = [Entry(slow, 100), Entry(fast, 100), Entry(other, 50)]
     assert from_finished(entries, {}) is None

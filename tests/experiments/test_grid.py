@@ -12,12 +12,11 @@ from stores import tree
 
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.experiments.execute import cohorts_to_hold_out, means, run_grid
-from psdnorm.experiments.grid import Axes, Runs, grid_of, units_of
+from psdnorm.experiments.grid import Axes, ExperimentFolder, grid_of, units_of
 from psdnorm.runtime import files as locking
 from psdnorm.runtime.files import held
 from psdnorm.store.folder import night_path
-from psdnorm.training import Cell
-from psdnorm.training.adabn import AdaptedCell
+from psdnorm.training import Run
 
 SHORT = replace(PROTOCOL, max_epochs=1)
 SMALL = Axes(norms=("batch", "psd"), hold_outs=("abc", "mno"), seeds=(0,))
@@ -61,7 +60,7 @@ def test_adabn_implies_the_cell_that_it_adapts_and_is_one_unit_with_it():
 
 def test_a_grid_knows_the_nights_that_it_was_made_from(tmp_path):
     store = small_store(tmp_path / "store", nights(("abc", "mno"), 1))
-    runs = Runs(tmp_path / "runs")
+    runs = ExperimentFolder(tmp_path / "runs")
     runs.extend(store, SHORT, [])
     assert runs.settings()["nights"] == 2
     assert runs.other_nights(store) is None
@@ -129,9 +128,9 @@ def test_more_norms_extend_a_grid(store, tmp_path):
         "usleep_adabn1_abc_all_seed0": "done",
         "usleep_instance_d3_abc_all_seed0": "done",
     }
-    entries = Runs(tmp_path).entries()
+    entries = ExperimentFolder(tmp_path).entries()
     assert {entry.cell for entry in entries} == {*grid_of([SMALL]), *more}
-    adapted = next(e for e in entries if isinstance(e.cell, AdaptedCell))
+    adapted = next(e for e in entries if e.cell.is_adapted)
     trained = next(e for e in entries if e.cell == adapted.cell.base)
     # windows of 9 with stride 5 in nights of 38, 41 and 44 epochs; two cohorts train, 2 of 3 each
     assert adapted.sequences == 7 + 8 + 8
@@ -158,7 +157,7 @@ def test_settings_other_than_those_of_the_folder_are_refused_once(store, tmp_pat
 
 def test_a_cohort_that_is_not_there_is_refused_before_anything_is_written(store, tmp_path):
     with pytest.raises(ArgumentError, match="hold_out is 'CHAT', expected one of abc, mno, xyz"):
-        run(store, [Cell(hold_out="CHAT")], tmp_path / "runs")
+        run(store, [Run(hold_out="CHAT")], tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
     alone = small_store(tmp_path / "store", nights(["abc"]))
     with pytest.raises(ArgumentError, match="has 1 cohort, expected two at least"):
@@ -199,7 +198,7 @@ def test_a_cell_that_fails_says_why_and_completes_after_the_repair(tmp_path):
 
 
 def _not_trained(store, cells):
-    from psdnorm.training.run import split_of
+    from psdnorm.training.train import split_of
 
     used = set()
     for cell in cells:
@@ -211,10 +210,10 @@ def _not_trained(store, cells):
 def test_a_fault_of_ours_is_told_as_one_and_stops_nobody(store, tmp_path, monkeypatch):
     from psdnorm.experiments import execute as work
 
-    def run_cell(store, cell, *args, **kwargs):
+    def train_run(store, cell, *args, **kwargs):
         raise KeyError(cell.seed) if cell.seed else MemoryError
 
-    monkeypatch.setattr(work, "run_cell", run_cell)
+    monkeypatch.setattr(work, "train_run", train_run)
     cells = grid_of([replace(SMALL, norms=("psd",), hold_outs=("abc",), seeds=(0, 1))])
     reasons = [o.reason for o in run(store, cells, tmp_path).values()]
     assert reasons == [
@@ -271,7 +270,7 @@ def test_an_interrupted_grid_goes_on_where_it_stopped(store, tmp_path):
 
 def test_a_watcher_hears_epochs_and_losses(store, tmp_path):
     heard = []
-    cells = [Cell("usleep", "batch", hold_out="abc")]
+    cells = [Run("usleep", "batch", hold_out="abc")]
     protocol = replace(PROTOCOL, max_epochs=2)
     run(store, cells, tmp_path, protocol, told=lambda name, words: heard.append(words))
     assert heard[:2] == ["begins", "epoch 1, batch 0 of 8"]
@@ -286,7 +285,7 @@ def test_means_are_of_cohorts_that_are_all_there(store, tmp_path):
 
     cells = grid_of([replace(SMALL, norms=("psd",), seeds=(0, 1)), ONE_BATCH])
     run(store, cells, tmp_path)
-    runs = Runs(tmp_path)
+    runs = ExperimentFolder(tmp_path)
     found = means(runs, cells)["usleep psd f5 d3 @all"]["Mean(Dataset)"]
     values = []
     for seed in (0, 1):
@@ -298,10 +297,10 @@ def test_means_are_of_cohorts_that_are_all_there(store, tmp_path):
         values.append(sum(v.mean() for v in by_cohort) / 2)
     mean, std = sum(values) / 2, abs(values[0] - values[1]) / 2**0.5
     assert found == pytest.approx((mean, std))
-    asked = [*cells, Cell("usleep", "psd", hold_out="xyz")]
+    asked = [*cells, Run("usleep", "psd", hold_out="xyz")]
     lacking = means(runs, asked)["usleep psd f5 d3 @all"]["Mean(Dataset)"]
     assert lacking[0] != lacking[0]
-    assert means(Runs(tmp_path / "empty"), cells) == {}
+    assert means(ExperimentFolder(tmp_path / "empty"), cells) == {}
 
 
 def test_a_folder_that_cannot_be_written_is_named(store, tmp_path):

@@ -18,7 +18,7 @@ from cluster import cluster
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments import execute as places
 from psdnorm.experiments.execute import FAILURE, FINISHED, Job, Outcome, run_grid, visible_gpus
-from psdnorm.experiments.grid import Axes, Runs, grid_of
+from psdnorm.experiments.grid import Axes, ExperimentFolder, grid_of
 from psdnorm.runtime.files import holder
 
 LONG = replace(PROTOCOL, max_epochs=8, patience=8)
@@ -38,7 +38,7 @@ def run(store, folder, **options):
 
 
 def results(folder):
-    return {cell.name: outcome(Runs(folder).folder(cell)) for cell in CELLS}
+    return {cell.name: outcome(ExperimentFolder(folder).folder(cell)) for cell in CELLS}
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ class Mortal:
 )
 def test_why_processes_died_is_said_by_those_that_could_say_it(tmp_path, lives, reason):
     unit = tuple(CELLS[:1])
-    job = Job(None, Runs(tmp_path), LONG)
+    job = Job(None, ExperimentFolder(tmp_path), LONG)
     worker, waiting, deaths = Mortal(*lives), deque([unit]), {unit: []}
     outcomes = []
     while waiting or worker.unit:
@@ -253,7 +253,7 @@ def test_a_run_that_is_closed_early_leaves_no_process_and_can_go_on(store, undis
     next(cells)
     cells.close()
     assert set(multiprocessing.active_children()) <= before
-    assert not any(holder(Runs(tmp_path).folder(cell)) for cell in CELLS)
+    assert not any(holder(ExperimentFolder(tmp_path).folder(cell)) for cell in CELLS)
     run(store, tmp_path)
     assert results(tmp_path) == undisturbed
 

@@ -6,7 +6,7 @@ import pytest
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import EPOCHS, H200
 from psdnorm.experiments.presets import PAPER_COHORTS, PRESETS, paper_amount, preset_named
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 
 def kinds(name):
@@ -95,7 +95,7 @@ def test_adabn_costs_no_training_and_shared_cells_are_run_once():
 
 
 def test_hours_follow_from_subjects_rates_and_epochs():
-    cell = Cell("usleep", "psd", hold_out="SHHS", balanced=40)
+    cell = Run("usleep", "psd", hold_out="SHHS", balanced=40)
     nights = {c: (min(40, s) * r / s) for c, (s, r) in PAPER_COHORTS.items() if c != "SHHS"}
     sequences = 47 * sum(nights.values())
     amount = paper_amount(cell)

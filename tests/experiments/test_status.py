@@ -9,7 +9,7 @@ from cells import PROTOCOL
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments import status as rooms
 from psdnorm.experiments.execute import run_grid
-from psdnorm.experiments.grid import Axes, Entry, Runs, grid_of
+from psdnorm.experiments.grid import Axes, Entry, ExperimentFolder, grid_of
 from psdnorm.experiments.status import standing
 from psdnorm.runtime.files import held, holder
 
@@ -18,7 +18,7 @@ CELLS = grid_of([Axes(norms=("batch", "psd"), hold_outs=("abc",), seeds=(0, 1))]
 
 @pytest.fixture
 def runs(store, tmp_path):
-    found = Runs(tmp_path)
+    found = ExperimentFolder(tmp_path)
     found.extend(store, PROTOCOL, [Entry(cell, 100) for cell in CELLS])
     return found
 
@@ -89,7 +89,7 @@ def test_the_time_left_goes_by_finished_cells_and_by_those_who_work(runs, monkey
 
 
 def test_more_to_learn_from_takes_longer(store, tmp_path):
-    runs = Runs(tmp_path)
+    runs = ExperimentFolder(tmp_path)
     small, large = CELLS[0], replace(CELLS[0], seed=7)
     runs.extend(store, PROTOCOL, [Entry(small, 100), Entry(large, 300)])
     finish(runs, small, 10.0)
@@ -99,7 +99,7 @@ def test_more_to_learn_from_takes_longer(store, tmp_path):
 def test_a_finished_grid_has_nothing_left(store, tmp_path):
     protocol = replace(PROTOCOL, max_epochs=1)
     list(run_grid(store, CELLS[:1], protocol, tmp_path))
-    found = standing(Runs(tmp_path))
+    found = standing(ExperimentFolder(tmp_path))
     assert found.counts()["done"] == 1
     assert found.work_s == 0
     assert found.cells[0].epochs == 1
@@ -107,7 +107,7 @@ def test_a_finished_grid_has_nothing_left(store, tmp_path):
 
 def test_a_folder_that_has_no_grid_is_named(tmp_path):
     with pytest.raises(ArgumentError, match=r"has no grid.json, expected the folder of"):
-        standing(Runs(tmp_path))
+        standing(ExperimentFolder(tmp_path))
     (tmp_path / "grid.json").write_text("[]")
     with pytest.raises(ArgumentError, match=r"grid.json is not that of a grid"):
-        standing(Runs(tmp_path))
+        standing(ExperimentFolder(tmp_path))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from psdnorm.present.style import STAGE_COLOURS, look_of, spread
-from psdnorm.report.naming import NORM_NAMES
+from psdnorm.training import NORM_NAMES
 
 
 def luminance(colour):

@@ -10,12 +10,12 @@ from experiment_runs import COHORTS, write_runs
 from stores import filled, night
 
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments.grid import Axes, Runs
+from psdnorm.experiments.grid import Axes, ExperimentFolder
 from psdnorm.report import build as building
 from psdnorm.report import figures
 from psdnorm.report.build import build_report
 from psdnorm.report.figures import Figure
-from psdnorm.training import Cell, Protocol
+from psdnorm.training import Protocol, Run
 
 SMALL = Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT"), seeds=(0, 1))
 SMALLEST = Axes(norms=("batch",), hold_outs=("ABC",), seeds=(0,))
@@ -140,8 +140,8 @@ def test_a_cohort_shows_a_confusion_matrix_of_each_norm(report):
 def partial(tmp_path_factory):
     """The report on runs whose norms share no seed of CHAT, and the results."""
     path = tmp_path_factory.mktemp("partial")
-    gone = [Cell("usleep", "psd", hold_out="CHAT", seed=0).name]
-    gone.append(Cell("usleep", "batch", hold_out="CHAT", seed=1).name)
+    gone = [Run("usleep", "psd", hold_out="CHAT", seed=0).name]
+    gone.append(Run("usleep", "batch", hold_out="CHAT", seed=1).name)
     write_runs(path / "runs", [SMALL], epochs=30, unfinished=gone)
     _, results = build_report(path / "runs", path / "report", figures=False)
     return path / "report", results
@@ -168,7 +168,7 @@ def test_every_cell_that_lacks_is_listed(partial):
 def test_a_file_that_cannot_be_read_is_named_without_its_path_from_the_root(tmp_path, unrendered):
     write_runs(tmp_path / "runs", [SMALL], epochs=30, keep="predictions")
     cells = tmp_path / "runs" / "cells"
-    broken = cells / Cell("usleep", "batch", hold_out="CHAT", seed=1).name / "scores.parquet"
+    broken = cells / Run("usleep", "batch", hold_out="CHAT", seed=1).name / "scores.parquet"
     for file in [broken, *cells.glob("*/predictions.parquet")]:
         file.write_bytes(b"no Parquet")
     build_report(tmp_path / "runs", tmp_path / "report")
@@ -222,7 +222,7 @@ def test_the_store_of_the_runs_tells_the_ages(tmp_path):
     write_runs(tmp_path / "runs", [SMALLEST], epochs=30)
     nights = [night(f"{cohort}-1", 5, age=61.25) for cohort in COHORTS]
     store = filled(tmp_path / "store", nights)
-    Runs(tmp_path / "asked").extend(store, Protocol(), [])
+    ExperimentFolder(tmp_path / "asked").extend(store, Protocol(), [])
     asked = json.loads((tmp_path / "asked" / "grid.json").read_text())
     grid = tmp_path / "runs" / "grid.json"
     cells = json.loads(grid.read_text())["cells"]

@@ -9,9 +9,9 @@ import pytest
 
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, METRICS, aggregate
-from psdnorm.experiments.grid import make_cell
 from psdnorm.report.paper import misprints, paper_table, paper_tables
-from psdnorm.training.cell import MODELS
+from psdnorm.training import Run
+from psdnorm.training.run import MODELS
 
 COHORTS = ("ABC", "CCSHS", "CFS", "CHAT", "HPAP", "MASS", "MROS", "PHYS", "SHHS", "SOF")
 MAIN = ("batch", "layer", "instance", "tma", "psd")
@@ -100,7 +100,7 @@ def test_rows_of_scores_are_cells_of_a_grid():
         assert set(rows["model"]) <= set(MODELS)
         for row in rows.itertuples():
             size = None if pd.isna(row.filter_size) else row.filter_size
-            cell = make_cell(row.model, row.norm, size, None, row.dataset)
+            cell = Run(row.model, row.norm, size, None, row.dataset)
             assert (cell.norm, cell.filter_size) == (row.norm, size), row
 
 

@@ -13,9 +13,8 @@ from psdnorm.experiments.presets import PRESETS
 from psdnorm.report import provenance as provenance_module
 from psdnorm.report.provenance import lodo_commands, provenance
 from psdnorm.report.results import read_results
+from psdnorm.runtime import read_json, write_json
 from psdnorm.training import Protocol
-from psdnorm.training.cell import read_json
-from psdnorm.training.run_folder import write_json
 
 PROTOCOL = Protocol().to_json()
 

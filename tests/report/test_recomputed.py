@@ -16,7 +16,7 @@ from sklearn import metrics
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.report.build import build_report
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 COHORTS = {"ABC": 6, "CHAT": 9, "MASS": 7}
 NORMS = {"batch": "BatchNorm", "instance": "InstanceNorm", "psd": "PSDNorm"}
@@ -24,7 +24,7 @@ STAGES = ("W", "N1", "N2", "N3", "REM")
 METRICS = ("balanced_accuracy", "accuracy", "macro_f1", "weighted_f1", "cohen_kappa")
 METRICS += (*(f"f1_{stage}" for stage in STAGES), "calibration_error")
 
-LACKING = [Cell("usleep", "psd", hold_out="CHAT", seed=1).name]
+LACKING = [Run("usleep", "psd", hold_out="CHAT", seed=1).name]
 GRIDS = [
     pytest.param(((0, 1, 2), []), id="equal seeds"),
     pytest.param(((1, 2), []), id="unequal seeds"),

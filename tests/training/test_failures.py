@@ -14,8 +14,8 @@ from cells import CELL, PROTOCOL, learnable, small_store
 from psdnorm.errors import TrainingError
 from psdnorm.models import from_pretrained
 from psdnorm.training import loop as objective
-from psdnorm.training import run_cell
-from psdnorm.training.run import split_of
+from psdnorm.training import train_run
+from psdnorm.training.train import split_of
 
 BAD_STEP = 11  # in the second epoch of 8 steps each
 
@@ -40,7 +40,7 @@ def test_a_loss_that_is_not_finite_names_cell_and_step_and_keeps_the_last_good_w
 ):
     said = f"{CELL.name}: the loss is nan at step {BAD_STEP}, in epoch 2; the last good weights are"
     with pytest.raises(TrainingError, match=said):
-        run_cell(store, CELL, PROTOCOL, tmp_path / "bad")
+        train_run(store, CELL, PROTOCOL, tmp_path / "bad")
     assert not (tmp_path / "bad" / "done.json").exists()
     kept = from_pretrained(tmp_path / "bad" / "weights").state_dict()
     state = torch.load(tmp_path / "bad" / "resume.pt", weights_only=True)
@@ -62,7 +62,7 @@ def test_weights_that_are_not_finite_are_never_saved_though_the_loss_still_is(
 
     monkeypatch.setattr(objective, "weighted_sums", weighted_sums)
     with pytest.raises(TrainingError, match=rf"the gradient of \S+ is nan at step {BAD_STEP}, in"):
-        run_cell(store, CELL, PROTOCOL, tmp_path, save_every_steps=1)
+        train_run(store, CELL, PROTOCOL, tmp_path, save_every_steps=1)
     state = torch.load(tmp_path / "resume.pt", weights_only=True)
     assert state["position"]["step"] == BAD_STEP - 1
     assert all(value.isfinite().all() for value in state["model"].values())
@@ -70,7 +70,7 @@ def test_weights_that_are_not_finite_are_never_saved_though_the_loss_still_is(
 
 def test_steps_that_are_far_too_large_are_told_as_such(store, tmp_path):
     with pytest.raises(TrainingError, match=r"at step \d+, in epoch 1; no weights had been saved"):
-        run_cell(store, CELL, replace(PROTOCOL, lr=1e30), tmp_path)
+        train_run(store, CELL, replace(PROTOCOL, lr=1e30), tmp_path)
 
 
 def test_stages_that_only_validate_are_told_as_such(tmp_path):
@@ -80,13 +80,13 @@ def test_stages_that_only_validate_are_told_as_such(tmp_path):
         night.stages[:] = 4 if night.recording in set(split.validation["recording"]) else 1
     store = small_store(tmp_path / "other", nights)
     with pytest.raises(TrainingError, match="no epoch that validates has a stage that occurs in"):
-        run_cell(store, CELL, PROTOCOL, tmp_path / "run")
+        train_run(store, CELL, PROTOCOL, tmp_path / "run")
 
 
 def test_a_held_out_night_without_a_central_epoch_counts_for_nothing(tmp_path):
     nights = [learnable(f"xyz-{i}", 20) for i in range(4)]
     store = small_store(tmp_path / "store", [*nights, learnable("abc-0", 1)])
-    result = run_cell(store, CELL, PROTOCOL, tmp_path / "run")
+    result = train_run(store, CELL, PROTOCOL, tmp_path / "run")
     assert np.isnan(result.balanced_accuracy)
     assert result.subjects == 1
 
@@ -100,8 +100,8 @@ for name in ("mne", "edfio", "dask", "distributed"):
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from cells import CELL, PROTOCOL
 from psdnorm.store import Store
-from psdnorm.training import run_cell
-print(run_cell(Store.open({str(store.path)!r}), CELL, PROTOCOL, {str(tmp_path)!r}, keep="weights"))
+from psdnorm.training import train_run
+print(train_run(Store.open({str(store.path)!r}), CELL, PROTOCOL, {str(tmp_path)!r}, keep="weights"))
 """
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     run = subprocess.run([sys.executable, "-W", "error", "-c", script], env=environment)

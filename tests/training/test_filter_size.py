@@ -9,10 +9,10 @@ from cells import LAYOUT, PROTOCOL, learnable, nights, outcome, small_store
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.execute import run_grid
-from psdnorm.experiments.grid import Axes, Entry, Runs, grid_of
+from psdnorm.experiments.grid import Axes, Entry, ExperimentFolder, grid_of
 from psdnorm.models import from_pretrained
 from psdnorm.store import Night, Store
-from psdnorm.training import Cell, run_cell
+from psdnorm.training import Run, train_run
 from psdnorm.training import filter_size as rule
 from psdnorm.training.filter_size import (
     Choice,
@@ -22,9 +22,9 @@ from psdnorm.training.filter_size import (
     left_out_accuracy,
     sample_nights,
 )
-from psdnorm.training.run import split_of
+from psdnorm.training.train import split_of
 
-AUTO = Cell("usleep", "psd", "auto", hold_out="abc")
+AUTO = Run("usleep", "psd", "auto", hold_out="abc")
 ONE_EPOCH = replace(PROTOCOL, max_epochs=1)
 
 
@@ -134,7 +134,7 @@ def test_at_most_five_subjects_of_a_cohort_are_read_one_night_each(tmp_path):
 
 
 def test_a_run_chooses_from_those_who_train_in_sequences_as_long_as_its_own(store, tmp_path):
-    result = run_cell(store, AUTO, ONE_EPOCH, tmp_path)
+    result = train_run(store, AUTO, ONE_EPOCH, tmp_path)
     train = split_of(store, AUTO, ONE_EPOCH).train
     assert len(train) < len(store.index[store.index["cohort"] != "abc"])  # others validate
     expected = choose_filter_size(store, train, length=ONE_EPOCH.length)
@@ -183,7 +183,7 @@ def test_a_single_cohort_to_learn_from_is_refused_before_anything_is_written(tmp
     store = small_store(tmp_path / "store", nights(("abc", "mno")))
     said = "filter_size is 'auto', found mno to learn from in .*, expected two scored cohorts"
     with pytest.raises(ArgumentError, match=said):
-        run_cell(store, AUTO, PROTOCOL, tmp_path / "run")
+        train_run(store, AUTO, PROTOCOL, tmp_path / "run")
     with pytest.raises(ArgumentError, match=said):
         run_grid(store, [AUTO, replace(AUTO, filter_size=5)], PROTOCOL, tmp_path / "runs")
     assert {path.name for path in tmp_path.iterdir()} == {"store"}
@@ -200,16 +200,16 @@ def test_a_cohort_in_which_nothing_is_scored_is_none_to_leave_out(tmp_path):
 
 
 def test_the_network_is_that_of_the_size_that_was_chosen_to_the_bit(store, tmp_path):
-    auto = run_cell(store, AUTO, ONE_EPOCH, tmp_path / "auto", keep="weights")
+    auto = train_run(store, AUTO, ONE_EPOCH, tmp_path / "auto", keep="weights")
     size = auto.filter_size_choice["filter_size"]
-    run_cell(store, replace(AUTO, filter_size=size), ONE_EPOCH, tmp_path / "own", keep="weights")
+    train_run(store, replace(AUTO, filter_size=size), ONE_EPOCH, tmp_path / "own", keep="weights")
     both = outcome(tmp_path / "auto"), outcome(tmp_path / "own")
     for name in ("weights/model.safetensors", "scores.parquet", "history.csv"):
         assert both[0][name] == both[1][name]
 
 
 def test_what_was_chosen_and_why_is_in_every_file_of_the_run(store, tmp_path):
-    result = run_cell(store, AUTO, ONE_EPOCH, tmp_path, keep="weights")
+    result = train_run(store, AUTO, ONE_EPOCH, tmp_path, keep="weights")
     choice = result.filter_size_choice
     assert [row["filter_size"] for row in choice["table"]] == list(rule.CANDIDATES)
     assert set(choice["table"][0]["cohorts"]) == {"mno", "xyz"}
@@ -237,11 +237,11 @@ def test_a_run_that_was_begun_keeps_its_choice(store, tmp_path, monkeypatch):
             pass
 
     with pytest.raises(Stopped):
-        run_cell(store, AUTO, ONE_EPOCH, tmp_path, watcher=Stopping())
+        train_run(store, AUTO, ONE_EPOCH, tmp_path, watcher=Stopping())
     begun = json.loads((tmp_path / "config.json").read_bytes())["filter_size_choice"]
     monkeypatch.setattr(rule, "_known", {})
     monkeypatch.setattr(rule, "choose_filter_size", lambda *a, **k: pytest.fail("chosen again"))
-    assert run_cell(store, AUTO, ONE_EPOCH, tmp_path).filter_size_choice == begun
+    assert train_run(store, AUTO, ONE_EPOCH, tmp_path).filter_size_choice == begun
 
 
 def test_cells_that_learn_from_the_same_nights_share_a_choice(store, tmp_path, monkeypatch):
@@ -270,15 +270,15 @@ def test_a_grid_remembers_auto_beside_fixed_sizes(store, tmp_path):
     axes = Axes(norms=("batch", "psd"), filter_sizes=sizes, hold_outs=("abc",), seeds=(0,))
     cells = grid_of([axes])
     assert [cell.filter_size for cell in cells] == [None, 3, 17, "auto"]
-    runs = Runs(tmp_path)
+    runs = ExperimentFolder(tmp_path)
     runs.extend(store, ONE_EPOCH, [Entry(cell, 1) for cell in cells])
     assert [entry.cell for entry in runs.entries()] == cells
 
 
 def test_only_psdnorm_has_its_size_chosen():
     with pytest.raises(ArgumentError, match="filter_size is 'auto' with norm 'tma', expected a w"):
-        Cell(norm="tma", filter_size="auto")
+        Run(norm="tma", filter_size="auto")
     with pytest.raises(ArgumentError, match=r"filter_size is .best., expected .* or auto$"):
-        Cell(filter_size="best")
-    assert Cell(norm="batch", filter_size="auto") == Cell(norm="batch")
-    assert Cell.from_json(AUTO.to_json()) == AUTO
+        Run(filter_size="best")
+    assert Run(norm="batch", filter_size="auto") == Run(norm="batch")
+    assert Run.from_json(AUTO.to_json()) == AUTO

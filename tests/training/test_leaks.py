@@ -7,12 +7,12 @@ import pytest
 from cells import CELL, PROTOCOL, learnable, outcome, small_store
 
 from psdnorm.errors import TrainingError
-from psdnorm.training import Cell, run_cell
-from psdnorm.training import run as runs
+from psdnorm.training import Run, train_run
+from psdnorm.training import train as runs
 
 ONE_EPOCH = replace(PROTOCOL, max_epochs=1)
 WEIGHTS = "weights/model.safetensors"
-CELLS = [CELL, Cell("usleep", "tma", hold_out="abc")]
+CELLS = [CELL, Run("usleep", "tma", hold_out="abc")]
 
 
 def made():
@@ -27,7 +27,7 @@ def weights(folder, cell, poisoned=()):
             night.signals[:] = 1000 * np.random.default_rng(7).standard_normal(night.signals.shape)
             night.stages[:] = 3
     store = small_store(folder / "store", nights)
-    run_cell(store, cell, ONE_EPOCH, folder / "run", keep="weights")
+    train_run(store, cell, ONE_EPOCH, folder / "run", keep="weights")
     return outcome(folder / "run")[WEIGHTS]
 
 
@@ -89,7 +89,7 @@ def test_no_subject_and_no_family_is_on_two_sides(families, tmp_path, monkeypatc
     monkeypatch.setattr(runs, "launch", launch)
     cell = replace(CELL, seed=seed, balanced=balanced)
     with pytest.raises(TrainingError, match="not today; no weights had been saved before"):
-        run_cell(families, cell, PROTOCOL, tmp_path / "run")
+        train_run(families, cell, PROTOCOL, tmp_path / "run")
     (task,) = tasks
     sides = []
     for rows in (task.train, task.validation):

@@ -9,7 +9,7 @@ from torch import nn
 
 from psdnorm import PSDNorm
 from psdnorm.models import from_pretrained
-from psdnorm.training import Cell, Protocol, run_cell
+from psdnorm.training import Protocol, Run, train_run
 from psdnorm.training.network import build_model, network_for, unshared_norms
 
 SHAPES = {
@@ -29,7 +29,7 @@ def layers(kind, cell, further=None, **settings):
 @pytest.mark.parametrize("norm", ["psd", "psd-white"])
 def test_filter_sizes_are_halved_from_that_of_the_cell(model, norm):
     found = {
-        size: [layer.filter_size for layer in layers(PSDNorm, Cell(model, norm, filter_size=size))]
+        size: [layer.filter_size for layer in layers(PSDNorm, Run(model, norm, filter_size=size))]
         for size in (5, 17)
     }
     assert found == {5: [5, 2, 1], 17: [17, 8, 4]}
@@ -46,16 +46,16 @@ def test_filter_sizes_are_halved_from_that_of_the_cell(model, norm):
     ],
 )
 def test_as_many_blocks_have_the_norm_as_the_cell_says(model, norm, kind):
-    n_norms = len(layers(nn.BatchNorm1d, Cell(model, "batch")))
+    n_norms = len(layers(nn.BatchNorm1d, Run(model, "batch")))
     for depth in (0, 1, 2, 3, 4):
-        cell = Cell(model, norm, norm_depth=depth)
+        cell = Run(model, norm, norm_depth=depth)
         assert len(layers(kind, cell)) == depth
         assert len(layers(nn.BatchNorm1d, cell)) == n_norms - depth
 
 
 @pytest.mark.parametrize("model", SHAPES)
 def test_the_momentum_is_that_of_the_protocol(model):
-    found = layers(PSDNorm, Cell(model, "psd"), momentum=0.3)
+    found = layers(PSDNorm, Run(model, "psd"), momentum=0.3)
     assert [layer.momentum for layer in found] == [0.3] * 3
 
 
@@ -63,7 +63,7 @@ def test_the_momentum_is_that_of_the_protocol(model):
 @pytest.mark.parametrize("model", SHAPES)
 def test_further_arguments_of_psdnorm_are_those_of_the_protocol(model, norm):
     further = {"norm_arguments": {"eps": 0.5, "affine": True}, "filter_schedule": "same"}
-    found = layers(PSDNorm, Cell(model, norm, filter_size=9), further, momentum=0.3)
+    found = layers(PSDNorm, Run(model, norm, filter_size=9), further, momentum=0.3)
     settings = [(norm.eps, norm.affine, norm.filter_size, norm.momentum) for norm in found]
     assert settings == [(0.5, True, 9, 0.3)] * 3
 
@@ -74,7 +74,7 @@ def test_the_weights_of_a_run_come_back_with_the_arguments_of_its_protocol(store
     protocol = replace(
         PROTOCOL, max_epochs=1, model_arguments={"usleep": PROTOCOL.model_arguments | further}
     )
-    run_cell(store, CELL, protocol, tmp_path, keep="weights")
+    train_run(store, CELL, protocol, tmp_path, keep="weights")
     model = from_pretrained(tmp_path / "weights")
     assert {name: model.config[name] for name in further} == further
     assert [norm.eps for norm in model.modules() if isinstance(norm, PSDNorm)] == [0.5] * 3
@@ -84,7 +84,7 @@ def test_the_weights_of_a_run_come_back_with_the_arguments_of_its_protocol(store
 @pytest.mark.parametrize("model", SHAPES)
 def test_the_input_scale_is_that_of_the_protocol_whatever_the_norm(model, norm):
     arguments = SHAPES[model] | {"input_scale": 0.05}
-    network = build_model(Cell(model, norm), replace(PROTOCOL, model_arguments=arguments), LAYOUT)
+    network = build_model(Run(model, norm), replace(PROTOCOL, model_arguments=arguments), LAYOUT)
     assert network.config["input_scale"] == 0.05
 
 
@@ -116,7 +116,7 @@ def test_a_momentum_that_is_not_the_usual_one_comes_back_with_a_checkpoint(tmp_p
 @pytest.mark.parametrize("norm", ["batch", "layer", "instance", "tma"])
 def test_other_norms_of_the_grid_are_built_without_arguments_of_psdnorm(norm):
     further = PROTOCOL.model_arguments | {"norm_arguments": {"eps": 0.5}}
-    cell = Cell("usleep", norm)
+    cell = Run("usleep", norm)
     model = build_model(cell, replace(PROTOCOL, model_arguments=further), LAYOUT)
     assert model.config == build_model(cell, PROTOCOL, LAYOUT).config
 
@@ -124,12 +124,12 @@ def test_other_norms_of_the_grid_are_built_without_arguments_of_psdnorm(norm):
 @pytest.mark.parametrize("norm", ["psd", "psd-white"])
 def test_the_target_is_that_of_the_norm(norm):
     target = {"psd": "barycenter", "psd-white": "white"}[norm]
-    assert {layer.target for layer in layers(PSDNorm, Cell("usleep", norm))} == {target}
+    assert {layer.target for layer in layers(PSDNorm, Run("usleep", norm))} == {target}
 
 
 def test_behind_tma_stands_the_network_of_batchnorm():
     tma, batch = (
-        build_model(Cell("usleep", norm, filter_size=17), PROTOCOL, LAYOUT)
+        build_model(Run("usleep", norm, filter_size=17), PROTOCOL, LAYOUT)
         for norm in ("tma", "batch")
     )
     assert tma.config == batch.config
@@ -140,7 +140,7 @@ def test_a_network_that_is_used_again_has_the_norms_of_the_new_cell():
     for size, momentum, eps in asked:
         arguments = PROTOCOL.model_arguments | {"norm_arguments": {"eps": eps}}
         protocol = replace(PROTOCOL, momentum=momentum, model_arguments=arguments)
-        cell = Cell("usleep", "psd", size)
+        cell = Run("usleep", "psd", size)
         model = network_for(cell, protocol, LAYOUT, torch.device("cpu")).model
         norms = [module for module in model.modules() if isinstance(module, PSDNorm)]
         found.append((norms[0].filter_size, norms[0].momentum, norms[0].eps))
@@ -150,10 +150,10 @@ def test_a_network_that_is_used_again_has_the_norms_of_the_new_cell():
 @pytest.mark.parametrize(
     ("cell", "count"),
     [
-        (Cell("usleep", "batch"), 4 + 1 + 2 * 4),  # down, at the bottom, up
-        (Cell("usleep", "psd"), 1 + 1 + 2 * 4),
-        (Cell("cnn-transformer", "psd"), 1),
-        (Cell("cnn-transformer", "layer", norm_depth=4), 0),
+        (Run("usleep", "batch"), 4 + 1 + 2 * 4),  # down, at the bottom, up
+        (Run("usleep", "psd"), 1 + 1 + 2 * 4),
+        (Run("cnn-transformer", "psd"), 1),
+        (Run("cnn-transformer", "layer", norm_depth=4), 0),
     ],
 )
 def test_processes_of_a_processor_share_all_norms_but_batchnorm(cell, count):
@@ -164,5 +164,5 @@ def test_processes_of_a_processor_share_all_norms_but_batchnorm(cell, count):
 
 def test_looking_at_a_network_leaves_the_random_numbers_alone():
     before = torch.get_rng_state()
-    unshared_norms(Cell("usleep", "psd"), PROTOCOL, LAYOUT, torch.device("cpu"))
+    unshared_norms(Run("usleep", "psd"), PROTOCOL, LAYOUT, torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), before)

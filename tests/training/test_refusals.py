@@ -9,7 +9,7 @@ from psdnorm.errors import ArgumentError
 from psdnorm.experiments import grid as grids
 from psdnorm.experiments.execute import run_grid
 from psdnorm.experiments.grid import Axes, grid_of
-from psdnorm.training import Cell, run_cell
+from psdnorm.training import Run, train_run
 
 AXES = Axes(norms=("psd",), hold_outs=("abc", "mno"), seeds=(0,))
 CNN = {"channels": [4, 8, 8, 8], "strides": [3, 4, 1, 1], "n_layers": 1, "n_heads": 2}
@@ -79,12 +79,12 @@ def test_cohorts_of_one_subject_each_are_refused(tmp_path):
         (replace(CELL, norm_depth=4), PROTOCOL, "norm_depth is 4, .* 3 blocks of usleep"),
         (CELL, with_model(depth=2), "norm_depth is 3, expected at most the 2 blocks of usleep"),
         (
-            Cell("cnn-transformer", "layer", norm_depth=5, hold_out="abc"),
+            Run("cnn-transformer", "layer", norm_depth=5, hold_out="abc"),
             with_model(**CNN),
             "norm_depth is 5, expected at most the 4 blocks of cnn-transformer",
         ),
         (
-            Cell("usleep", "tma", filter_size=61, hold_out="abc"),
+            Run("usleep", "tma", filter_size=61, hold_out="abc"),
             PROTOCOL,
             "filter_size is 61, expected at most the 60 samples of an epoch",
         ),
@@ -97,7 +97,7 @@ def test_cohorts_of_one_subject_each_are_refused(tmp_path):
 )
 def test_a_cell_that_cannot_be_run_leaves_nothing(store, tmp_path, cell, protocol, said):
     with pytest.raises(ArgumentError, match=said):
-        run_cell(store, cell, protocol, tmp_path / "run")
+        train_run(store, cell, protocol, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

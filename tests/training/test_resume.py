@@ -13,7 +13,7 @@ from cells import CELL, DROPPING, PROTOCOL, WITH_DROPOUT, outcome
 
 from psdnorm.errors import PsdnormError, StoreError, TrainingError
 from psdnorm.runtime import files as atomic
-from psdnorm.training import Silent, run_cell
+from psdnorm.training import Silent, train_run
 
 SCRIPT = Path(__file__).with_name("killed.py")
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the script forks")
@@ -23,7 +23,7 @@ OPTIONS = {"keep": "weights", "save_every_steps": 3}
 @pytest.fixture(scope="module")
 def undisturbed(store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    run_cell(store, CELL, PROTOCOL, folder, **OPTIONS)
+    train_run(store, CELL, PROTOCOL, folder, **OPTIONS)
     return outcome(folder)
 
 
@@ -41,7 +41,7 @@ class Stopping(Silent):
 
 def stopped(store, folder, steps, cell=CELL, protocol=PROTOCOL):
     with pytest.raises(KeyboardInterrupt):
-        run_cell(store, cell, protocol, folder, **OPTIONS, watcher=Stopping(steps))
+        train_run(store, cell, protocol, folder, **OPTIONS, watcher=Stopping(steps))
 
 
 def script(*arguments):
@@ -59,7 +59,7 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
 ):
     stopped(store, tmp_path, steps)
     assert not (tmp_path / "done.json").exists()
-    run_cell(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
+    train_run(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
     assert outcome(tmp_path) == undisturbed
 
 
@@ -67,13 +67,13 @@ def test_dropout_goes_on_from_where_it_was(store, tmp_path):
     for name in ("undisturbed", "stopped"):
         if name == "stopped":  # between two resume files, of which the first is not the start
             stopped(store, tmp_path / name, 5, DROPPING, WITH_DROPOUT)
-        run_cell(store, DROPPING, WITH_DROPOUT, tmp_path / name, **OPTIONS)
+        train_run(store, DROPPING, WITH_DROPOUT, tmp_path / name, **OPTIONS)
     assert outcome(tmp_path / "stopped") == outcome(tmp_path / "undisturbed")
 
 
 @pytest.mark.parametrize("often", [{"save_every_steps": 1}, {"save_every_s": 0.0}, {}])
 def test_how_often_it_is_saved_changes_nothing(store, tmp_path, undisturbed, often):
-    run_cell(store, CELL, PROTOCOL, tmp_path, keep="weights", **often)
+    train_run(store, CELL, PROTOCOL, tmp_path, keep="weights", **often)
     assert outcome(tmp_path) == undisturbed
 
 
@@ -119,7 +119,7 @@ def test_a_resume_file_that_would_run_code_is_refused_and_runs_nothing(store, tm
     content = torch.load(tmp_path / "resume.pt", weights_only=True)
     torch.save({**content, "extra": Making()}, tmp_path / "resume.pt")
     with pytest.raises(TrainingError, match=r"resume\.pt is damaged, .*; delete it to train"):
-        run_cell(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
+        train_run(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
     assert not (tmp_path / "made").exists()
 
 
@@ -130,7 +130,7 @@ def test_a_damaged_resume_file_is_named(store, tmp_path):
     for damaged in (whole[: len(whole) // 2], b"", b"text"):
         path.write_bytes(damaged)
         with pytest.raises(TrainingError, match=r"resume\.pt is damaged, .*; delete it to train"):
-            run_cell(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
+            train_run(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
 
 
 def test_a_resume_file_of_another_run_is_refused(store, tmp_path):
@@ -139,7 +139,7 @@ def test_a_resume_file_of_another_run_is_refused(store, tmp_path):
     (tmp_path / "two").mkdir()
     (tmp_path / "one" / "resume.pt").rename(tmp_path / "two" / "resume.pt")
     with pytest.raises(TrainingError, match=r"resume\.pt belongs to another run"):
-        run_cell(store, other, PROTOCOL, tmp_path / "two")
+        train_run(store, other, PROTOCOL, tmp_path / "two")
 
 
 @pytest.mark.parametrize("n_written", [0, 1, 3, 6, 8, 11])
@@ -158,10 +158,10 @@ def test_a_full_disk_is_named_and_what_was_saved_before_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(atomic.os, "fsync", full)
         with pytest.raises(PsdnormError, match="cannot be written: No space left on device"):
-            run_cell(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
+            train_run(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
     assert not list(tmp_path.glob(".*"))  # nothing half-written
     assert not (tmp_path / "done.json").exists()
-    run_cell(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
+    train_run(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
     assert outcome(tmp_path) == undisturbed
 
 
@@ -180,10 +180,10 @@ def test_a_night_that_cannot_be_read_is_named_and_training_is_not_lost(store, tm
     try:
         broken.write_bytes(whole[:-100])
         with pytest.raises(StoreError, match=r"abc-1\.safetensors is truncated"):
-            run_cell(store, CELL, PROTOCOL, tmp_path, watcher=Counting())
+            train_run(store, CELL, PROTOCOL, tmp_path, watcher=Counting())
     finally:
         broken.write_bytes(whole)
     assert trained == [0, 1, 2]
     assert not (tmp_path / "scores.parquet").exists()
-    run_cell(store, CELL, PROTOCOL, tmp_path, watcher=Counting())
+    train_run(store, CELL, PROTOCOL, tmp_path, watcher=Counting())
     assert trained == [0, 1, 2]

@@ -1,265 +1,143 @@
-"""A cell is trained on the others, tested on one cohort, and leaves a folder that says so."""
+"""A cell says what is trained, a protocol how; both survive JSON."""
 
+import itertools
 import json
-from dataclasses import replace
 
-import numpy as np
-import pandas as pd
 import pytest
-import torch
-from cells import CELL, PROTOCOL, learnable, outcome, small_store
-from torch.nn import functional as F
 
-from psdnorm.batches import Loader, class_weights
 from psdnorm.errors import ArgumentError
-from psdnorm.evaluation import score_predictions, subject_metrics
-from psdnorm.models import from_pretrained
-from psdnorm.models.norms import NORMS
-from psdnorm.store import Store
-from psdnorm.training import Cell, Protocol, network, run_cell
-from psdnorm.training import loop as objective
-from psdnorm.training import run as runs
-from psdnorm.training.predict import predict_nights
-
-TRANSFORMER = replace(
-    PROTOCOL,
-    model_arguments={"channels": [4, 8, 8], "strides": [3, 2, 2], "n_layers": 1, "n_heads": 2},
-)
+from psdnorm.training import Protocol, Run
+from psdnorm.training.run import MODELS, TRAINED_NORMS
 
 
-def split_of(store, cell, protocol=PROTOCOL):
-    return runs.split_of(store, cell, protocol)
+def test_every_cell_has_a_folder_of_its_own():
+    axes = itertools.product(
+        MODELS, TRAINED_NORMS, (1, 5), (0, 3), ("CHAT", "f5", "a/b"), (None, 40), (0, 1)
+    )
+    cells = {Run(*axis) for axis in axes}
+    names = {cell.name for cell in cells}
+    assert len(names) == len(cells) > 100
+    assert all("/" not in name for name in names)
 
 
-@pytest.fixture(scope="module")
-def finished(store, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "psd"
-    return run_cell(store, CELL, PROTOCOL, folder, keep="weights")
-
-
-@pytest.mark.parametrize("norm", [*NORMS, "tma"])
-def test_every_norm_runs(store, tmp_path, norm):
-    protocol = replace(PROTOCOL, max_epochs=1)
-    result = run_cell(store, Cell("usleep", norm, hold_out="mno"), protocol, tmp_path)
-    assert 0 <= result.balanced_accuracy <= 1
-    assert (result.subjects, result.epochs, result.best_epoch) == (3, 1, 0)
-
-
-def test_the_other_model_runs(store, tmp_path):
-    cell = Cell("cnn-transformer", "psd", hold_out="xyz")
-    assert run_cell(store, cell, TRANSFORMER, tmp_path).steps > 0
-
-
-def test_the_folder_says_what_was_done(store, finished):
-    config = json.loads((finished.folder / "config.json").read_text())
-    assert Cell.from_json(config["cell"]) == CELL
-    assert Protocol.from_json(config["protocol"]) == PROTOCOL
-    assert (config["recipe"], config["recipe_sha256"]) == (store.recipe, store.hash)
-    assert config["simulated"] is True
-    assert config["data"]["test"]["cohorts"] == ["abc"]
-    assert config["data"]["train"]["cohorts"] == ["mno", "xyz"]
-    assert not (finished.folder / "resume.pt").exists()
-
-
-def test_the_history_has_a_row_per_epoch(finished):
-    history = pd.read_csv(finished.folder / "history.csv")
-    assert history["epoch"].tolist() == [0, 1, 2]
-    assert history["validation_loss"].idxmin() == finished.best_epoch
-    assert history["train_loss"].is_monotonic_decreasing
-    assert (finished.folder / "tensorboard").is_dir()
-
-
-def test_predictions_cover_every_held_out_epoch_and_give_the_scores(store, finished):
-    predictions = pd.read_parquet(finished.folder / "predictions.parquet")
-    held_out = store.index[store.index["cohort"] == "abc"]
-    assert len(predictions) == held_out["epochs"].sum()
-    for _, row in held_out.iterrows():
-        night = predictions[predictions["recording"] == row["recording"]]
-        assert night["epoch"].tolist() == list(range(row["epochs"]))
-        assert night["true"].tolist() == np.frombuffer(row["stages"], np.int8).tolist()
-    scores = score_predictions(predictions)
-    pd.testing.assert_frame_equal(scores, finished.scores, check_exact=False)
-    mean = subject_metrics(scores)["balanced_accuracy"].mean()
-    assert finished.balanced_accuracy == pytest.approx(mean, abs=0)
-
-
-def test_the_weights_that_are_kept_are_those_that_predicted(store, finished):
-    model = from_pretrained(finished.folder / "weights")
-    assert model.card["recipe"] == store.recipe
-    assert model.card["training_data"]["cohorts"] == ["mno", "xyz"]
-    test = split_of(store, CELL).test
-    options = {"length": 9, "stride": 5, "batch_size": 4}
-    found = [p for _, p, _ in predict_nights(model, store, test, **options)]
-    kept = pd.read_parquet(finished.folder / "predictions.parquet")
-    columns = [f"p{i}" for i in range(5)]
-    assert np.array_equal(np.concatenate(found), kept[columns].to_numpy())
-
-
-def test_the_validation_loss_is_one_mean_over_all_that_validates(store, finished):
-    model = from_pretrained(finished.folder / "weights")
-    split = split_of(store, CELL)
-    loader = Loader(store, split.validation, batch_size=1000, length=9, stride=5, seed=None)
-    ((x, stages),) = loader.epoch(0)
-    with torch.no_grad():
-        weights = class_weights(split.train)
-        loss = F.cross_entropy(model(x), stages, weights, ignore_index=-1).item()
-    history = pd.read_csv(finished.folder / "history.csv")
-    assert history["validation_loss"][finished.best_epoch] == pytest.approx(loss, rel=1e-5)
+def test_what_makes_no_difference_does_not_tell_cells_apart():
+    assert Run(norm="batch", filter_size=17, norm_depth=1) == Run(norm="batch")
+    assert Run(norm="instance", filter_size=17) == Run(norm="instance")
+    assert Run(norm="instance", norm_depth=1) != Run(norm="instance")
+    assert Run(norm="tma", norm_depth=1) == Run(norm="tma")
+    assert Run(norm="tma", filter_size=17) != Run(norm="tma")
 
 
 @pytest.mark.parametrize(
-    ("keep", "files"),
-    [("scores", set()), ("predictions", {"predictions.parquet"})],
+    "thing", [Run(balanced=40, seed=2), Protocol(lr=1e-2, model_arguments={"depth": 3})]
 )
-def test_no_more_is_kept_than_was_asked_for(store, tmp_path, keep, files):
-    run_cell(store, CELL, replace(PROTOCOL, max_epochs=1), tmp_path, keep=keep)
-    found = set(outcome(tmp_path)) - {"config.json", "history.csv", "scores.parquet"}
-    assert found == files
+def test_json_gives_back_what_was_written(thing):
+    assert type(thing).from_json(json.loads(json.dumps(thing.to_json()))) == thing
 
 
-def test_a_finished_cell_is_not_run_again(store, finished, monkeypatch):
-    monkeypatch.setattr(runs, "launch", None)
-    assert run_cell(store, CELL, PROTOCOL, finished.folder) == finished
-
-
-def test_a_finished_cell_that_kept_less_is_refused(store, tmp_path):
-    protocol = replace(PROTOCOL, max_epochs=1)
-    run_cell(store, CELL, protocol, tmp_path)
-    with pytest.raises(ArgumentError, match="was finished with keep='scores', found keep='weights"):
-        run_cell(store, CELL, protocol, tmp_path, keep="weights")
-
-
-def test_a_folder_of_another_run_is_refused(store, finished, tmp_path):
-    with pytest.raises(ArgumentError, match="holds another run, which differs in cell"):
-        run_cell(store, replace(CELL, seed=1), PROTOCOL, finished.folder)
-    with pytest.raises(ArgumentError, match="which differs in protocol"):
-        run_cell(store, CELL, replace(PROTOCOL, lr=1e-2), finished.folder)
-    other = small_store(tmp_path / "more", [*map(_night, store.index["recording"]), EXTRA])
-    with pytest.raises(ArgumentError, match="which differs in data"):
-        run_cell(other, CELL, PROTOCOL, finished.folder)
-
-
-EXTRA = learnable("xyz-9", 40)
-
-
-def _night(recording):
-    number = int(recording[-1])
-    gain = 1 + ["abc", "mno", "xyz"].index(recording[:3])
-    return learnable(recording, 38 + 3 * number, gain=gain)
+def test_the_protocol_is_that_of_the_paper():
+    protocol = Protocol()
+    assert (protocol.lr, protocol.batch_size, protocol.patience) == (1e-3, 64, 3)
+    assert (protocol.length, protocol.stride, protocol.validation_fraction) == (35, 21, 0.2)
+    assert protocol.momentum == 0.01
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"keep": "all"}, "keep is 'all', expected one of scores, predictions, weights"),
-        ({"devices": 3}, "batch_size is 4, expected a multiple of the 3 devices"),
-        ({"device": "tpu"}, "device is 'tpu', expected 'auto', 'cpu' or 'cuda'"),
-        ({"save_every_steps": 0}, "save_every_steps must be a whole number from 1 on"),
+        ({"model": "resnet"}, "model is 'resnet', expected one of usleep, cnn-transformer"),
+        ({"norm": "group"}, "norm is 'group', expected one of batch, layer"),
+        ({"filter_size": 0}, "filter_size must be a whole number from 1 on, found 0"),
+        ({"norm_depth": -1}, "norm_depth is -1, expected a whole number from 0"),
+        ({"hold_out": ""}, "hold_out is '', expected the name of a cohort"),
+        ({"balanced": 0}, "balanced must be a whole number from 1 on, found 0"),
+        ({"seed": -1}, "seed is -1, expected a whole number from 0"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused_by_name(store, tmp_path, wrong, said):
+def test_a_cell_that_cannot_be_is_refused_by_name(wrong, said):
     with pytest.raises(ArgumentError, match=said):
-        run_cell(store, CELL, PROTOCOL, tmp_path / "run", **wrong)
-    assert not (tmp_path / "run").exists()
+        Run(**wrong)
 
 
-def test_a_model_that_cannot_be_built_is_refused_by_name(store, tmp_path):
-    for arguments, said in (({"layers": 3}, "do not build a usleep"), ({"norm": "psd"}, "'norm'")):
-        with pytest.raises(ArgumentError, match=said):
-            run_cell(store, CELL, replace(PROTOCOL, model_arguments=arguments), tmp_path / said)
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"lr": 0}, "lr is 0, expected a number above 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number from 1 on"),
+        ({"stride": 36}, "stride is 36, expected at most the 35 epochs"),
+        ({"validation_fraction": 1.0}, "validation_fraction is 1.0, expected a number between"),
+        ({"model_arguments": {"norm": object()}}, "model_arguments must be a dict that JSON holds"),
+    ],
+)
+def test_a_protocol_that_cannot_be_is_refused_by_name(wrong, said):
+    with pytest.raises(ArgumentError, match=said):
+        Protocol(**wrong)
 
 
-def test_a_cohort_that_is_not_there_is_refused_by_name(store, tmp_path):
-    with pytest.raises(ArgumentError, match="hold_out is 'CHAT', expected one of abc, mno, xyz"):
-        run_cell(store, replace(CELL, hold_out="CHAT"), PROTOCOL, tmp_path)
+def test_a_field_that_does_not_exist_is_refused():
+    with pytest.raises(ArgumentError, match="a cell has 'layers', expected one of model, norm"):
+        Run.from_json({"layers": 3})
 
 
-def test_a_store_with_nobody_to_validate_is_refused(tmp_path):
-    store = small_store(tmp_path / "store", [learnable("abc-1"), learnable("xyz-1")])
-    with pytest.raises(ArgumentError, match="has nobody for validation beside abc"):
-        run_cell(store, CELL, PROTOCOL, tmp_path / "run")
+def test_arguments_are_of_every_model_or_of_each_by_its_name():
+    flat = Protocol(model_arguments={"norm_first": True})
+    assert flat.arguments_of("usleep") == flat.arguments_of("cnn-transformer")
+    own = {"usleep": {"depth": 4}, "cnn-transformer": {"n_layers": 1}}
+    protocol = Protocol.from_json(Protocol(model_arguments=own).to_json())
+    assert {model: protocol.arguments_of(model) for model in own} == own
+    assert Protocol(model_arguments={"usleep": {}}).arguments_of("cnn-transformer") == {}
 
 
-def test_cells_of_one_shape_compile_once_and_leave_no_trace(store, tmp_path, monkeypatch):
-    made = []
-    monkeypatch.setattr(network, "_latest", {})
-    real = network.accelerate
-    monkeypatch.setattr(
-        network, "accelerate", lambda *args, **kw: made.append(args) or real(*args, **kw)
-    )
-    protocol = replace(PROTOCOL, max_epochs=1)
-    run_cell(store, CELL, protocol, tmp_path / "fresh", keep="weights")
-    run_cell(store, replace(CELL, seed=1, hold_out="mno"), protocol, tmp_path / "other")
-    run_cell(store, CELL, protocol, tmp_path / "after", keep="weights")
-    assert len(made) == 1
-    assert outcome(tmp_path / "fresh") == outcome(tmp_path / "after")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"usleep": {}, "depth": 4}, "has 'depth' beside the name of a model, expected one of us"),
+        ({"usleep": 4}, "has 4 for usleep, expected an object of arguments"),
+    ],
+)
+def test_arguments_that_are_by_model_in_part_are_refused(arguments, said):
+    with pytest.raises(ArgumentError, match=f"^model_arguments {said}"):
+        Protocol(model_arguments=arguments)
 
 
-def test_a_run_leaves_the_callers_generators_and_settings_alone(store, tmp_path):
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    run_cell(store, CELL, replace(PROTOCOL, max_epochs=1), tmp_path)
-    assert torch.equal(torch.rand(3), expected)
-    assert not torch.are_deterministic_algorithms_enabled()
+@pytest.mark.parametrize("by_model", [False, True])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"momentum": 0.1}, "model_arguments has 'momentum' in norm_arguments, expected it as the"),
+        ({"epsilon": 0.1}, "norm_arguments has 'epsilon', expected one of eps, affine"),
+        ({"eps": "1e-3"}, "norm_arguments: eps must be a finite number from 0 on, found '1e-3'"),
+        (0.1, "norm_arguments must be a mapping of eps, .* found 0.1"),
+    ],
+)
+def test_arguments_of_psdnorm_are_refused_whatever_the_norms_of_the_cells(
+    by_model, arguments, said
+):
+    own = {"norm_arguments": arguments}
+    with pytest.raises(ArgumentError, match=f"^{said}"):
+        Protocol(model_arguments={"cnn-transformer": own} if by_model else own)
 
 
-def test_the_seed_decides_the_first_weights_and_the_order(store, tmp_path, monkeypatch):
-    split, real, learned_from = split_of(store, CELL), objective.weighted_sums, []
-
-    def weighted_sums(logits, stages, weights):
-        if logits.requires_grad:
-            learned_from.append(stages)
-        return real(logits, stages, weights)
-
-    monkeypatch.setattr(runs, "split_of", lambda *_: split)  # which the seed decides, too
-    monkeypatch.setattr(objective, "weighted_sums", weighted_sums)
-    first, order = [], []
-    still = replace(PROTOCOL, lr=1e-30, max_epochs=1)  # ends with the weights that it began with
-    for seed in (0, 1):
-        folder = tmp_path / str(seed)
-        run_cell(store, replace(CELL, seed=seed), still, folder, keep="weights")
-        drawn = from_pretrained(folder / "weights").parameters()
-        first.append(torch.cat([value.flatten() for value in drawn if value.dim() > 1]))
-        order.append(torch.cat(learned_from))
-        learned_from.clear()
-    assert (first[0] == first[1]).float().mean() < 0.01
-    assert not torch.equal(*order)
+@pytest.mark.parametrize("by_model", [False, True])
+@pytest.mark.parametrize("schedule", ["doubled", None, ["same"]])
+def test_an_unknown_schedule_of_filters_is_refused_before_a_night_is_made(by_model, schedule):
+    own = {"filter_schedule": schedule}
+    with pytest.raises(ArgumentError, match=r"^filter_schedule must be one of halved, same, found"):
+        Protocol(model_arguments={"usleep": own} if by_model else own)
 
 
-def test_the_seed_decides_who_validates(store):
-    validating = {
-        tuple(split_of(store, replace(CELL, seed=seed)).validation["recording"])
-        for seed in range(5)
-    }
-    assert len(validating) > 1
+@pytest.mark.parametrize("by_model", [False, True])
+@pytest.mark.parametrize("scale", [0, -1, True, "0.05", None, 1e10])
+def test_an_input_scale_that_no_model_takes_is_refused_before_a_night_is_made(by_model, scale):
+    own = {"input_scale": scale}
+    with pytest.raises(
+        ArgumentError, match=r"^input_scale must be a number from 1e-09 to .* found"
+    ):
+        Protocol(model_arguments={"cnn-transformer": own} if by_model else own)
 
 
-@pytest.mark.parametrize("norm", ["batch", "psd"])
-def test_norms_measure_at_every_step_of_training_and_at_no_other(store, tmp_path, norm):
-    protocol = replace(PROTOCOL, max_epochs=1)
-    result = run_cell(store, replace(CELL, norm=norm), protocol, tmp_path, keep="weights")
-    weights = from_pretrained(tmp_path / "weights").state_dict()
-    measured = [weights[name] for name in weights if name.endswith("num_batches_tracked")]
-    assert len(measured) > 2
-    assert all((n_batches == result.steps).all() for n_batches in measured)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("norm", ["batch", "psd"])
-def test_it_learns_a_tiny_set_by_heart(store, tmp_path, norm):
-    protocol = replace(PROTOCOL, lr=1e-2, max_epochs=60, patience=60)
-    cell = Cell("usleep", norm, hold_out="abc")
-    run_cell(store, cell, protocol, tmp_path, keep="weights")
-    model = from_pretrained(tmp_path / "weights")
-    train = split_of(store, cell).train
-    right = []
-    for night, probabilities, _ in predict_nights(model, store, train, length=9, stride=5):
-        true = np.frombuffer(train["stages"].iloc[night], np.int8)
-        right.append((probabilities.argmax(axis=1) == true)[true >= 0])
-    assert np.concatenate(right).mean() > 0.95
-
-
-def test_the_store_can_be_opened_by_its_path(store, tmp_path, finished):
-    again = run_cell(Store.open(store.path), CELL, PROTOCOL, tmp_path, keep="weights")
-    assert outcome(again.folder) == outcome(finished.folder)
+def test_arguments_are_kept_as_they_were_given():
+    own = {"usleep": {"norm_arguments": {"eps": 1, "affine": True}, "filter_schedule": "same"}}
+    own["usleep"]["input_scale"] = 2
+    assert Protocol(model_arguments=own).to_json()["model_arguments"] == own
+    assert Protocol().to_json()["model_arguments"] == {}

@@ -99,7 +99,7 @@ def _planned(
     seed: int | None,
 ) -> "tuple[Dissection, Models]":
     """Return what is asked for: an option that is not given is what the folder was begun with."""
-    from psdnorm.experiments import GRID, Runs
+    from psdnorm.experiments import GRID, ExperimentFolder
     from psdnorm.lab.dissect import (
         Dissection,
         begun_with,
@@ -113,9 +113,9 @@ def _planned(
     conditions = conditions_of(begun["kinds"] if kinds is None else words("--kinds", kinds))
     if not (runs / GRID).exists():
         raise ArgumentError(instead_of_runs(runs))
-    models = find_models(Runs(runs), out, conditions)
+    models = find_models(ExperimentFolder(runs), out, conditions)
     found = Dissection(
-        Runs(runs),
+        ExperimentFolder(runs),
         out,
         tuple(models.cells),
         tuple(conditions),

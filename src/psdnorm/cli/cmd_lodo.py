@@ -25,9 +25,9 @@ from psdnorm.errors import ArgumentError
 from psdnorm.runtime import errors, say
 
 if TYPE_CHECKING:
-    from psdnorm.experiments import Axes, Runs
+    from psdnorm.experiments import Axes, ExperimentFolder
     from psdnorm.store import Store
-    from psdnorm.training import Cell
+    from psdnorm.training import Run
 
 
 @command
@@ -113,10 +113,16 @@ def lodo(
     that are lists have commas between their values. psdnorm status tells how far it has come.
     """
     from psdnorm.cli.lodo_tables import Progress, print_grid, print_results, warn_of_short_patience
-    from psdnorm.experiments import Amounts, Runs, check_grid, cohorts_to_hold_out, run_grid
+    from psdnorm.experiments import (
+        Amounts,
+        ExperimentFolder,
+        check_grid,
+        cohorts_to_hold_out,
+        run_grid,
+    )
     from psdnorm.training import Protocol
 
-    nights, runs = open_nights(store), Runs(out)
+    nights, runs = open_nights(store), ExperimentFolder(out)
     protocol = Protocol(
         max_epochs=max_epochs,
         patience=patience,
@@ -180,7 +186,7 @@ def _cells(
     axes: dict[str, tuple],
     hold_outs: tuple[str, ...],
     seeds: Sequence[int] | None,
-) -> "list[Cell]":
+) -> "list[Run]":
     from psdnorm.experiments import Axes, grid_of, preset_named
 
     if preset is not None:
@@ -227,9 +233,10 @@ def _warn_of_other_data(preset: str | None, nights: "Store") -> None:
         say(errors, f"preset {preset} is of the recipe paper; {nights.path} has {recipe}")
 
 
-def _tell_chosen(runs: "Runs", cells: "Sequence[Cell]") -> None:
+def _tell_chosen(runs: "ExperimentFolder", cells: "Sequence[Run]") -> None:
     """Say which filter sizes the finished cells took that had them chosen."""
-    from psdnorm.training import AUTO, DONE, chosen_filter_size, read_json
+    from psdnorm.runtime import read_json
+    from psdnorm.training import AUTO, DONE, chosen_filter_size
 
     for cell in cells:
         if cell.filter_size == AUTO and runs.is_done(cell):

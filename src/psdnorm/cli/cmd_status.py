@@ -28,13 +28,13 @@ def status(
 
     It reads files alone: while cells run, here or elsewhere, and after a crash.
     """
-    from psdnorm.experiments import GRID, Runs, standing
+    from psdnorm.experiments import GRID, ExperimentFolder, standing
 
     if not os.path.exists(runs / GRID):
         from psdnorm.report import instead_of_runs
 
         raise ArgumentError(instead_of_runs(runs))
-    found = standing(Runs(runs))
+    found = standing(ExperimentFolder(runs))
     if as_json:
         typer.echo(json.dumps(_document(found), indent=2, ensure_ascii=False))
     else:

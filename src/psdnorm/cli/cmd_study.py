@@ -15,12 +15,12 @@ from psdnorm.errors import ArgumentError
 from psdnorm.runtime import errors, plural, say, track
 
 if TYPE_CHECKING:
-    from psdnorm.experiments import Outcome, Runs
+    from psdnorm.experiments import ExperimentFolder, Outcome
     from psdnorm.lab.study import Study
-    from psdnorm.training import Cell
+    from psdnorm.training import Run
 
 
-def print_estimate(study: "Study", runs: "Runs") -> None:
+def print_estimate(study: "Study", runs: "ExperimentFolder") -> None:
     """Print the cells of a study by norm, and the time that they take together on one H200.
 
     Those that are finished in packed results, its own or those it borrows from, count as done: they
@@ -29,11 +29,10 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
     Parameters
     ----------
     study : Study
-    runs : Runs
+    runs : ExperimentFolder
         The folder of its cells, which need not exist.
     """
     from psdnorm.cli.lodo_tables import SIMULATED, duration, warn_of_short_patience
-    from psdnorm.experiments import label
     from psdnorm.lab.study import planned_amounts, seconds_of
 
     amounts = planned_amounts(study)
@@ -45,8 +44,8 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
     table.add_column("what", no_wrap=True)
     for name in ("cells", "done", "steps an epoch", "one cell", "all cells"):
         table.add_column(name, justify="right")
-    for name in dict.fromkeys(map(label, study.cells)):
-        group = [cell for cell in study.cells if label(cell) == name]
+    for name in dict.fromkeys(cell.label for cell in study.cells):
+        group = [cell for cell in study.cells if cell.label == name]
         steps = sum(amounts.of(cell).in_batches(size).training for cell in group) / size
         own = [seconds[cell] for cell in group]
         table.add_row(
@@ -77,11 +76,11 @@ def print_estimate(study: "Study", runs: "Runs") -> None:
     warn_of_short_patience(study.cells, done.__contains__, amounts, study.protocol)
 
 
-def _packed(study: "Study", runs: "Runs") -> dict[Path, Sequence["Cell"]]:
+def _packed(study: "Study", runs: "ExperimentFolder") -> dict[Path, Sequence["Run"]]:
     """Return what would be unpacked before anything is run, by file."""
     from psdnorm.lab.study import loans, restorable
 
-    found: dict[Path, Sequence[Cell]] = {}
+    found: dict[Path, Sequence[Run]] = {}
     own = restorable(study, runs)
     if own is not None and own[1]:
         found[own[0].path] = own[1]
@@ -165,7 +164,7 @@ def _check_packed(described: "Study") -> None:
         )
 
 
-def _unpack(described: "Study", runs: "Runs") -> None:
+def _unpack(described: "Study", runs: "ExperimentFolder") -> None:
     """Unpack what the study has finished, and what others have of it."""
     from psdnorm.lab.study import borrow, left_behind, packed_path, restore
 
@@ -190,7 +189,12 @@ def _unpack(described: "Study", runs: "Runs") -> None:
 
 
 def _run(
-    described: "Study", runs: "Runs", work: Path, minutes: float | None, workers: int, device: str
+    described: "Study",
+    runs: "ExperimentFolder",
+    work: Path,
+    minutes: float | None,
+    workers: int,
+    device: str,
 ) -> None:
     """Run what is left for so many minutes, and pack what is finished, however it ends."""
     from psdnorm.experiments import commit_of
@@ -216,7 +220,7 @@ def _run(
             _pack(described, runs)
 
 
-def _pack(described: "Study", runs: "Runs") -> None:
+def _pack(described: "Study", runs: "ExperimentFolder") -> None:
     from psdnorm.lab.study import pack
 
     packed = pack(described, runs)
@@ -225,7 +229,7 @@ def _pack(described: "Study", runs: "Runs") -> None:
 
 
 def _run_cells(
-    described: "Study", runs: "Runs", work: Path, meter: Any, workers: int, device: str
+    described: "Study", runs: "ExperimentFolder", work: Path, meter: Any, workers: int, device: str
 ) -> None:
     from psdnorm.cli.lodo_tables import Progress, print_results, warn_of_short_patience
     from psdnorm.experiments import Amounts
@@ -249,7 +253,7 @@ def _run_cells(
     print_results(store, runs, described.cells, outcomes)
 
 
-def _say_what_is_left(described: "Study", runs: "Runs") -> None:
+def _say_what_is_left(described: "Study", runs: "ExperimentFolder") -> None:
     """Name the cells that are not finished, and what can be read already."""
     from psdnorm.cli.lodo_tables import SIMULATED
 

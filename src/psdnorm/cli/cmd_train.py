@@ -19,7 +19,7 @@ from psdnorm.runtime import errors, plural, say
 
 if TYPE_CHECKING:
     from psdnorm.store import Store
-    from psdnorm.training import Cell, Protocol, Result, Watcher
+    from psdnorm.training import Protocol, Result, Run, Watcher
 
 
 @command
@@ -67,10 +67,10 @@ def train(
 
     Interrupted, it goes on where it stopped when the same command is given again.
     """
-    from psdnorm.training import Bars, Cell, Protocol, Silent, run_cell
+    from psdnorm.training import Bars, Protocol, Run, Silent, train_run
 
     size = one_filter_size("--filter-size", filter_size)
-    cell = Cell(model, norm, size, norm_depth, hold_out, balanced, seed)
+    cell = Run(model, norm, size, norm_depth, hold_out, balanced, seed)
     protocol = Protocol(
         max_epochs=max_epochs,
         patience=patience,
@@ -81,7 +81,7 @@ def train(
     nights = open_nights(store)
     first = partial(_first_words, nights, cell, protocol, folder, device, devices)
     try:
-        result = run_cell(
+        result = train_run(
             nights,
             cell,
             protocol,
@@ -99,7 +99,7 @@ def train(
 
 
 def _first_words(
-    nights: "Store", cell: "Cell", protocol: "Protocol", folder: Path, device: str, devices: int
+    nights: "Store", cell: "Run", protocol: "Protocol", folder: Path, device: str, devices: int
 ) -> list[str]:
     """Say where a training is, and what is to be known of it before."""
     return [
@@ -110,7 +110,7 @@ def _first_words(
 
 
 def _unshared(
-    nights: "Store", cell: "Cell", protocol: "Protocol", device: str, devices: int
+    nights: "Store", cell: "Run", protocol: "Protocol", device: str, devices: int
 ) -> list[str]:
     """Say which norms several processes do not share, if there are any."""
     from psdnorm.training import resolve_device, unshared_norms
@@ -126,7 +126,7 @@ def _unshared(
     return [sentence] if count else []
 
 
-def _short_patience(nights: "Store", cell: "Cell", protocol: "Protocol") -> list[str]:
+def _short_patience(nights: "Store", cell: "Run", protocol: "Protocol") -> list[str]:
     """Say that the training may be stopped before it has learned, if it may."""
     from psdnorm.experiments import Amounts, short_patience
 

@@ -20,17 +20,16 @@ from psdnorm.experiments import (
     H200,
     Amounts,
     Entry,
-    Runs,
+    ExperimentFolder,
     from_finished,
     from_rates,
-    label,
     means,
     measured_rates,
     relative_work,
     short_patience,
 )
-from psdnorm.runtime import errors, plural, say
-from psdnorm.training import DONE, Cell, Protocol, base_of, read_json, resolve_device
+from psdnorm.runtime import errors, plural, read_json, say
+from psdnorm.training import DONE, Protocol, Run, resolve_device
 
 if TYPE_CHECKING:
     from psdnorm.experiments import Outcome
@@ -107,9 +106,9 @@ class Progress:
 
 def print_grid(
     store: "Store",
-    cells: Sequence[Cell],
+    cells: Sequence[Run],
     protocol: Protocol,
-    runs: Runs,
+    runs: ExperimentFolder,
     device: str,
     workers: int,
 ) -> None:
@@ -119,8 +118,8 @@ def print_grid(
     table.add_column("what", no_wrap=True)
     for name in ("cells", "done", "time left"):
         table.add_column(name, justify="right")
-    for name in dict.fromkeys(map(label, cells)):
-        group = [cell for cell in cells if label(cell) == name]
+    for name in dict.fromkeys(cell.label for cell in cells):
+        group = [cell for cell in cells if cell.label == name]
         left = [cell for cell in group if not runs.is_done(cell)]
         needed = duration(sum(seconds[cell] for cell in left))
         table.add_row(name, str(len(group)), str(len(group) - len(left)), needed)
@@ -143,18 +142,18 @@ def print_grid(
 
 
 def warn_of_short_patience(
-    cells: Sequence[Cell], is_done: Callable[[Cell], bool], amounts: Amounts, protocol: Protocol
+    cells: Sequence[Run], is_done: Callable[[Run], bool], amounts: Amounts, protocol: Protocol
 ) -> None:
     """Say if networks that are still to be trained may be stopped before they have learned."""
-    left = [base for base in map(base_of, cells) if not is_done(base)]
+    left = [base for base in (run.base for run in cells) if not is_done(base)]
     sentence = short_patience(left, amounts, protocol)
     if sentence is not None:
         say(errors, sentence)
 
 
 def _expected(
-    store: "Store", cells: Sequence[Cell], protocol: Protocol, runs: Runs, device: str
-) -> tuple[dict[Cell, float], str]:
+    store: "Store", cells: Sequence[Run], protocol: Protocol, runs: ExperimentFolder, device: str
+) -> tuple[dict[Run, float], str]:
     """Return the seconds of each cell, and where they come from."""
     amounts = Amounts(store, protocol)
     entries = {entry.cell: entry for entry in (*runs.entries(), *map(amounts.entry, cells))}
@@ -178,7 +177,7 @@ def _expected(
 
 
 def print_results(
-    store: "Store", runs: Runs, cells: Sequence[Cell], outcomes: Sequence["Outcome"]
+    store: "Store", runs: ExperimentFolder, cells: Sequence[Run], outcomes: Sequence["Outcome"]
 ) -> None:
     """Print the means of every norm, and what failed."""
     found = means(runs, cells)
@@ -187,8 +186,8 @@ def print_results(
     table.add_column("what", no_wrap=True)
     for name in ("cells", MEAN_DATASET, MEAN_SUBJECT):
         table.add_column(name, justify="right")
-    for name in dict.fromkeys(map(label, cells)):
-        group = [cell for cell in cells if label(cell) == name]
+    for name in dict.fromkeys(cell.label for cell in cells):
+        group = [cell for cell in cells if cell.label == name]
         done = sum(map(runs.is_done, group))
         nothing = (math.nan, math.nan)
         figures = (found.get(name, {}).get(m, nothing) for m in (MEAN_DATASET, MEAN_SUBJECT))

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +109,10 @@ def compare_checkpoints(
     tables, runs = arranged(first, second, by_seed=False)
     if tables is None:
         raise ArgumentError(f"{store.path} has no scored epoch of {_cohorts(index)}")
-    name, arm = both[A].name, _label(both[A])
-    if _label(both[B]) != arm:
+    name, arm = both[A].name, both[A].arm.label
+    if both[B].arm.label != arm:
         name = f"{both[B].name} (B) against {name} (A)"
-        arm = f"{_label(both[B])} (B) against {arm} (A)"
+        arm = f"{both[B].arm.label} (B) against {arm} (A)"
     compared = ArmComparison(name, arm, tables, runs)
     others = [*remarks, *_learned(both), *(f"{words}." for words in tables.left_out)]
     doubts = [*same_folder(both[A].folder, both[B].folder), *_doubts(both)]
@@ -185,8 +185,8 @@ def _results(
     trained: Trained, store: Store, scores: list[pd.DataFrame], simulated: bool
 ) -> Results:
     folder = trained.folder
-    row = {"cell": 0, **trained.arm, "hold_out": "", "balanced": None, "seed": 0}
-    row |= {"arm": _label(trained), "folder": folder}
+    arm = asdict(trained.arm) | {"balanced": None, "arm": trained.arm.label}
+    row = {"cell": 0, **arm, "hold_out": "", "seed": 0, "folder": folder}
     sizes = dict.fromkeys(("filter_size", "norm_depth", "balanced"), "Int64")
     cells = pd.DataFrame([row]).astype(sizes)
     subjects = subject_metrics(merge_scores(scores)).assign(cell=0)
@@ -197,13 +197,6 @@ def _results(
     }
     path = folder.parent if folder.name == WEIGHTS else folder
     return Results(path.absolute(), cells, subjects, [], config, simulated)
-
-
-def _label(trained: Trained) -> str:
-    arm = trained.arm
-    sizes = (("f", arm["filter_size"]), ("d", arm["norm_depth"]))
-    parts = [f"{letter}{size}" for letter, size in sizes if size is not None]
-    return " ".join([arm["model"], arm["norm"], *parts])
 
 
 def _learned(both: dict[str, Trained]) -> list[str]:

@@ -29,8 +29,8 @@ from psdnorm.report import (
 )
 from psdnorm.report.figures import SEEDS_LEFT_OUT, Figure, Figures, by_stage, forest, scattered
 from psdnorm.report.verdict import gain_words, people_words
-from psdnorm.runtime import written
-from psdnorm.training import CONFIG, read_json
+from psdnorm.runtime import read_json, written
+from psdnorm.training import CONFIG
 
 _LABELS = {A: A, B: B}
 

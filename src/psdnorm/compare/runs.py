@@ -12,17 +12,15 @@ from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import overall_means, read_scores, subject_metrics
 from psdnorm.evaluation.statistics import BlockTables, block_tables
-from psdnorm.experiments import GRID, make_cell
+from psdnorm.experiments import GRID
 from psdnorm.report import (
     Results,
-    cell_row,
     instead_of_runs,
     is_checkpoint,
     model_place,
     norm_place,
     read_results,
     runs_inside,
-    setting_name,
     without_roots,
 )
 from psdnorm.report.verdict import (
@@ -37,9 +35,9 @@ from psdnorm.report.verdict import (
     of_one_seed,
     percent,
 )
-from psdnorm.runtime import listed
+from psdnorm.runtime import listed, read_json
 from psdnorm.store import RECIPE_FILE as RECIPE
-from psdnorm.training import CONFIG, SCORES, WEIGHTS, read_json
+from psdnorm.training import CONFIG, SCORES, WEIGHTS, Run, setting_name
 
 A, B = "A", "B"
 Pair = tuple[str, str, str]  # what is compared, the arm of A and the arm of B
@@ -374,7 +372,7 @@ def _cell_results(folder: Path) -> Results:
     config = read_json(folder / CONFIG)
     try:
         fields = {name: config["cell"][name] for name in _FIELDS}
-        row = {"cell": 0, **cell_row(make_cell(*fields.values()))}
+        row = {"cell": 0, **Run(*fields.values()).row()}
         simulated = bool(config["simulated"])
     except (KeyError, TypeError) as error:
         raise ArgumentError(f"{folder / CONFIG} is not that of a cell: {error}") from error

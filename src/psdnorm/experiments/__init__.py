@@ -23,7 +23,6 @@ from psdnorm.experiments.execute import (
     Told,
     check_grid,
     cohorts_to_hold_out,
-    label,
     means,
     run_grid,
     run_units,
@@ -35,11 +34,10 @@ from psdnorm.experiments.grid import (
     GRID,
     Axes,
     Entry,
-    Runs,
+    ExperimentFolder,
     Unit,
     complete,
     grid_of,
-    make_cell,
     units_of,
 )
 from psdnorm.experiments.presets import PAPER_COHORTS, PRESETS, preset_named

@@ -17,18 +17,9 @@ import psdnorm
 from psdnorm.batches import leave_one_dataset_out, window_starts
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.grid import Entry
+from psdnorm.runtime import read_json, write_json
 from psdnorm.store import Layout, Store
-from psdnorm.training import (
-    CANDIDATES,
-    AdaptedCell,
-    Cell,
-    Protocol,
-    build_model,
-    read_json,
-    resolve_device,
-    with_size,
-    write_json,
-)
+from psdnorm.training import CANDIDATES, Protocol, Run, build_model, resolve_device, with_size
 
 COST = "cost.json"
 _SUMMED = ("seconds", "simulation_seconds", "sequences")
@@ -215,16 +206,16 @@ class Amount:
     validation: float
     test: float
 
-    def seconds(self, cell: Cell, rates: Rates, epochs: float = EPOCHS) -> float:
+    def seconds(self, cell: Run, rates: Rates, epochs: float = EPOCHS) -> float:
         """Return the time that a cell takes; AdaBN goes through what it predicts twice.
 
         Parameters
         ----------
-        cell : Cell
+        cell : Run
         rates : Rates
         epochs : float
         """
-        if isinstance(cell, AdaptedCell):
+        if cell.is_adapted:
             return 2 * self.test / rates.prediction
         once = self.training / rates.training + self.validation / rates.prediction
         return epochs * once + self.test / rates.prediction
@@ -256,12 +247,12 @@ class Amounts:
         )
         self._known: dict[tuple[str, int | None], Amount] = {}
 
-    def of(self, cell: Cell) -> Amount:
+    def of(self, cell: Run) -> Amount:
         """Return the sequences of a cell; seeds are taken to make no difference.
 
         Parameters
         ----------
-        cell : Cell
+        cell : Run
         """
         key = cell.hold_out, cell.balanced
         if key not in self._known:
@@ -271,34 +262,34 @@ class Amounts:
             self._known[key] = Amount(*(int(self._windows[part.index].sum()) for part in split))
         return self._known[key]
 
-    def entry(self, cell: Cell) -> Entry:
+    def entry(self, cell: Run) -> Entry:
         """Return a cell with the number that its time grows with."""
         amount = self.of(cell)
-        is_adapted = isinstance(cell, AdaptedCell)
+        is_adapted = cell.is_adapted
         return Entry(cell, int(amount.test if is_adapted else amount.training))
 
 
 def from_finished(
-    entries: Iterable[Entry], seconds: Mapping[Cell, float]
-) -> dict[Cell, float] | None:
+    entries: Iterable[Entry], seconds: Mapping[Run, float]
+) -> dict[Run, float] | None:
     """Estimate the seconds of every cell from those that are finished.
 
     Parameters
     ----------
     entries : iterable of Entry
-    seconds : mapping of Cell to float
+    seconds : mapping of Run to float
         Of finished cells.
 
     Returns
     -------
-    dict of Cell to float, or None
+    dict of Run to float, or None
         None where no training is finished. A model that has none goes by the others.
     """
     entries = list(entries)
     sums: dict[tuple[str, bool], list[float]] = {}
     for entry in entries:
         if entry.cell in seconds and entry.sequences:
-            for key in (_kind(entry.cell), ("", isinstance(entry.cell, AdaptedCell))):
+            for key in (_kind(entry.cell), ("", entry.cell.is_adapted)):
                 sums.setdefault(key, [0.0, 0.0])
                 sums[key][0] += seconds[entry.cell]
                 sums[key][1] += entry.sequences
@@ -321,19 +312,19 @@ def relative_work(entry: Entry) -> float:
     entry : Entry
     """
     rates = H200[entry.cell.model]
-    if isinstance(entry.cell, AdaptedCell):
+    if entry.cell.is_adapted:
         return 2 * entry.sequences / rates.prediction
     return EPOCHS * entry.sequences / rates.training
 
 
 def from_rates(
-    cells: Iterable[Cell], amounts: Amounts, rates: Mapping[str, Rates], protocol: Protocol
-) -> dict[Cell, float]:
+    cells: Iterable[Run], amounts: Amounts, rates: Mapping[str, Rates], protocol: Protocol
+) -> dict[Run, float]:
     """Estimate the seconds of every cell from rates.
 
     Parameters
     ----------
-    cells : iterable of Cell
+    cells : iterable of Run
     amounts : Amounts
     rates : mapping of str to Rates
         By model.
@@ -347,12 +338,12 @@ def from_rates(
     }
 
 
-def measured_rates(cell: Cell, protocol: Protocol, layout: Layout, batch_size: int = 4) -> Rates:
+def measured_rates(cell: Run, protocol: Protocol, layout: Layout, batch_size: int = 4) -> Rates:
     """Time a step of training and of prediction on this machine's processor.
 
     Parameters
     ----------
-    cell : Cell
+    cell : Run
         Whose network is built.
     protocol : Protocol
     layout : Layout
@@ -380,8 +371,8 @@ def _seconds(step) -> float:
     return time.perf_counter() - began
 
 
-def _kind(cell: Cell) -> tuple[str, bool]:
-    return cell.model, isinstance(cell, AdaptedCell)
+def _kind(cell: Run) -> tuple[str, bool]:
+    return cell.model, cell.is_adapted
 
 
 # of patience: in a simulated study two norms of four scored 18 points less with 70 than with 260;
@@ -389,12 +380,12 @@ def _kind(cell: Cell) -> tuple[str, bool]:
 FEW_STEPS, ENOUGH_STEPS = 200, 260
 
 
-def short_patience(cells: Iterable[Cell], amounts: Amounts, protocol: Protocol) -> str | None:
+def short_patience(cells: Iterable[Run], amounts: Amounts, protocol: Protocol) -> str | None:
     """Put into a sentence that the patience of a protocol is few steps for some cell.
 
     Parameters
     ----------
-    cells : iterable of Cell
+    cells : iterable of Run
         That are to be trained.
     amounts : Amounts
         What they learn from.

@@ -19,15 +19,17 @@ import torch
 from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate, read_scores, subject_metrics
 from psdnorm.experiments.estimate import Amounts
-from psdnorm.experiments.grid import FAILED, Runs, Unit, units_of
+from psdnorm.experiments.grid import FAILED, ExperimentFolder, Unit, units_of
 from psdnorm.runtime import (
     begin_worker,
     check_scheduler,
     ctrl_c_waits,
     held,
     holder,
+    read_json,
     run_all,
     undisturbed,
+    write_json,
 )
 from psdnorm.store import Store
 from psdnorm.training import (
@@ -35,18 +37,14 @@ from psdnorm.training import (
     DONE,
     KEEP,
     SCORES,
-    AdaptedCell,
-    Cell,
     Protocol,
-    base_of,
+    Run,
     check_cohorts,
     check_model,
-    read_json,
     resolve_device,
     run_adapted,
-    run_cell,
     split_of,
-    write_json,
+    train_run,
 )
 
 if TYPE_CHECKING:
@@ -67,16 +65,16 @@ class Job:
     Attributes
     ----------
     store : Store
-    runs : Runs
+    runs : ExperimentFolder
         The folder of the experiment.
     protocol : Protocol
     device, fast, keep, save_every_s
-        As in :func:`psdnorm.training.run_cell`. BatchNorm cells keep their weights in any case:
+        As in :func:`psdnorm.training.train_run`. BatchNorm cells keep their weights in any case:
         AdaBN may be asked for later.
     """
 
     store: Store
-    runs: Runs
+    runs: ExperimentFolder
     protocol: Protocol
     device: str = "auto"
     fast: bool | str = "auto"
@@ -90,7 +88,7 @@ class Outcome:
 
     Attributes
     ----------
-    cell : Cell
+    cell : Run
     status : {"done", "already there", "elsewhere", "failed"}
         "elsewhere" where another process works on it.
     reason : str
@@ -100,7 +98,7 @@ class Outcome:
         NaN unless it is done.
     """
 
-    cell: Cell
+    cell: Run
     status: str
     reason: str = ""
     seconds: float = 0.0
@@ -112,7 +110,7 @@ def work_on(unit: Unit, job: Job, told: Told) -> Iterator[Outcome]:
 
     Parameters
     ----------
-    unit : tuple of Cell
+    unit : tuple of Run
         From :func:`psdnorm.experiments.grid.units_of`.
     job : Job
     told : callable
@@ -133,7 +131,7 @@ def give_up(unit: Unit, job: Job, reason: str) -> list[Outcome]:
 
     Parameters
     ----------
-    unit : tuple of Cell
+    unit : tuple of Run
     job : Job
     reason : str
     """
@@ -148,7 +146,7 @@ def give_up(unit: Unit, job: Job, reason: str) -> list[Outcome]:
     return outcomes
 
 
-def _attempt(cell: Cell, job: Job, told: Told) -> Outcome:
+def _attempt(cell: Run, job: Job, told: Told) -> Outcome:
     folder = job.runs.folder(cell)
     if job.runs.is_done(cell):
         return _finished(cell, job, THERE)
@@ -175,11 +173,11 @@ def _attempt(cell: Cell, job: Job, told: Told) -> Outcome:
     return _failed(cell, job, reason, time.monotonic() - began)
 
 
-def _run(cell: Cell, job: Job, told: Told) -> bool:
+def _run(cell: Run, job: Job, told: Told) -> bool:
     """Run a cell that nobody else runs; tell whether it could be."""
     folder = job.runs.folder(cell)
-    if not isinstance(cell, AdaptedCell):
-        run_cell(
+    if not cell.is_adapted:
+        train_run(
             job.store,
             cell,
             job.protocol,
@@ -208,7 +206,7 @@ def _run(cell: Cell, job: Job, told: Told) -> bool:
     return True
 
 
-def _finished(cell: Cell, job: Job, status: str) -> Outcome:
+def _finished(cell: Run, job: Job, status: str) -> Outcome:
     done = read_json(job.runs.folder(cell) / DONE)
     accuracy = done["balanced_accuracy"]
     return Outcome(
@@ -219,7 +217,7 @@ def _finished(cell: Cell, job: Job, status: str) -> Outcome:
     )
 
 
-def _failed(cell: Cell, job: Job, reason: str, seconds: float) -> Outcome:
+def _failed(cell: Run, job: Job, reason: str, seconds: float) -> Outcome:
     named = reason if cell.name in reason else f"{cell.name}: {reason}"
     document = {"reason": named, "time": datetime.now(UTC).isoformat(timespec="seconds")}
     # the disk may be full, or the folder never have been made: the outcome is told all the same
@@ -276,7 +274,7 @@ def run_units(
 
     Parameters
     ----------
-    units : sequence of tuple of Cell
+    units : sequence of tuple of Run
     job : Job
     jobs : int
         Processes at a time; 1 is this one. They share the processor's threads.
@@ -305,7 +303,7 @@ def run_units(
             yield from outcomes
     elif gpus or jobs > 1:
         each: list[str | None] = [*gpus] or [None] * jobs
-        seen: set[Cell] = set()
+        seen: set[Run] = set()
         for outcome in _in_processes(units, job, each[: len(units)], told):
             if outcome.cell not in seen:  # a unit that was taken up again has cells that are done
                 yield outcome
@@ -502,9 +500,9 @@ def cohorts_to_hold_out(store: Store, wanted: Sequence[str] = ()) -> tuple[str, 
 
 def run_grid(
     store: Store,
-    cells: Sequence[Cell],
+    cells: Sequence[Run],
     protocol: Protocol | None = None,
-    runs: Runs | str | os.PathLike[str] = "runs",
+    runs: ExperimentFolder | str | os.PathLike[str] = "runs",
     *,
     device: str = "auto",
     fast: bool | str = "auto",
@@ -523,13 +521,13 @@ def run_grid(
     Parameters
     ----------
     store : Store
-    cells : sequence of Cell
+    cells : sequence of Run
         From :func:`psdnorm.experiments.grid.grid_of`.
     protocol : Protocol, optional
-    runs : Runs or path
+    runs : ExperimentFolder or path
         The folder of the experiment; one that has other cells gets these besides.
     device, fast, keep, save_every_s
-        As in :func:`psdnorm.training.run_cell`.
+        As in :func:`psdnorm.training.train_run`.
     jobs, gpus, dask, told
         Where it runs, see :func:`psdnorm.experiments.execute.run_units`.
 
@@ -545,7 +543,7 @@ def run_grid(
         cell needs.
     """
     protocol = protocol or Protocol()
-    runs = runs if isinstance(runs, Runs) else Runs(runs)
+    runs = runs if isinstance(runs, ExperimentFolder) else ExperimentFolder(runs)
     # a cluster's devices are not this machine's
     check_grid(store, cells, protocol, runs, device=None if dask else device, keep=keep)
     if dask is not None and not all(map(runs.is_done, cells)):
@@ -558,9 +556,9 @@ def run_grid(
 
 def check_grid(
     store: Store,
-    cells: Sequence[Cell],
+    cells: Sequence[Run],
     protocol: Protocol,
-    runs: Runs,
+    runs: ExperimentFolder,
     *,
     device: str | None = None,
     keep: str = "scores",
@@ -574,9 +572,9 @@ def check_grid(
     Parameters
     ----------
     store : Store
-    cells : sequence of Cell
+    cells : sequence of Run
     protocol : Protocol
-    runs : Runs
+    runs : ExperimentFolder
     device : str, optional
         Where it runs on this machine.
     keep : {"scores", "predictions", "weights"}
@@ -587,7 +585,7 @@ def check_grid(
     if device is not None:
         resolve_device(device)
     left = [cell for cell in cells if not runs.is_done(cell)]
-    trained = map(base_of, left)
+    trained = (run.base for run in left)
     shapes = {(c.model, c.norm, c.filter_size, c.norm_depth): c for c in trained}
     for cell in shapes.values():
         check_model(cell, protocol, store.layout)
@@ -596,13 +594,13 @@ def check_grid(
         split_of(store, cell, protocol)
 
 
-def check_keep(runs: Runs, cells: Sequence[Cell], keep: str) -> None:
+def check_keep(runs: ExperimentFolder, cells: Sequence[Run], keep: str) -> None:
     """Refuse to keep more than finished cells did: they are not run again.
 
     Parameters
     ----------
-    runs : Runs
-    cells : sequence of Cell
+    runs : ExperimentFolder
+    cells : sequence of Run
     keep : {"scores", "predictions", "weights"}
     """
     if keep not in KEEP:
@@ -621,40 +619,22 @@ def check_keep(runs: Runs, cells: Sequence[Cell], keep: str) -> None:
         )
 
 
-def label(cell: Cell) -> str:
-    """Say what a cell is, but for its cohort and seed.
-
-    Parameters
-    ----------
-    cell : Cell
-
-    Examples
-    --------
-    >>> label(Cell("usleep", "psd", balanced=400))
-    'usleep psd f5 d3 @400'
-    """
-    parts = [cell.model, cell.norm]
-    parts += [] if cell.filter_size is None else [f"f{cell.filter_size}"]
-    parts += [] if cell.norm_depth is None else [f"d{cell.norm_depth}"]
-    return " ".join([*parts, f"@{cell.balanced or 'all'}"])
-
-
 def means(
-    runs: Runs, cells: Sequence[Cell], metric: str = "balanced_accuracy"
+    runs: ExperimentFolder, cells: Sequence[Run], metric: str = "balanced_accuracy"
 ) -> dict[str, dict[str, tuple[float, float]]]:
     """Average what finished cells came to, see :func:`psdnorm.evaluation.aggregate`.
 
     Parameters
     ----------
-    runs : Runs
-    cells : sequence of Cell
+    runs : ExperimentFolder
+    cells : sequence of Run
         Those that are not finished are left out.
     metric : str
 
     Returns
     -------
     dict of str to dict
-        By :func:`label`, in the order of ``cells``: mean and standard deviation over seeds, by
+        By label, in the order of ``cells``: mean and standard deviation over seeds, by
         "Mean(Dataset)" and "Mean(Subject)". NaN where no seed has all cohorts of the grid.
     """
     tables = [_scored(runs, cell, metric) for cell in cells if runs.is_done(cell)]
@@ -662,9 +642,9 @@ def means(
         return {}
     import pandas as pd
 
-    cohorts = {label(cell): set[str]() for cell in cells}
+    cohorts = {cell.label: set[str]() for cell in cells}
     for cell in cells:
-        cohorts[label(cell)].add(cell.hold_out)
+        cohorts[cell.label].add(cell.hold_out)
     table = aggregate(pd.concat(tables), by=["label"])
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for name in cohorts:
@@ -677,6 +657,6 @@ def means(
     return found
 
 
-def _scored(runs: Runs, cell: Cell, metric: str) -> "pd.DataFrame":
+def _scored(runs: ExperimentFolder, cell: Run, metric: str) -> "pd.DataFrame":
     scores = subject_metrics(read_scores(runs.folder(cell) / SCORES))
-    return scores[["cohort", "subject", metric]].assign(label=label(cell), seed=cell.seed)
+    return scores[["cohort", "subject", metric]].assign(label=cell.label, seed=cell.seed)

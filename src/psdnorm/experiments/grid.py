@@ -20,25 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from psdnorm.errors import ArgumentError
-from psdnorm.runtime import held
+from psdnorm.runtime import held, read_json, write_json
 from psdnorm.store import Store
-from psdnorm.training import (
-    ADABN,
-    AUTO,
-    CELL_NORMS,
-    DONE,
-    TMA,
-    AdaptedCell,
-    Cell,
-    Protocol,
-    base_of,
-    read_json,
-    write_json,
-)
+from psdnorm.training import ALL, AUTO, DONE, PAPER_NORMS, TMA, Protocol, Run
 
 GRID, CELLS, FAILED = "grid.json", "cells", "failed.json"
 FORMAT = 1
-Unit = tuple[Cell, ...]
+Unit = tuple[Run, ...]
 
 
 @dataclass(frozen=True)
@@ -48,7 +36,7 @@ class Axes:
     Parameters
     ----------
     models, norms : tuple of str
-        Norms are those of :class:`psdnorm.training.Cell`, and "adabn3", "adabn12", "adabnall", ….
+        Norms are those of :class:`psdnorm.training.Run`, and "adabn3", "adabn12", "adabnall", ….
     filter_sizes, norm_depths : tuple of int
         For the norms that have them; a filter size may be "auto".
     hold_outs : tuple of str
@@ -58,34 +46,24 @@ class Axes:
     """
 
     models: tuple[str, ...] = ("usleep",)
-    norms: tuple[str, ...] = ("batch", "layer", "instance", TMA, "psd")
+    norms: tuple[str, ...] = PAPER_NORMS
     filter_sizes: tuple[int | str, ...] = (5,)
     norm_depths: tuple[int, ...] = (3,)
     hold_outs: tuple[str, ...] = ()
     balanced: tuple[int | None, ...] = (None,)
     seeds: tuple[int, ...] = (0, 1, 2)
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[Run]:
         """Yield the cells, some of them more than once."""
         names = [field.name for field in dataclasses.fields(self)]
         for name in names:
             if not getattr(self, name):
                 raise ArgumentError(f"{name} is empty, expected one at least")
         for values in itertools.product(*(getattr(self, name) for name in names)):
-            yield make_cell(*values)
+            yield Run(*values)
 
 
-def make_cell(model: str, norm: str, *others: Any) -> Cell:
-    """Return a cell by its axes, an :class:`AdaptedCell` where the norm is AdaBN."""
-    if isinstance(norm, str) and norm.startswith(ADABN):
-        return AdaptedCell(model, norm, *others)
-    if norm not in CELL_NORMS:
-        known = ", ".join((*CELL_NORMS, *(f"{ADABN}{n}" for n in (3, 12, "all"))))
-        raise ArgumentError(f"norm is {norm!r}, expected one of {known}")
-    return Cell(model, norm, *others)
-
-
-def grid_of(blocks: Iterable[Axes]) -> list[Cell]:
+def grid_of(blocks: Iterable[Axes]) -> list[Run]:
     """Return the cells of all blocks as :func:`complete` orders them.
 
     Parameters
@@ -95,48 +73,46 @@ def grid_of(blocks: Iterable[Axes]) -> list[Cell]:
     return complete(itertools.chain.from_iterable(axes.cells() for axes in blocks))
 
 
-def complete(cells: Iterable[Cell]) -> list[Cell]:
+def complete(cells: Iterable[Run]) -> list[Run]:
     """Return cells each once, those that share a compiled network together.
 
     Parameters
     ----------
-    cells : iterable of Cell
+    cells : iterable of Run
 
     Returns
     -------
-    list of Cell
+    list of Run
         With the BatchNorm cells that AdaBN ones need; each comes before its AdaBN ones.
     """
-    found: set[Cell] = set()
+    found: set[Run] = set()
     for cell in cells:
-        found |= {cell, base_of(cell)}
+        found |= {cell, cell.base}
     return sorted(found, key=_place)
 
 
-def _place(cell: Cell) -> tuple:
+def _place(cell: Run) -> tuple:
     # TMA has BatchNorm's network; AdaBN follows the cell that it adapts
-    base = base_of(cell)
+    base = cell.base
     filter_size = math.inf if base.filter_size == AUTO else base.filter_size or 0
     is_tma = base.norm == TMA
     shape = ("batch", 0, 0) if is_tma else (base.norm, filter_size, base.norm_depth or 0)
     data = base.seed, base.balanced or 2**31, base.hold_out
-    layers = (0, 0)
-    if isinstance(cell, AdaptedCell):
-        layers = (2, 0) if cell.layers == "all" else (1, int(cell.layers))
+    layers = (2, 0) if cell.layers == ALL else (1, cell.layers) if cell.is_adapted else (0, 0)
     return base.model, *shape, is_tma, filter_size, *data, layers
 
 
-def units_of(cells: Sequence[Cell]) -> list[Unit]:
+def units_of(cells: Sequence[Run]) -> list[Unit]:
     """Group a grid into units of work: a training, and the AdaBN evaluations of its network.
 
     Parameters
     ----------
-    cells : sequence of Cell
+    cells : sequence of Run
         From :func:`grid_of`.
     """
-    units: dict[Cell, list[Cell]] = {}
+    units: dict[Run, list[Run]] = {}
     for cell in cells:
-        units.setdefault(base_of(cell), []).append(cell)
+        units.setdefault(cell.base, []).append(cell)
     return [tuple(unit) for unit in units.values()]
 
 
@@ -146,16 +122,16 @@ class Entry:
 
     Attributes
     ----------
-    cell : Cell
+    cell : Run
     sequences : int
         That it learns from in an epoch; for AdaBN, that it predicts: what its time grows with.
     """
 
-    cell: Cell
+    cell: Run
     sequences: int
 
 
-class Runs:
+class ExperimentFolder:
     """The folder of an experiment.
 
     Parameters
@@ -166,11 +142,11 @@ class Runs:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()  # workers may have been started elsewhere
 
-    def folder(self, cell: Cell) -> Path:
+    def folder(self, cell: Run) -> Path:
         """Return the folder of a cell."""
         return self.path / CELLS / cell.name
 
-    def is_done(self, cell: Cell) -> bool:
+    def is_done(self, cell: Run) -> bool:
         """Tell whether a cell is finished."""
         return (self.folder(cell) / DONE).exists()
 
@@ -181,7 +157,7 @@ class Runs:
             return []
         try:
             return [
-                Entry(_cell_from(entry["cell"]), int(entry["sequences"]))
+                Entry(Run.from_json(entry["cell"]), int(entry["sequences"]))
                 for entry in document["cells"]
             ]
         except (KeyError, TypeError, ValueError) as error:
@@ -290,8 +266,3 @@ def _difference(name: str, there: Any, value: Any) -> str:
     if name == "nights":
         return f"a store of {there} nights, found {value}"
     return "other nights than the store has now"
-
-
-def _cell_from(document: Mapping[str, Any]) -> Cell:
-    is_adapted = str(document["norm"]).startswith(ADABN)
-    return (AdaptedCell if is_adapted else Cell).from_json(document)

@@ -11,7 +11,7 @@ from psdnorm.batches import window_starts
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import H200, Amount
 from psdnorm.experiments.grid import Axes, complete, grid_of
-from psdnorm.training import AdaptedCell, Cell
+from psdnorm.training import PAPER_NORMS, Run
 
 # subjects and recordings, from the paper's table of datasets
 PAPER_COHORTS = {
@@ -56,7 +56,7 @@ class Preset:
         hold_outs: Sequence[str] = tuple(PAPER_COHORTS),
         seeds: Sequence[int] | None = None,
         **narrowed: Collection,
-    ) -> list[Cell]:
+    ) -> list[Run]:
         """Return the cells of the experiment, or some of them.
 
         Parameters
@@ -101,10 +101,9 @@ class Preset:
     @property
     def trainings(self) -> int:
         """Number of cells that are trained, with the paper's ten cohorts."""
-        return sum(not isinstance(cell, AdaptedCell) for cell in self.cells())
+        return sum(not cell.is_adapted for cell in self.cells())
 
 
-_MAIN = ("batch", "layer", "instance", "tma", "psd")
 _AT_400 = Axes(balanced=(400,))
 PRESETS = {
     preset.name: preset
@@ -113,7 +112,7 @@ PRESETS = {
             "table1",
             "balanced accuracy on the left-out datasets with U-Sleep (tab:results); F1 scores, "
             "class-wise F1 and critical differences come from the same cells",
-            (Axes(norms=_MAIN, balanced=(None, 400)),),
+            (Axes(norms=PAPER_NORMS, balanced=(None, 400)),),
         ),
         Preset(
             "cnn-transformer",
@@ -159,7 +158,7 @@ PRESETS = {
         Preset(
             "adabn",
             "comparison with AdaBN (tab:adabn)",
-            (replace(_AT_400, norms=(*_MAIN, "adabn3", "adabn12", "adabnall")),),
+            (replace(_AT_400, norms=(*PAPER_NORMS, "adabn3", "adabn12", "adabnall")),),
         ),
         Preset(
             "low-data",
@@ -205,7 +204,7 @@ def preset_named(name: str) -> Preset:
     return preset
 
 
-def paper_amount(cell: Cell) -> Amount:
+def paper_amount(cell: Run) -> Amount:
     """Return the sequences of a cell with the paper's ten cohorts.
 
     Nights are taken to have 1,000 epochs, 47 sequences; subjects of balanced@N to have as many
@@ -213,7 +212,7 @@ def paper_amount(cell: Cell) -> Amount:
 
     Parameters
     ----------
-    cell : Cell
+    cell : Run
         That holds one of the ten out.
     """
     nights = 0.0

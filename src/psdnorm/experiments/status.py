@@ -7,9 +7,9 @@ from pathlib import Path
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import from_finished
-from psdnorm.experiments.grid import FAILED, GRID, Runs
-from psdnorm.runtime import LOCK, Holder, holder
-from psdnorm.training import CONFIG, DONE, HISTORY, Cell, read_json
+from psdnorm.experiments.grid import FAILED, GRID, ExperimentFolder
+from psdnorm.runtime import LOCK, Holder, holder, read_json
+from psdnorm.training import CONFIG, DONE, HISTORY, Run
 
 DONE_STATE, RUNNING, INTERRUPTED, WAITING, FAILED_STATE = STATES = (
     "done",
@@ -26,7 +26,7 @@ class CellStanding:
 
     Attributes
     ----------
-    cell : Cell
+    cell : Run
     state : {"done", "running", "interrupted", "waiting", "failed"}
         "interrupted" where it was begun and nobody works on it.
     epochs : int
@@ -39,7 +39,7 @@ class CellStanding:
         Who works on it.
     """
 
-    cell: Cell
+    cell: Run
     state: str
     epochs: int = 0
     seconds: float | None = None
@@ -71,12 +71,12 @@ class Standing:
         return {state: sum(cell.state == state for cell in self.cells) for state in STATES}
 
 
-def standing(runs: Runs) -> Standing:
+def standing(runs: ExperimentFolder) -> Standing:
     """Look how far an experiment has come.
 
     Parameters
     ----------
-    runs : Runs
+    runs : ExperimentFolder
 
     Returns
     -------
@@ -100,7 +100,7 @@ def standing(runs: Runs) -> Standing:
     return Standing(cells, work, work / n_running if n_running else None)
 
 
-def _look(cell: Cell, folder: Path) -> CellStanding:
+def _look(cell: Run, folder: Path) -> CellStanding:
     if (folder / DONE).exists():
         done = read_json(folder / DONE)
         return CellStanding(cell, DONE_STATE, done["epochs"], done["seconds"])

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import psdnorm
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments import Runs
+from psdnorm.experiments import ExperimentFolder
 from psdnorm.present import FRAME_BYTES, Page, Part
 from psdnorm.report.drilldown import SUBJECTS_CSV, add_cohorts, subject_means, write_subjects
 from psdnorm.report.figures import Figure, build_figures
-from psdnorm.report.naming import norm_name, shown_path, without_roots
+from psdnorm.report.naming import shown_path, without_roots
 from psdnorm.report.pieces import MOST_BYTES, add_figures, add_tables, add_verdict, write_figures
 from psdnorm.report.provenance import Provenance, provenance
 from psdnorm.report.report_folder import FIGURES, PAGE, TABLES, check_place, new_folder
@@ -22,6 +22,7 @@ from psdnorm.report.results import Results, read_results
 from psdnorm.report.tables import Table, build_tables, write_tables
 from psdnorm.report.verdict import Verdict, contests, judge
 from psdnorm.runtime import listed
+from psdnorm.training import norm_name
 
 if TYPE_CHECKING:
     from psdnorm.store import Store
@@ -93,7 +94,7 @@ def build_report(
 
 
 def _check_store(store: "Store | None", results: Results) -> None:
-    differs = None if store is None else Runs(results.path).other_nights(store)
+    differs = None if store is None else ExperimentFolder(results.path).other_nights(store)
     if store is not None and differs is not None:
         raise ArgumentError(
             f"--store {store.path} holds other nights than the runs were made from: "

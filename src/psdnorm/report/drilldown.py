@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from psdnorm.constants import STAGES
 from psdnorm.evaluation import CONFUSION, METRICS, aggregate, confusions_of
 from psdnorm.present import Part
-from psdnorm.report.naming import norm_name
 from psdnorm.report.results import Results
 from psdnorm.report.verdict import (
     BATCH,
@@ -26,6 +25,7 @@ from psdnorm.report.verdict import (
     percent,
 )
 from psdnorm.runtime import listed, written
+from psdnorm.training import norm_name
 
 
 def confusion_matrix(scores: pd.DataFrame) -> NDArray[np.int64]:

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psdnorm.experiments import PRESETS, Axes, Runs, grid_of
+from psdnorm.experiments import PRESETS, Axes, ExperimentFolder, grid_of
 from psdnorm.report.results import Results
-from psdnorm.runtime import listed
-from psdnorm.training import AUTO, CONFIG, DONE, KEEP, LENDER, TMA, Cell, Protocol, read_json
+from psdnorm.runtime import listed, read_json
+from psdnorm.training import AUTO, CONFIG, DONE, KEEP, LENDER, TMA, Protocol, Run
 
 Arm = tuple[str, str, int | str | None, int | None, int | None]
 _PROTOCOL_OPTIONS = {
@@ -77,7 +77,7 @@ def provenance(results: Results, runs_name: str) -> Provenance:
         tested[config["cell"]["hold_out"]] = (test["subjects"], test["nights"])
         cohorts.update(*(part["cohorts"] for part in config["data"].values()))
         kept[folder.name] = str(read_json(folder / DONE).get("keep", KEEP[0]))
-    runs = Runs(results.path)
+    runs = ExperimentFolder(results.path)
     cells = [entry.cell for entry in runs.entries()]
     protocol = results.config["protocol"]
     return Provenance(
@@ -93,7 +93,7 @@ def provenance(results: Results, runs_name: str) -> Provenance:
 
 
 def lodo_commands(
-    cells: Sequence[Cell],
+    cells: Sequence[Run],
     protocol: dict[str, Any],
     runs_name: str,
     store: str = "STORE",
@@ -109,7 +109,7 @@ def lodo_commands(
 
     Parameters
     ----------
-    cells : sequence of Cell
+    cells : sequence of Run
     protocol : dict
         Of ``config.json``.
     runs_name, store : str
@@ -129,12 +129,12 @@ def lodo_commands(
     return commands
 
 
-def _by_keep(cells: Sequence[Cell], kept: Mapping[str, str]) -> dict[str, list[Cell]]:
+def _by_keep(cells: Sequence[Run], kept: Mapping[str, str]) -> dict[str, list[Run]]:
     """Group cells by what they were told to keep."""
     # BatchNorm keeps its weights whatever is asked for, and what is not finished has no say
     told = {cell: kept[cell.name] for cell in cells if cell.norm != "batch" and cell.name in kept}
     usual = Counter(told.values()).most_common(1)[0][0] if told else KEEP[0]
-    groups: dict[str, list[Cell]] = {}
+    groups: dict[str, list[Run]] = {}
     for cell in cells:
         groups.setdefault(told.get(cell, usual), []).append(cell)
     return groups
@@ -150,7 +150,7 @@ def _hold_out(hold_outs: Sequence[str], cohorts: Collection[str]) -> tuple[list[
     return option, remark.format(listed(unnamed)) if unnamed else ""
 
 
-def _blocks(cells: Sequence[Cell]) -> Iterable[tuple[list[str], tuple[str, ...], str]]:
+def _blocks(cells: Sequence[Run]) -> Iterable[tuple[list[str], tuple[str, ...], str]]:
     """Yield options of a command but for its cohorts, the cohorts, and a remark."""
     hold_outs = tuple(sorted({cell.hold_out for cell in cells}))
     wanted = {*cells}
@@ -169,7 +169,7 @@ def _blocks(cells: Sequence[Cell]) -> Iterable[tuple[list[str], tuple[str, ...],
         yield [*options, "--seeds", str(max(seeds) + 1)], axes.hold_outs, remark
 
 
-def _products(cells: Sequence[Cell]) -> Iterable[tuple[Axes, tuple[int, ...]]]:
+def _products(cells: Sequence[Run]) -> Iterable[tuple[Axes, tuple[int, ...]]]:
     """Yield axes whose products are the cells: as few as a simple search finds."""
     places: dict[Arm, dict[str, list[int]]] = {}
     for cell in cells:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from psdnorm.errors import ArgumentError, StoreError
-from psdnorm.training import read_json, write_json
+from psdnorm.runtime import read_json, write_json
 
 PAGE, RECORD, TABLES, FIGURES = "index.html", "report.json", "tables", "figures"
 _FORMAT = 1

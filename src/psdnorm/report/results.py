@@ -11,12 +11,10 @@ import pandas as pd
 
 from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.evaluation import COUNTS, read_scores, subject_metrics
-from psdnorm.experiments import CELLS, DONE_STATE, GRID, CellStanding, Runs, label, standing
-from psdnorm.report.naming import arm_name, size_number
+from psdnorm.experiments import CELLS, DONE_STATE, GRID, CellStanding, ExperimentFolder, standing
+from psdnorm.runtime import read_json
 from psdnorm.store import RECIPE_FILE as RECIPE
-from psdnorm.training import CONFIG, DONE, SCORES, WEIGHTS, Cell, chosen_filter_size, read_json
-
-ARM = ["model", "norm", "filter_size", "norm_depth", "balanced"]
+from psdnorm.training import ARM, CONFIG, DONE, SCORES, WEIGHTS, Arm, Run, chosen_filter_size
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Results:
     cells : DataFrame
         One row per finished cell: ``cell``, a number; ``model``, ``norm``; ``filter_size``,
         ``norm_depth`` and ``balanced`` (NA where there is none, or all subjects); where the filter
-        size is :data:`psdnorm.report.naming.AUTO_SIZE`, ``chosen``, which one was; ``hold_out``,
+        size is :data:`psdnorm.training.AUTO_SIZE`, ``chosen``, which one was; ``hold_out``,
         ``seed``; ``arm``, what it is but for its cohort and seed, as ``usleep psd f5 d3 @400``;
         ``epochs``, ``seconds``; ``prediction_seconds``, ``nights`` and ``sequences`` of the
         prediction (NaN in runs that did not record them); ``folder``.
@@ -43,7 +41,7 @@ class Results:
         ``config.json`` of the first cell: protocol, recipe, versions.
     simulated : bool
         Whether any night was simulated.
-    unfinished : tuple of Cell
+    unfinished : tuple of Run
         Those that ``lacking`` tells about.
     """
 
@@ -53,7 +51,7 @@ class Results:
     lacking: list[str]
     config: dict[str, Any]
     simulated: bool
-    unfinished: tuple[Cell, ...] = ()
+    unfinished: tuple[Run, ...] = ()
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -64,7 +62,7 @@ class Results:
     @cached_property
     def damaged(self) -> list[str]:
         """Those of ``lacking`` whose cells are finished: what cannot be read is a failure."""
-        grid, lacking = Runs(self.path), zip(self.unfinished, self.lacking, strict=True)
+        grid, lacking = ExperimentFolder(self.path), zip(self.unfinished, self.lacking, strict=True)
         return [words for cell, words in lacking if grid.is_done(cell)]
 
     @property
@@ -73,7 +71,7 @@ class Results:
         return str(self.config["recipe"].get("name", "unnamed"))
 
     def named(self, arm: str, said: Collection[str] = ()) -> str:
-        """Return what people call the norm of an arm, see :func:`psdnorm.report.naming.arm_name`.
+        """Return what people call the norm of an arm, see :meth:`psdnorm.training.Arm.named`.
 
         Parameters
         ----------
@@ -82,7 +80,7 @@ class Results:
         said : collection of str
         """
         cell = self.cells[self.cells["arm"] == arm].iloc[0]
-        return arm_name(cell["norm"], cell["filter_size"], cell["norm_depth"], said)
+        return Arm.of_row(cell).named(said)
 
     def of(self, **wanted: Any) -> "Results":
         """Return the cells whose columns have these values; None stands for NA.
@@ -112,10 +110,10 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     -------
     Results
     """
-    runs = Runs(path)
+    runs = ExperimentFolder(path)
     if not os.path.exists(runs.path / GRID):
         raise ArgumentError(instead_of_runs(path))
-    lacking: dict[Cell, str] = {}
+    lacking: dict[Run, str] = {}
     cells: list[dict[str, Any]] = []
     subjects, configs = [], []
     for found in standing(runs).cells:
@@ -130,7 +128,7 @@ def read_results(path: str | os.PathLike[str]) -> Results:
             lacking[found.cell] = f"{found.cell.name}: {error}"
             continue
         number = len(cells)
-        row = {"cell": number, **cell_row(found.cell), "chosen": chosen_filter_size(done)}
+        row = {"cell": number, **found.cell.row(), "chosen": chosen_filter_size(done)}
         cells.append({**row, **_spent(done), "folder": folder})
         subjects.append(scores.assign(cell=number))
         configs.append(config)
@@ -192,12 +190,6 @@ def runs_inside(path: str | os.PathLike[str]) -> str | None:
         return None
     which = "one of them, " if len(inside) > 1 else ""
     return f"{path} holds the runs of {', '.join(inside)}: give {which}{Path(path, inside[0])}"
-
-
-def cell_row(cell: Cell) -> dict[str, Any]:
-    """Return what tells a cell apart, as a row of :attr:`Results.cells` has it."""
-    row = {name: getattr(cell, name) for name in (*ARM, "hold_out", "seed")}
-    return row | {"filter_size": size_number(cell.filter_size), "arm": label(cell)}
 
 
 def _spent(done: dict[str, Any]) -> dict[str, float]:

@@ -13,10 +13,8 @@ from psdnorm.errors import ArgumentError
 from psdnorm.experiments import GRID
 from psdnorm.models import CONFIG, CNNTransformer, Pretrained, USleep, from_pretrained
 from psdnorm.models import WEIGHTS as WEIGHTS_FILE
-from psdnorm.report.naming import arm_name, model_name
-from psdnorm.report.tables import WITH_DEPTH, WITH_FILTER
 from psdnorm.store import Store, recipe_hash
-from psdnorm.training import TMA, WEIGHTS, AlignedStore, alignment_of
+from psdnorm.training import TMA, WEIGHTS, AlignedStore, Arm, alignment_of, model_name
 
 _MODELS = {USleep: "usleep", CNNTransformer: "cnn-transformer"}
 
@@ -49,23 +47,17 @@ class Trained:
         return TMA if is_aligned else str(self.model.config.get("norm"))
 
     @property
-    def arm(self) -> dict[str, Any]:
-        """Model, norm, filter size and depth, None where the norm has none."""
+    def arm(self) -> Arm:
+        """Model, norm, filter size and depth; which subjects it learned from does not count."""
         norm, config = self.norm, self.model.config
-        sizes = self._cell if norm == TMA else config
-        return {
-            "model": _MODELS.get(type(self.model), type(self.model).__name__),
-            "norm": norm,
-            "filter_size": sizes.get("filter_size") if norm in WITH_FILTER else None,
-            "norm_depth": config.get("norm_depth") if norm in WITH_DEPTH else None,
-        }
+        model = _MODELS.get(type(self.model), type(self.model).__name__)
+        size = (self._cell if norm == TMA else config).get("filter_size")
+        return Arm.of_network(model, norm, size, config.get("norm_depth"))
 
     @property
     def name(self) -> str:
         """What people call it, as "PSDNorm (f = 17) in U-Sleep"."""
-        arm = self.arm
-        norm = arm_name(arm["norm"], arm["filter_size"], arm["norm_depth"])
-        return f"{norm} in {model_name(arm['model'])}"
+        return f"{self.arm.named()} in {model_name(self.arm.model)}"
 
     @property
     def cohorts(self) -> set[str] | None:

@@ -1,21 +1,11 @@
 """From a store to scores: one network, one held-out cohort, one folder.
 
-A :class:`Cell` says what is trained, a :class:`Protocol` how; :func:`run_cell` does it.
+A :class:`Run` says what is trained, a :class:`Protocol` how; :func:`train_run` does it.
 """
 
-from psdnorm.training.adabn import ADABN, AdaptedCell, adapted_predictions, base_of, run_adapted
+from psdnorm.runtime import read_json, write_json
+from psdnorm.training.adabn import adapted_predictions, run_adapted
 from psdnorm.training.aligned_nights import AlignedStore, align_night, alignment_of
-from psdnorm.training.cell import (
-    AUTO,
-    CELL_NORMS,
-    PROTOCOL_DEPTH,
-    TMA,
-    Cell,
-    Protocol,
-    filter_size_of,
-    read_json,
-    with_size,
-)
 from psdnorm.training.filter_size import CANDIDATES
 from psdnorm.training.finite import NotFiniteError, finite_predictions, origin
 from psdnorm.training.loop import Bars, Silent, Watcher
@@ -35,7 +25,30 @@ from psdnorm.training.predict import (
     predict_nights,
 )
 from psdnorm.training.process import quiet_libraries, reproducible, resolve_device
-from psdnorm.training.run import KEEP, Result, check_cohorts, run_cell, split_of
+from psdnorm.training.run import (
+    ADABN,
+    ALL,
+    ARM,
+    AUTO,
+    AUTO_SIZE,
+    MODEL_NAMES,
+    NORM_NAMES,
+    PAPER_NORMS,
+    PROTOCOL_DEPTH,
+    PROTOCOL_FILTER,
+    SIZES,
+    TMA,
+    TRAINED_NORMS,
+    Arm,
+    Protocol,
+    Run,
+    filter_size_of,
+    model_name,
+    norm_name,
+    setting_name,
+    unusual,
+    with_size,
+)
 from psdnorm.training.run_folder import (
     CONFIG,
     DONE,
@@ -47,19 +60,19 @@ from psdnorm.training.run_folder import (
     WEIGHTS,
     chosen_filter_size,
     predicted_sequences,
-    write_json,
     write_outcome,
 )
+from psdnorm.training.train import KEEP, Result, check_cohorts, split_of, train_run
 
 __all__ = [
     "Bars",
-    "Cell",
     "NightPrediction",
     "Protocol",
     "Result",
+    "Run",
     "Silent",
     "Watcher",
     "predict_night",
     "predict_nights",
-    "run_cell",
+    "train_run",
 ]

@@ -9,7 +9,6 @@ looked at. Then the model is as it was before.
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,80 +20,23 @@ from psdnorm.batches import Loader
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import subject_metrics
 from psdnorm.models import from_pretrained
-from psdnorm.runtime import remove_leftovers
+from psdnorm.runtime import read_json, remove_leftovers, write_json
 from psdnorm.store import Store
 from psdnorm.training import run_folder as records
-from psdnorm.training.cell import Cell, Protocol, read_json
 from psdnorm.training.finite import finite_predictions
 from psdnorm.training.network import Network, network_for
 from psdnorm.training.predict import NightPrediction, predict_nights
 from psdnorm.training.process import quiet_libraries, reproducible, resolve_device
-from psdnorm.training.run import split_of
+from psdnorm.training.run import Protocol, Run
+from psdnorm.training.train import split_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ADABN = "adabn"
-
-
-@dataclass(frozen=True)
-class AdaptedCell(Cell):
-    """A cell without a training of its own: AdaBN on the network of a BatchNorm cell.
-
-    Parameters
-    ----------
-    norm : str
-        "adabn3" for the first three batch norms, "adabnall" for all of them.
-    model, filter_size, norm_depth, hold_out, balanced, seed
-        As in :class:`psdnorm.training.Cell`; filter size and depth do not matter.
-
-    Examples
-    --------
-    >>> cell = AdaptedCell("usleep", "adabn3", hold_out="CHAT", balanced=400)
-    >>> cell.name, cell.layers
-    ('usleep_adabn3_CHAT_at400_seed0', 3)
-    >>> cell.base.name
-    'usleep_batch_CHAT_at400_seed0'
-    """
-
-    def __post_init__(self) -> None:
-        _ = self.layers, self.base  # which check the arguments
-        object.__setattr__(self, "filter_size", None)
-        object.__setattr__(self, "norm_depth", None)
-
-    @property
-    def layers(self) -> int | str:
-        """How many batch norms adapt, or "all"."""
-        number = self.norm.removeprefix(ADABN) if isinstance(self.norm, str) else ""
-        if number == "all":
-            return number
-        if not number.isdecimal() or str(int(number)) != number or number == "0":
-            raise ArgumentError(
-                f"norm is {self.norm!r}, expected {ADABN} and a number from 1 on, or {ADABN}all"
-            )
-        return int(number)
-
-    @property
-    def base(self) -> Cell:
-        """The cell that is trained."""
-        return Cell(
-            self.model, "batch", hold_out=self.hold_out, balanced=self.balanced, seed=self.seed
-        )
-
-
-def base_of(cell: Cell) -> Cell:
-    """Return the cell whose network a cell uses: AdaBN has that of a BatchNorm cell.
-
-    Parameters
-    ----------
-    cell : Cell
-    """
-    return cell.base if isinstance(cell, AdaptedCell) else cell
-
 
 def run_adapted(
     store: Store,
-    cell: AdaptedCell,
+    cell: Run,
     protocol: Protocol,
     folder: Path,
     base_folder: Path,
@@ -108,7 +50,7 @@ def run_adapted(
     Parameters
     ----------
     store : Store
-    cell : AdaptedCell
+    cell : Run
     protocol : Protocol
         That of the BatchNorm cell.
     folder : Path
@@ -116,7 +58,7 @@ def run_adapted(
     base_folder : Path
         Of the BatchNorm cell, finished, with its weights.
     device, fast, keep
-        As in :func:`psdnorm.training.run_cell`. The weights stay where they are.
+        As in :func:`psdnorm.training.train_run`. The weights stay where they are.
     """
     began = time.monotonic()
     trained = _trained(base_folder, cell)
@@ -144,7 +86,7 @@ def run_adapted(
         **timed.spent_on(split.test, protocol),
         "keep": keep,
     }
-    records.write_json(folder / records.DONE, done)
+    write_json(folder / records.DONE, done)
 
 
 def adapted_predictions(
@@ -200,7 +142,7 @@ def adapted_predictions(
                 yield prediction._replace(night=int(rows[prediction.night]))
 
 
-def _trained(base_folder: Path, cell: AdaptedCell) -> dict[str, object]:
+def _trained(base_folder: Path, cell: Run) -> dict[str, object]:
     """Return what the BatchNorm cell says of its training; refuse one without weights."""
     if not (base_folder / records.DONE).exists():
         raise ArgumentError(

@@ -13,7 +13,7 @@ from torch import Tensor
 from psdnorm.errors import ArgumentError, CheckpointError
 from psdnorm.ops import reference
 from psdnorm.store import Layout, Store
-from psdnorm.training.cell import TMA
+from psdnorm.training.run import TMA
 
 # of a night's mean power in a channel, added to its PSD: as in psdnorm.alignment.TMA
 _EPS = 1e-5

@@ -19,7 +19,7 @@ from psdnorm.evaluation import balanced_accuracy
 from psdnorm.layer import PSDNorm
 from psdnorm.ops import reference
 from psdnorm.store import Store
-from psdnorm.training.cell import AUTO, Cell, filter_size_of
+from psdnorm.training.run import AUTO, Run, filter_size_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -242,7 +242,7 @@ def _discriminant(
 
 
 CANDIDATES = (1, 3, 5, 9, 11, 17, 21)
-USUAL = filter_size_of(Cell())
+USUAL = filter_size_of(Run())
 MOST_SUBJECTS = 5  # of a cohort, one night each
 _ERRORS = 2.0  # by which the usual size must be worse: the highest of seven is higher by chance
 

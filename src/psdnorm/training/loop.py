@@ -18,9 +18,9 @@ from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.evaluation import balanced_accuracy
 from psdnorm.store import Store
 from psdnorm.training.aligned_nights import AlignedStore
-from psdnorm.training.cell import Cell, Protocol, filter_size_of, with_size
 from psdnorm.training.finite import NotFiniteError
 from psdnorm.training.network import network_for
+from psdnorm.training.run import Protocol, Run, filter_size_of, with_size
 from psdnorm.training.run_folder import (
     CHOICE,
     Logs,
@@ -195,7 +195,7 @@ class Task:
     store : Store
     train, validation : DataFrame
         Rows of its index.
-    cell : Cell
+    cell : Run
     protocol : Protocol
     folder : Path
         Where the resume file and the logs go.
@@ -219,7 +219,7 @@ class Task:
     store: Store
     train: "pd.DataFrame"
     validation: "pd.DataFrame"
-    cell: Cell
+    cell: Run
     protocol: Protocol
     folder: Path
     run: str
@@ -232,7 +232,7 @@ class Task:
     watcher: Watcher = field(default_factory=Silent)
 
     @property
-    def network_cell(self) -> Cell:
+    def network_cell(self) -> Run:
         """The cell whose network is trained: with the filter size that was chosen."""
         if self.choice is None:
             return self.cell

@@ -14,8 +14,8 @@ from psdnorm.layer import PSDNorm
 from psdnorm.models import PSD_NORMS, CNNTransformer, Pretrained, USleep, accelerate
 from psdnorm.store import Layout
 from psdnorm.training.aligned_nights import check_filter
-from psdnorm.training.cell import AUTO, TMA, Cell, Protocol, filter_size_of, with_size
 from psdnorm.training.filter_size import CANDIDATES
+from psdnorm.training.run import AUTO, TMA, Protocol, Run, filter_size_of, with_size
 
 _CLASSES: dict[str, type[Pretrained]] = {"usleep": USleep, "cnn-transformer": CNNTransformer}
 
@@ -32,12 +32,12 @@ class Network:
 _latest: dict[tuple, Network] = {}
 
 
-def build_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
+def build_model(cell: Run, protocol: Protocol, layout: Layout) -> Pretrained:
     """Build the model of a cell, with fresh weights from torch's generator, on the CPU.
 
     Parameters
     ----------
-    cell : Cell
+    cell : Run
     protocol : Protocol
     layout : Layout
         Of the store.
@@ -71,7 +71,7 @@ def build_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
         raise ArgumentError(f"model_arguments do not build a {cell.model}: {error}") from error
 
 
-def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
+def check_model(cell: Run, protocol: Protocol, layout: Layout) -> None:
     """Refuse a cell whose network cannot be built or run, or lacks blocks for so many norms.
 
     It cannot be run with a filter that is longer than what it is for: an epoch for TMA's, what a
@@ -79,7 +79,7 @@ def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
 
     Parameters
     ----------
-    cell : Cell
+    cell : Run
     protocol : Protocol
     layout : Layout
         Of the store.
@@ -96,7 +96,7 @@ def check_model(cell: Cell, protocol: Protocol, layout: Layout) -> None:
         _check_filters(model, cell, protocol)
 
 
-def _check_filters(model: Pretrained, cell: Cell, protocol: Protocol) -> None:
+def _check_filters(model: Pretrained, cell: Run, protocol: Protocol) -> None:
     """Refuse a filter of PSDNorm that is longer than what it normalizes; the model is used up."""
     makes = "may make" if cell.filter_size == AUTO else "makes"
     for block, (size, length) in enumerate(_sizes_and_lengths(model, protocol.length)):
@@ -128,12 +128,12 @@ def _sizes_and_lengths(model: Pretrained, n_epochs: int) -> list[tuple[int, int]
     return found
 
 
-def unshared_norms(cell: Cell, protocol: Protocol, layout: Layout, device: torch.device) -> int:
+def unshared_norms(cell: Run, protocol: Protocol, layout: Layout, device: torch.device) -> int:
     """Count the norms whose batch statistics processes of a group would not share.
 
     Parameters
     ----------
-    cell : Cell
+    cell : Run
     protocol : Protocol
     layout : Layout
         Of the store.
@@ -146,12 +146,12 @@ def unshared_norms(cell: Cell, protocol: Protocol, layout: Layout, device: torch
     return sum(isinstance(module, nn.BatchNorm1d) for module in modules)
 
 
-def throwaway_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretrained:
+def throwaway_model(cell: Run, protocol: Protocol, layout: Layout) -> Pretrained:
     """Build a model to look at, with no trace in the random generators.
 
     Parameters
     ----------
-    cell : Cell
+    cell : Run
         With "auto" as its filter size, the model has the largest that can be chosen.
     protocol : Protocol
     layout : Layout
@@ -162,7 +162,7 @@ def throwaway_model(cell: Cell, protocol: Protocol, layout: Layout) -> Pretraine
 
 
 def network_for(
-    cell: Cell,
+    cell: Run,
     protocol: Protocol,
     layout: Layout,
     device: torch.device,
@@ -177,7 +177,7 @@ def network_for(
 
     Parameters
     ----------
-    cell : Cell
+    cell : Run
     protocol : Protocol
     layout : Layout
     device : torch.device

@@ -1,388 +1,444 @@
-"""One cell, from a store to scores: trained, or taken up where it stopped, then evaluated once."""
+"""What one run is: the model, norm, data and seed that identify it, and the protocol all share."""
 
-import contextlib
-import os
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import dataclasses
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+from urllib.parse import quote
 
-import numpy as np
-import torch
+from psdnorm.batches import LENGTH, STRIDE
+from psdnorm.errors import ArgumentError
+from psdnorm.functional import check_size, is_number
+from psdnorm.models import (
+    NORMS,
+    SCHEDULES,
+    check_schedule,
+    input_scale_setting,
+    plain_norm_arguments,
+)
 
-from psdnorm.batches import Split, leave_one_dataset_out
-from psdnorm.drift import measure_spread
-from psdnorm.errors import ArgumentError, TrainingError
-from psdnorm.evaluation import read_scores, subject_metrics
-from psdnorm.functional import check_size
-from psdnorm.models import Pretrained
-from psdnorm.runtime import LOCK, held, holder, remove_leftovers
-from psdnorm.store import Store
-from psdnorm.training import run_folder as records
-from psdnorm.training.aligned_nights import AlignedStore, training_barycenter
-from psdnorm.training.cell import AUTO, TMA, Cell, Protocol, filter_size_of, read_json
-from psdnorm.training.filter_size import check_choosable, choice_for
-from psdnorm.training.finite import NotFiniteError, finite_predictions, origin
-from psdnorm.training.loop import Silent, Task, Watcher, learn
-from psdnorm.training.network import Network, build_model, check_model, network_for
-from psdnorm.training.predict import predict_nights
-from psdnorm.training.process import launch, quiet_libraries, reproducible, resolve_device
-from psdnorm.training.run_folder import FILE, State, read_state
+MODEL_NAMES = {"usleep": "U-Sleep", "cnn-transformer": "CNNTransformer"}
+MODELS = tuple(MODEL_NAMES)
+TMA, ADABN = "tma", "adabn"
+# the norms in the paper's order, as it writes them
+NORM_NAMES = {
+    "batch": "BatchNorm",
+    "adabn3": "AdaBN(3)",
+    "adabn12": "AdaBN(12)",
+    "adabnall": "AdaBN(all)",
+    "layer": "LayerNorm",
+    "instance": "InstanceNorm",
+    TMA: "TMA",
+    "psd-white": "PSDNorm-white",
+    "psd": "PSDNorm",
+}
+PAPER_NORMS = ("batch", "layer", "instance", TMA, "psd")  # of its main tables
+TRAINED_NORMS = (*NORMS, TMA)
+_WITH_FILTER = ("psd", "psd-white", TMA)
+_WITH_DEPTH = ("layer", "instance", "psd", "psd-white")
 
-if TYPE_CHECKING:
+AUTO = "auto"  # a filter size that is chosen, see psdnorm.training.filter_size
+AUTO_SIZE = 2**31 - 1  # stands for "auto" where filter sizes are numbers: sorts behind all of them
+PROTOCOL_FILTER = 5
+PROTOCOL_DEPTH = 3  # blocks with the norm
+SIZES = ("filter_size", "norm_depth")
+ARM = ["model", "norm", *SIZES, "balanced"]  # columns that tell arms apart
+ALL = "all"
+_MOST_SEED = 2**32 - 1  # what NumPy's global generator takes
+
+
+def norm_name(norm: str) -> str:
+    """Return a norm as the paper writes it; AdaBN of any number of layers, too.
+
+    >>> norm_name("psd"), norm_name("adabn7")
+    ('PSDNorm', 'AdaBN(7)')
+    """
+    if norm.startswith(ADABN):
+        return f"AdaBN({norm.removeprefix(ADABN)})"
+    return NORM_NAMES.get(norm, norm)
+
+
+def model_name(model: str) -> str:
+    """Return a model as the paper writes it."""
+    return MODEL_NAMES.get(model, model)
+
+
+def setting_name(model: str, balanced: int | str | None) -> str:
+    """Return the model and the size of its training set.
+
+    >>> setting_name("usleep", "all"), setting_name("usleep", 40)
+    ('U-Sleep, all subjects', 'U-Sleep, balanced@40')
+    """
+    size = "all subjects" if balanced in (None, ALL) else f"balanced@{balanced}"
+    return f"{model_name(model)}, {size}"
+
+
+def unusual(filter_size: Any = None, norm_depth: Any = None, said: Collection[str] = ()) -> str:
+    """Return the settings that differ from the protocol's, and those in ``said`` in any case.
+
+    None and NA mean that the norm has no such setting.
+
+    >>> unusual(17, 1), unusual(5, 3), unusual(5, 3, ["filter_size"])
+    (' (f = 17, 1 block)', '', ' (f = 5)')
+    >>> unusual("auto", 3)
+    ' (f auto)'
+    """
+    filter_size, norm_depth = (None if _is_na(n) else n for n in (filter_size, norm_depth))
+    parts = []
+    if filter_size in (AUTO, AUTO_SIZE):
+        parts.append("f auto")
+    elif filter_size is not None and (filter_size != PROTOCOL_FILTER or "filter_size" in said):
+        parts.append(f"f = {filter_size}")
+    if norm_depth is not None and (norm_depth != PROTOCOL_DEPTH or "norm_depth" in said):
+        parts.append(f"{norm_depth} block{'s' * bool(norm_depth != 1)}")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _is_na(value: Any) -> bool:
     import pandas as pd
 
-KEEP = ("scores", "predictions", "weights")
-_MOST_MEASURED = 200  # training nights: limits at 99 % need some hundred, and each takes time
+    return bool(pd.isna(value))
+
+
+class _Plain:
+    """A frozen dataclass that JSON holds."""
+
+    def to_json(self) -> dict[str, Any]:
+        return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[call-overload]
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        name = cls.__name__.lower()
+        if not isinstance(document, Mapping):
+            raise ArgumentError(f"a {name} is {document!r:.50}, expected a JSON object")
+        known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        for key in document:
+            if key not in known:
+                raise ArgumentError(f"a {name} has {key!r}, expected one of {', '.join(known)}")
+        return cls(**document)
 
 
 @dataclass(frozen=True)
-class Result:
-    """What came of a cell.
+class Arm:
+    """What is compared: all runs that differ in cohort and seed alone.
 
     Attributes
     ----------
-    cell : Cell
-    folder : Path
-    balanced_accuracy : float
-        Mean over the subjects of the held-out cohort, of central epochs; NaN if none is scored.
-    subjects : int
-        Held-out subjects.
-    epochs, best_epoch, steps : int
-        Epochs trained, the one whose weights were kept (from 0), steps taken.
-    seconds : float
-        Of all processes that worked on it; what a killed one did after its last resume file is
-        not counted.
-    prediction_seconds : float, optional
-        Of these, what the prediction of the held-out nights took; None in a run of psdnorm before
-        it was recorded.
-    nights, sequences : int, optional
-        That were predicted then.
-    filter_size_choice : dict, optional
-        What :meth:`psdnorm.training.filter_size.Choice.to_json` says, where the cell's is "auto".
+    model, norm : str
+    filter_size, norm_depth : int, optional
+        None where the norm has none; :data:`AUTO_SIZE` where the filter size is chosen.
+    balanced : int or "all"
+        Empty where it is not known.
     """
 
-    cell: Cell
-    folder: Path
-    balanced_accuracy: float
-    subjects: int
-    epochs: int
-    best_epoch: int
-    steps: int
-    seconds: float
-    prediction_seconds: float | None = None
-    nights: int | None = None
-    sequences: int | None = None
-    filter_size_choice: Mapping[str, Any] | None = field(default=None, hash=False)
+    model: str
+    norm: str
+    filter_size: int | None = None
+    norm_depth: int | None = None
+    balanced: int | str = ""
+
+    @classmethod
+    def of_protocol(cls, model: str, norm: str, balanced: int | str = ALL) -> Self:
+        """Return the arm with the filter size and depth of the protocol."""
+        size = PROTOCOL_FILTER if norm in _WITH_FILTER else None
+        return cls(model, norm, size, PROTOCOL_DEPTH if norm in _WITH_DEPTH else None, balanced)
+
+    @classmethod
+    def of_network(cls, model: str, norm: str, filter_size: Any, norm_depth: Any) -> Self:
+        """Return the arm of a network, without the settings that its norm does not have."""
+        size = filter_size if norm in _WITH_FILTER else None
+        return cls(model, norm, size, norm_depth if norm in _WITH_DEPTH else None)
+
+    @classmethod
+    def of_row(cls, row: Any) -> Self:
+        """Return the arm of a row of a table of runs, see :meth:`Run.row`."""
+        values = (row[name] for name in ("filter_size", "norm_depth", "balanced"))
+        size, depth, balanced = (None if _is_na(value) else int(value) for value in values)
+        return cls(row["model"], row["norm"], size, depth, balanced or ALL)
 
     @property
-    def scores(self) -> "pd.DataFrame":
-        """Counts per held-out subject, see :mod:`psdnorm.evaluation.scores`."""
-        return read_scores(self.folder / records.SCORES)
+    def is_protocol(self) -> bool:
+        """Whether filter size and depth are those of the protocol."""
+        usual_depth = self.norm_depth in (None, PROTOCOL_DEPTH)
+        return usual_depth and self.filter_size in (None, PROTOCOL_FILTER)
+
+    @property
+    def label(self) -> str:
+        """Its name in tables and folders, as ``usleep psd f5 d3 @400``."""
+        return " ".join([*self._parts, *([f"@{self.balanced}"] if self.balanced else [])])
+
+    @property
+    def _parts(self) -> list[str]:
+        size = AUTO if self.filter_size == AUTO_SIZE else self.filter_size
+        parts = [self.model, self.norm]
+        parts += [f"f{size}"] if size is not None else []
+        return parts + ([f"d{self.norm_depth}"] if self.norm_depth is not None else [])
+
+    def named(self, said: Collection[str] = ()) -> str:
+        """Return its norm and unusual settings, as "PSDNorm (f = 17)".
+
+        >>> Arm("usleep", "psd", 17, 3).named(), Arm("usleep", "psd", 5, 3).named(SIZES)
+        ('PSDNorm (f = 17)', 'PSDNorm (f = 5, 3 blocks)')
+        """
+        return norm_name(self.norm) + unusual(self.filter_size, self.norm_depth, said)
 
 
-def run_cell(
-    store: Store,
-    cell: Cell,
-    protocol: Protocol | None = None,
-    folder: str | os.PathLike[str] = "run",
-    *,
-    device: str | torch.device = "auto",
-    devices: int = 1,
-    fast: bool | str = "auto",
-    keep: str = "scores",
-    residence: str = "auto",
-    save_every_s: float = 300.0,
-    save_every_steps: int | None = None,
-    watcher: Watcher | None = None,
-    lock: bool = True,
-) -> Result:
-    """Train a cell and evaluate it on the cohort that it holds out.
-
-    Killed at any moment and called again, it goes on from the last resume file; on a CPU it ends
-    bit-equal to a run that was never stopped. A finished cell is not run again.
-
-    Parameters
-    ----------
-    store : Store
-    cell : Cell
-    protocol : Protocol, optional
-    folder : path
-        Of this run alone, see :mod:`psdnorm.training.run_folder`; one process at a time.
-    device : str or torch.device
-        "auto" takes a CUDA device where there is one.
-    devices : int
-        Several of them share every batch, each in a process of its own.
-    fast : {"auto", True, False}
-        As in :func:`psdnorm.models.accelerate`.
-    keep : {"scores", "predictions", "weights"}
-        What to keep: each one keeps those before it too.
-    residence : str
-        Where the nights are meanwhile, see :class:`psdnorm.batches.Loader`.
-    save_every_s : float
-        Seconds between resume files; there is one at the end of every epoch, too.
-    save_every_steps : int, optional
-        Steps between them.
-    watcher : Watcher, optional
-        Is told how it goes, such as :class:`psdnorm.training.Bars`.
-    lock : bool
-        False where the caller holds the lock of the folder.
-
-    Returns
-    -------
-    Result
-
-    Raises
-    ------
-    TrainingError
-        The loss is not finite; the last good weights are kept. Or another process works in the
-        folder.
-    ArgumentError
-        Arguments that do not fit, or a folder that holds another run.
-    StoreError
-        A night that cannot be read, or a disk that is full.
-    """
-    began = time.monotonic()
-    protocol = protocol or Protocol()
-    _check(keep, protocol, devices, save_every_steps)
-    place = resolve_device(device, devices)
-    split = split_of(store, cell, protocol)
-    check_model(cell, protocol, store.layout)
-    described = records.configuration(store, cell, protocol, split)
-    task = Task(
-        store=store,
-        train=split.train,
-        validation=split.validation,
-        cell=cell,
-        protocol=protocol,
-        folder=Path(folder),
-        run=described["run"],
-        fast=fast,
-        residence=residence,
-        save_every_s=save_every_s,
-        save_every_steps=save_every_steps,
-        watcher=watcher or Silent(),
-    )
-    if not _is_done(task.folder, described):
-        with _alone_in(task.folder) if lock else contextlib.nullcontext():
-            if not _is_done(task.folder, described):  # whoever held the lock may have finished it
-                if cell.filter_size == AUTO:
-                    task = _with_choice(task, described)
-                    described[records.CHOICE] = task.choice
-                records.claim_folder(task.folder, described)
-                remove_leftovers(task.folder)
-                with quiet_libraries(), reproducible(place):
-                    _run(task, split, place, devices, keep, began)
-    return _finished(cell, task.folder, keep)
-
-
-def _is_done(folder: Path, described: dict[str, Any]) -> bool:
-    """Tell whether a run is finished; refuse the folder of another one."""
-    if not (folder / records.DONE).exists():
-        return False
-    records.claim_folder(folder, described)
-    return True
-
-
-def _with_choice(task: Task, described: dict[str, Any]) -> Task:
-    """Choose the filter size of a run; one that was begun before keeps its own."""
-    choice = records.choice_before(task.folder, described)
-    if choice is None:
-        choice = choice_for(task.store, task.train, task.cell.norm, task.protocol.length)
-    return replace(task, choice=choice)
-
-
-def _run(
-    task: Task, split: Split, device: torch.device, devices: int, keep: str, began: float
-) -> None:
-    """Train a cell, or go on with it, and evaluate it."""
-    cell, store = task.cell, task.store
-    if cell.norm == TMA:
-        recordings, size = split.train["recording"], filter_size_of(cell)
-        barycenter = training_barycenter(store, recordings, size, device)
-        task = replace(task, sqrt_barycenter=barycenter)
-    before = read_state(task.folder, task.run)
-    if before is not None:
-        began -= before.position.seconds
-    state = _trained(task, before, device, devices)
-    network = network_for(task.network_cell, task.protocol, store.layout, device, fast=task.fast)
-    _evaluate(task, state, network, split, device, keep, began)
-
-
-@contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    with held(folder) as free:
-        if not free:
-            who = holder(folder)
-            whose = f"process {who.pid} on {who.host}" if who else "another process"
-            raise TrainingError(f"{whose} works in {folder} now, expected one at a time")
-        yield
-
-
-def _trained(task: Task, state: State | None, device: torch.device, devices: int) -> State:
-    """Train on from a state until it is finished, and return where it ended."""
-    if state is None or not state.position.finished:
-        try:
-            launch(learn, task, device, devices)
-        except TrainingError as error:
-            raise _explained(task, error) from error
-        state = read_state(task.folder, task.run)
-    assert state is not None
-    return state
-
-
-def _explained(task: Task, error: TrainingError) -> TrainingError:
-    """Keep the weights from before a training went wrong; say where, and what to look at."""
-    state = read_state(task.folder, task.run)
-    if state is None:
-        kept = "no weights had been saved before"
-    else:
-        # a model of its own: the network that is compiled serves the next cell
-        _save_weights(task, state, build_model(task.network_cell, task.protocol, task.store.layout))
-        kept = f"the last good weights are in {task.folder / records.WEIGHTS}"
-    if not isinstance(error, NotFiniteError):
-        return TrainingError(f"{error}; {kept}")
-    used = (*task.train["recording"], *task.validation["recording"])
-    return NotFiniteError(f"{error}; {kept}; {origin(task.store, used)}")
-
-
-def _evaluate(
-    task: Task,
-    state: State,
-    network: Network,
-    split: Split,
-    device: torch.device,
-    keep: str,
-    began: float,
-) -> None:
-    """Predict the held-out cohort with the best weights, and write all that is kept."""
-    assert state.best is not None
-    folder, protocol, store = task.folder, task.protocol, task.store
-    network.model.load_state_dict(state.best)
-    network.model.eval()
-    if task.sqrt_barycenter is not None:
-        store = AlignedStore(store, task.sqrt_barycenter, filter_size_of(task.cell), device)
-    predictions = predict_nights(
-        network.forward,
-        store,
-        split.test,
-        length=protocol.length,
-        stride=protocol.stride,
-        batch_size=protocol.batch_size,
-        device=device,
-    )
-    timed = records.Timed(finite_predictions(store, split.test, predictions))
-    scores = records.write_outcome(folder, split.test, timed, keep=keep != "scores")
-    if keep == "weights":
-        _save_weights(task, state, network.model, _training_spread(task, network.model))
-    accuracy = float(subject_metrics(scores)["balanced_accuracy"].mean())
-    position = state.position
-    done = {
-        "balanced_accuracy": accuracy if accuracy == accuracy else None,
-        "subjects": len(scores),
-        "epochs": position.epoch,
-        "best_epoch": position.best_epoch,
-        "steps": position.step,
-        "seconds": time.monotonic() - began,
-        **timed.spent_on(split.test, protocol),
-        "keep": keep,
-    }
-    if task.choice is not None:
-        done[records.CHOICE] = task.choice
-    records.write_json(folder / records.DONE, done)
-
-
-def _finished(cell: Cell, folder: Path, keep: str) -> Result:
-    """Return the result of a finished run; refuse one that kept less than is asked for."""
-    with contextlib.suppress(OSError):
-        (folder / FILE).unlink(missing_ok=True)
-        if holder(folder) is None:  # what a process left that was killed as it finished
-            (folder / LOCK).unlink(missing_ok=True)
-    done = read_json(folder / records.DONE)
-    kept = done.pop("keep")
-    if KEEP.index(kept) < KEEP.index(keep):
-        raise ArgumentError(
-            f"{folder} was finished with keep={kept!r}, found keep={keep!r}: delete it to run the "
-            "cell again"
-        )
-    if done["balanced_accuracy"] is None:
-        done["balanced_accuracy"] = float("nan")
-    return Result(cell, folder, **done)
-
-
-def _save_weights(
-    task: Task, state: State, model: Pretrained, spread: dict[str, Any] | None = None
-) -> None:
-    """Keep the best weights of a run, or the latest good ones if no epoch has ended."""
-    model.load_state_dict(state.best or state.model)
-    model.save_pretrained(
-        task.folder / records.WEIGHTS,
-        recipe=task.store.recipe,
-        training_data=task.training_data,
-        training_spread=spread,
-    )
-
-
-def _training_spread(task: Task, model: Pretrained) -> dict[str, Any] | None:
-    """Measure how the training nights of a run spread, evenly drawn where they are many."""
-    recordings = task.train["recording"].to_numpy(object)
-    n = min(len(recordings), _MOST_MEASURED)
-    drawn = recordings[np.linspace(0, len(recordings) - 1, n).round().astype(int)]
-    # of the store itself: a night that is to be staged is not aligned yet when it is looked at
-    return measure_spread(model, (task.store.signals(each) for each in drawn))
-
-
-def split_of(store: Store, cell: Cell, protocol: Protocol) -> Split:
-    """Return who trains, validates and tests in a cell; refuse one that lacks somebody.
+@dataclass(frozen=True)
+class Run(_Plain):
+    """One training and its evaluation: everything that tells it from the other runs of a grid.
 
     Parameters
     ----------
-    store : Store
-    cell : Cell
-    protocol : Protocol
+    model : {"usleep", "cnn-transformer"}
+    norm : str
+        The norm of the first blocks: "batch", "layer", "instance", "psd" or "psd-white". "tma" is
+        BatchNorm on nights that Temporal Monge Alignment has mapped onto the barycenter of the
+        training set. "adabn3", "adabn12", "adabnall", … have no training of their own: they are
+        the "batch" run, evaluated with the first batch norms (or all) adapted to each subject.
+    filter_size : int or "auto"
+        f, of PSDNorm in the first block or of TMA. "auto": PSDNorm's is chosen on the training set,
+        see :mod:`psdnorm.training.filter_size`. None for norms without a filter.
+    norm_depth : int
+        Number of blocks with the norm. None for norms that are in all of them.
+    hold_out : str
+        The cohort to test on.
+    balanced : int, optional
+        Limit of subjects per training cohort; by default all are used.
+    seed : int
+        Of the split, the initial weights and the order of the sequences.
+
+    Examples
+    --------
+    >>> run = Run("usleep", "psd", hold_out="CHAT", balanced=400)
+    >>> run.name, run.label
+    ('usleep_psd_f5_d3_CHAT_at400_seed0', 'usleep psd f5 d3 @400')
+    >>> Run("usleep", "batch", filter_size=17) == Run("usleep", "batch")
+    True
+    >>> Run("usleep", "adabn3", hold_out="CHAT").base.name
+    'usleep_batch_CHAT_all_seed0'
     """
-    check_cohorts(store, [cell.hold_out])
-    split = leave_one_dataset_out(
-        store.index,
-        cell.hold_out,
-        seed=cell.seed,
-        n_subjects=cell.balanced,
-        fraction=protocol.validation_fraction,
-    )
-    for role, rows in split._asdict().items():
-        if rows.empty:
-            of_them = "" if cell.balanced is None else f" with balanced {cell.balanced}"
+
+    model: str = "usleep"
+    norm: str = "psd"
+    filter_size: int | str | None = PROTOCOL_FILTER
+    norm_depth: int | None = PROTOCOL_DEPTH
+    hold_out: str = "CHAT"
+    balanced: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise ArgumentError(f"model is {self.model!r}, expected one of {', '.join(MODELS)}")
+        if self.norm not in TRAINED_NORMS and not self.is_adapted:
+            known = ", ".join((*TRAINED_NORMS, *(f"{ADABN}{n}" for n in (3, 12, "all"))))
+            raise ArgumentError(f"norm is {self.norm!r}, expected one of {known}")
+        _ = self.layers  # checks the number
+        if not isinstance(self.hold_out, str) or not self.hold_out:
+            raise ArgumentError(f"hold_out is {self.hold_out!r}, expected the name of a cohort")
+        if self.balanced is not None:
+            check_size("balanced", self.balanced)
+        _check_count("seed", self.seed, _MOST_SEED)
+        # what makes no difference is not kept: runs that are the same are equal
+        if self.norm not in _WITH_FILTER:
+            object.__setattr__(self, "filter_size", None)
+        else:
+            self._check_filter_size()
+            object.__setattr__(self, "filter_size", self.filter_size or PROTOCOL_FILTER)
+        if self.norm not in _WITH_DEPTH:
+            object.__setattr__(self, "norm_depth", None)
+        elif self.norm_depth is None:
+            object.__setattr__(self, "norm_depth", PROTOCOL_DEPTH)
+        else:
+            _check_count("norm_depth", self.norm_depth, 20)
+
+    def _check_filter_size(self) -> None:
+        if self.filter_size is None:
+            return
+        if not isinstance(self.filter_size, str):
+            check_size("filter_size", self.filter_size)
+        elif self.filter_size != AUTO:
             raise ArgumentError(
-                f"{store.path} has nobody for {role} beside {cell.hold_out}{of_them}, expected two "
-                "subjects of another cohort at least"
+                f"filter_size is {self.filter_size!r}, expected a whole number from 1 on, or {AUTO}"
             )
-    if cell.filter_size == AUTO:
-        check_choosable(store, split.train)
-    return split
+        elif self.norm == TMA:
+            raise ArgumentError(
+                f"filter_size is {AUTO!r} with norm {TMA!r}, expected a whole number from 1 on: "
+                "only PSDNorm's can be chosen"
+            )
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        size = "all" if self.balanced is None else f"at{self.balanced}"
+        place = quote(self.hold_out, safe=" ")
+        return "_".join([*self.arm._parts, place, size, f"seed{self.seed}"])
+
+    @property
+    def arm(self) -> Arm:
+        """What it is but for cohort and seed."""
+        size = AUTO_SIZE if self.filter_size == AUTO else self.filter_size
+        balanced = self.balanced or ALL
+        return Arm(self.model, self.norm, size, self.norm_depth, balanced)  # type: ignore[arg-type]
+
+    @property
+    def label(self) -> str:
+        """The label of its arm."""
+        return self.arm.label
+
+    def row(self) -> dict[str, Any]:
+        """Return it as a row of a table of runs: filter sizes are numbers."""
+        row = {name: getattr(self, name) for name in (*ARM, "hold_out", "seed")}
+        return row | {"filter_size": self.arm.filter_size, "arm": self.label}
+
+    @property
+    def is_adapted(self) -> bool:
+        """Whether it is AdaBN: an evaluation of another run's network."""
+        return isinstance(self.norm, str) and self.norm.startswith(ADABN)
+
+    @property
+    def layers(self) -> int | str:
+        """How many batch norms AdaBN adapts, or "all"; 0 for another norm."""
+        if not self.is_adapted:
+            return 0
+        number = self.norm.removeprefix(ADABN)
+        if number == ALL:
+            return ALL
+        if not number.isdecimal() or str(int(number)) != number or number == "0":
+            raise ArgumentError(
+                f"norm is {self.norm!r}, expected {ADABN} and a number from 1 on, or {ADABN}all"
+            )
+        return int(number)
+
+    @property
+    def base(self) -> "Run":
+        """The run whose network it uses: for AdaBN the "batch" run, for all others itself."""
+        return dataclasses.replace(self, norm="batch") if self.is_adapted else self
 
 
-def check_cohorts(store: Store, hold_outs: Iterable[str]) -> None:
-    """Refuse to hold out what a store does not have.
+@dataclass(frozen=True)
+class Protocol(_Plain):
+    """How every cell is trained.
 
     Parameters
     ----------
-    store : Store
-    hold_outs : iterable of str
+    lr : float
+        Adam's step size.
+    batch_size : int
+        Sequences of a batch, over all devices together.
+    patience : int
+        Epochs without a lower validation loss after which training ends.
+    max_epochs : int
+        After which it ends in any case.
+    length, stride : int
+        Epochs of a sequence, and from one to the next.
+    validation_fraction : float
+        Share of the subjects of each cohort that validates.
+    momentum : float
+        α of PSDNorm's running barycenter, of all its layers.
+    model_arguments : dict
+        Arguments of the model beyond those that cell and store set, say ``{"depth": 4}``; where
+        models have their own, by the model's name, ``{"usleep": {"depth": 4}}``. Cells whose norm
+        is no PSDNorm are built without ``norm_arguments``.
     """
-    cohorts = sorted(store.index["cohort"].unique())
-    for cohort in hold_outs:
-        if cohort not in cohorts:
-            raise ArgumentError(f"hold_out is {cohort!r}, expected one of {', '.join(cohorts)}")
+
+    lr: float = 1e-3
+    batch_size: int = 64
+    patience: int = 3
+    max_epochs: int = 100
+    length: int = LENGTH
+    stride: int = STRIDE
+    validation_fraction: float = 0.2
+    momentum: float = 0.01
+    model_arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "patience", "max_epochs", "length", "stride"):
+            check_size(name, getattr(self, name))
+        if self.stride > self.length:
+            raise ArgumentError(
+                f"stride is {self.stride}, expected at most the {self.length} epochs of a sequence"
+            )
+        if not is_number(self.lr, 0, 1e30) or self.lr == 0:
+            raise ArgumentError(f"lr is {self.lr!r}, expected a number above 0")
+        for name in ("validation_fraction", "momentum"):
+            value = getattr(self, name)
+            if not is_number(value, 0, 1) or value in (0, 1):
+                raise ArgumentError(f"{name} is {value!r}, expected a number between 0 and 1")
+        try:
+            arguments = json.loads(json.dumps(dict(self.model_arguments), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"model_arguments must be a dict that JSON holds: {error}"
+            ) from None
+        _check_by_model(arguments)
+        for own in (arguments, *(arguments.get(model, {}) for model in MODELS)):
+            _check_norms(own)
+            input_scale_setting(own.get("input_scale", 1.0))  # before a night is made, too
+        object.__setattr__(self, "model_arguments", arguments)
+
+    def arguments_of(self, model: str) -> dict[str, Any]:
+        """Return the further arguments of a model.
+
+        Parameters
+        ----------
+        model : {"usleep", "cnn-transformer"}
+
+        Examples
+        --------
+        >>> Protocol(model_arguments={"depth": 4}).arguments_of("usleep")
+        {'depth': 4}
+        >>> Protocol(model_arguments={"usleep": {"depth": 4}}).arguments_of("cnn-transformer")
+        {}
+        """
+        if self.model_arguments.keys() & set(MODELS):
+            return dict(self.model_arguments.get(model, {}))
+        return dict(self.model_arguments)
 
 
-def _check(keep: str, protocol: Protocol, devices: int, save_every_steps: int | None) -> None:
-    if keep not in KEEP:
-        raise ArgumentError(f"keep is {keep!r}, expected one of {', '.join(KEEP)}")
-    check_size("devices", devices)
-    if protocol.batch_size % devices:
+def filter_size_of(cell: Run) -> int:
+    """Return the filter size of a cell whose norm has one, and a number."""
+    assert cell.filter_size not in (None, AUTO), f"{cell.name} has no filter size"
+    return int(cell.filter_size)
+
+
+def with_size(cell: Run, filter_size: int | None) -> Run:
+    """Return a cell with a filter size instead of "auto"; another cell as it is.
+
+    Parameters
+    ----------
+    cell : Run
+    filter_size : int
+    """
+    return dataclasses.replace(cell, filter_size=filter_size) if cell.filter_size == AUTO else cell
+
+
+def _check_by_model(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that are by model in part only."""
+    if not arguments.keys() & set(MODELS):
+        return
+    for name, own in arguments.items():
+        if name not in MODELS:
+            raise ArgumentError(
+                f"model_arguments has {name!r} beside the name of a model, expected one of "
+                f"{', '.join(MODELS)}, or no model's name"
+            )
+        if not isinstance(own, Mapping):
+            raise ArgumentError(
+                f"model_arguments has {own!r:.50} for {name}, expected an object of arguments"
+            )
+
+
+def _check_norms(arguments: Mapping[str, Any]) -> None:
+    """Refuse what no norm takes before a night is made, whatever the norms of the cells."""
+    check_schedule(arguments.get("filter_schedule", SCHEDULES[0]))
+    if "momentum" in plain_norm_arguments(arguments.get("norm_arguments")):
         raise ArgumentError(
-            f"batch_size is {protocol.batch_size}, expected a multiple of the {devices} devices"
+            "model_arguments has 'momentum' in norm_arguments, expected it as the protocol's own "
+            "momentum, as a study's file or Protocol(momentum=…) has it"
         )
-    if save_every_steps is not None:
-        check_size("save_every_steps", save_every_steps)
+
+
+def _check_count(name: str, value: Any, most: int) -> None:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ArgumentError(f"{name} is {value!r}, expected a whole number from 0 to {most}")

@@ -2,9 +2,7 @@
 
 import contextlib
 import csv
-import hashlib
 import io
-import json
 import os
 import platform
 import random
@@ -25,10 +23,10 @@ import psdnorm
 from psdnorm.batches import Split, window_starts
 from psdnorm.errors import ArgumentError, MissingExtraError, StoreError, TrainingError
 from psdnorm.evaluation import PROBABILITIES, merge_scores, score_night, write_scores
-from psdnorm.runtime import written
+from psdnorm.runtime import digest, read_json, write_json, written
 from psdnorm.store import Store
-from psdnorm.training.cell import Cell, Protocol, read_json
 from psdnorm.training.predict import NightPrediction
+from psdnorm.training.run import Protocol, Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -253,13 +251,13 @@ _SCHEMA = pa.schema(
 )
 
 
-def configuration(store: Store, cell: Cell, protocol: Protocol, split: Split) -> dict[str, Any]:
+def configuration(store: Store, cell: Run, protocol: Protocol, split: Split) -> dict[str, Any]:
     """Describe a run: what ``config.json`` says.
 
     Parameters
     ----------
     store : Store
-    cell : Cell
+    cell : Run
     protocol : Protocol
     split : Split
     """
@@ -268,7 +266,7 @@ def configuration(store: Store, cell: Cell, protocol: Protocol, split: Split) ->
             "cohorts": sorted(rows["cohort"].unique().tolist()),
             "subjects": len(rows[["cohort", "subject"]].drop_duplicates()),
             "nights": len(rows),
-            "sha256": _digest(sorted(zip(rows["recording"], rows["digest"], strict=True))),
+            "sha256": digest(sorted(zip(rows["recording"], rows["digest"], strict=True))),
         }
         for role, rows in split._asdict().items()
     }
@@ -280,7 +278,7 @@ def configuration(store: Store, cell: Cell, protocol: Protocol, split: Split) ->
     }
     return {
         **decisive,
-        "run": _digest(decisive),
+        "run": digest(decisive),
         "recipe": store.recipe,
         "simulated": bool(any(rows["simulated"].any() for rows in split)),
         "versions": {
@@ -446,18 +444,7 @@ def predicted_sequences(index: "pd.DataFrame", protocol: Protocol) -> int:
     )
 
 
-def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write a JSON file, whole or not at all."""
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    with written(path) as file:
-        file.write(text.encode())
-
-
 @contextlib.contextmanager
 def _table(path: Path) -> Iterator[pq.ParquetWriter]:
     with written(path) as file, pq.ParquetWriter(file, _SCHEMA, compression="zstd") as writer:
         yield writer
-
-
-def _digest(document: Any) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -13,7 +13,7 @@ from cells import TINY
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.evaluation import score_night, subject_metrics
 from psdnorm.experiments.execute import run_grid
-from psdnorm.experiments.grid import Runs
+from psdnorm.experiments.grid import ExperimentFolder
 from psdnorm.lab.dissect.dissected import arm_names, interval, read_losses
 from psdnorm.lab.dissect.dissection import Dissection, Made, TestNights
 from psdnorm.lab.dissect.settings import find_models
@@ -23,15 +23,14 @@ from psdnorm.lab.simulate.plan import Settings, plan_nights
 from psdnorm.models import USleep
 from psdnorm.prepare.recipe import RECIPES, Recipe
 from psdnorm.store import Store
-from psdnorm.training import Cell
-from psdnorm.training.adabn import AdaptedCell
+from psdnorm.training import Run
 from psdnorm.training.predict import predict_night
 
 CELLS = [
-    Cell("usleep", "batch", hold_out="SHHS"),
-    Cell("usleep", "batch", hold_out="SHHS", seed=1),
-    AdaptedCell("usleep", "adabnall", hold_out="SHHS"),
-    Cell("usleep", "tma", hold_out="SHHS"),
+    Run("usleep", "batch", hold_out="SHHS"),
+    Run("usleep", "batch", hold_out="SHHS", seed=1),
+    Run("usleep", "adabnall", hold_out="SHHS"),
+    Run("usleep", "tma", hold_out="SHHS"),
 ]
 NOTHING = Condition("gain", 0.0)
 CONDITIONS = (UNSHIFTED, NOTHING, Condition("gain", -12.0), Condition("scorer", 2.0))
@@ -46,7 +45,7 @@ def runs(tmp_path_factory):
     store = Store.open(root / "store")
     outcomes = list(run_grid(store, CELLS, TINY, root / "runs", device="cpu", keep="weights"))
     assert {outcome.status for outcome in outcomes} == {"done"}
-    return Runs(root / "runs")
+    return ExperimentFolder(root / "runs")
 
 
 def planned(runs, out, **others):
@@ -141,8 +140,8 @@ def test_adabn_predicts_each_subject_with_statistics_of_the_condition_itself(fin
 
 
 def test_arms_of_one_norm_are_told_apart_by_what_differs_and_others_say_nothing_of_it():
-    cells = [Cell("usleep", "psd", f, hold_out="SHHS") for f in ("auto", 17, 5)]
-    cells += [Cell("usleep", "tma", 9), Cell("usleep", "instance"), Cell("usleep", "batch")]
+    cells = [Run("usleep", "psd", f, hold_out="SHHS") for f in ("auto", 17, 5)]
+    cells += [Run("usleep", "tma", 9), Run("usleep", "instance"), Run("usleep", "batch")]
     assert list(arm_names(cells).values()) == [
         "BatchNorm",
         "InstanceNorm",
@@ -151,9 +150,9 @@ def test_arms_of_one_norm_are_told_apart_by_what_differs_and_others_say_nothing_
         "PSDNorm (f = 17)",
         "PSDNorm (f auto)",
     ]
-    depths = [Cell("usleep", "psd", norm_depth=depth) for depth in (3, 1)]
+    depths = [Run("usleep", "psd", norm_depth=depth) for depth in (3, 1)]
     assert list(arm_names(depths).values()) == ["PSDNorm (1 block)", "PSDNorm (3 blocks)"]
-    sizes = [Cell("usleep", "psd", balanced=n) for n in (5, 40)]
+    sizes = [Run("usleep", "psd", balanced=n) for n in (5, 40)]
     assert list(arm_names(sizes).values()) == [
         "PSDNorm, U-Sleep, balanced@5",
         "PSDNorm, U-Sleep, balanced@40",
@@ -200,9 +199,11 @@ def test_a_network_whose_filter_size_was_chosen_is_taken_apart_like_others(tmp_p
     nights = plan_nights(["ABC", "MASS", "SHHS"], 2, 1, Settings(hours=0.1, shift=0.0))
     list(add_nights(tmp_path / "store", nights, RECIPES["paper"]))
     store = Store.open(tmp_path / "store")
-    cell = Cell("usleep", "psd", "auto", norm_depth=2, hold_out="SHHS")
+    cell = Run("usleep", "psd", "auto", norm_depth=2, hold_out="SHHS")
     assert [o.reason for o in run_grid(store, [cell], TINY, tmp_path / "r", keep="weights")] == [""]
-    found = planned(Runs(tmp_path / "r"), tmp_path / "out", conditions=(UNSHIFTED, NOTHING))
+    found = planned(
+        ExperimentFolder(tmp_path / "r"), tmp_path / "out", conditions=(UNSHIFTED, NOTHING)
+    )
     made, predicted = run(found)
     assert [each.reason for each in (*made, *predicted)] == [""] * (6 + 2)
 
@@ -252,7 +253,7 @@ def test_scores_of_other_weights_are_refused(runs, tmp_path):
 @pytest.mark.slow
 def test_weights_that_cannot_be_read_are_named_and_stop_no_other_network(runs, tmp_path):
     cells = (CELLS[0], CELLS[3])
-    broken = Runs(tmp_path / "runs")
+    broken = ExperimentFolder(tmp_path / "runs")
     for cell in cells:
         for file in runs.folder(cell).rglob("*"):
             if file.is_file():

@@ -6,9 +6,9 @@ from psdnorm.experiments.estimate import read_cost
 from psdnorm.lab.dissect import dissection as dissected_cost
 from psdnorm.lab.dissect.dissection import Predicted, metered
 from psdnorm.lab.dissect.troubles import UNSHIFTED
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
-CELL = Cell("usleep", "psd")
+CELL = Run("usleep", "psd")
 
 
 def test_a_piece_counts_predictions_and_their_sequences_but_no_failures(tmp_path):

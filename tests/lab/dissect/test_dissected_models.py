@@ -5,15 +5,14 @@ import json
 import pytest
 
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments.grid import FORMAT, Runs, complete
+from psdnorm.experiments.grid import FORMAT, ExperimentFolder, complete
 from psdnorm.lab.dissect.dissection import Dissection
 from psdnorm.lab.dissect.settings import find_models, predicted_folder, predicting_order
 from psdnorm.lab.dissect.troubles import conditions_of
-from psdnorm.training import Cell
-from psdnorm.training.adabn import AdaptedCell
+from psdnorm.training import Run
 
-BATCH, PSD, TMA = (Cell("usleep", norm, hold_out="SHHS") for norm in ("batch", "psd", "tma"))
-ADABN = AdaptedCell("usleep", "adabn3", hold_out="SHHS")
+BATCH, PSD, TMA = (Run("usleep", norm, hold_out="SHHS") for norm in ("batch", "psd", "tma"))
+ADABN = Run("usleep", "adabn3", hold_out="SHHS")
 CONDITIONS = tuple(conditions_of(["gain"]))
 
 
@@ -22,7 +21,7 @@ def grid(folder, cells, weights=()):
     folder.mkdir(parents=True)
     listed = [{"cell": cell.to_json(), "sequences": 1} for cell in cells]
     (folder / "grid.json").write_text(json.dumps({"format": FORMAT, "cells": listed}))
-    runs = Runs(folder)
+    runs = ExperimentFolder(folder)
     for cell in cells:
         runs.folder(cell).mkdir(parents=True)
         (runs.folder(cell) / "done.json").touch()
@@ -101,7 +100,7 @@ def test_cells_that_never_kept_weights_are_lacking_and_the_others_are_found(tmp_
 
 def test_a_folder_without_a_grid_weights_or_scores_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="has no grid"):
-        find_models(Runs(tmp_path / "none"))
+        find_models(ExperimentFolder(tmp_path / "none"))
     runs, out = grid(tmp_path / "runs", [PSD]), tmp_path / "out"
     with pytest.raises(ArgumentError, match="has no finished cell with weights, expected some"):
         find_models(runs, out, CONDITIONS)
@@ -121,7 +120,7 @@ def test_nothing_is_left_to_simulate_or_predict_for_networks_without_weights(tmp
 def test_psdnorm_predicts_first_then_batch_norm_with_its_kin_each_shape_compiled_once():
     axes = [("layer", 0), ("psd", 0), ("tma", 0), ("instance", 0), ("batch", 0), ("batch", 1)]
     axes += [("psd", 1), ("tma", 1)]
-    cells = [Cell("usleep", norm, hold_out="SHHS", seed=seed) for norm, seed in axes]
+    cells = [Run("usleep", norm, hold_out="SHHS", seed=seed) for norm, seed in axes]
     order = predicting_order(complete([*cells, ADABN]))
     assert [[(cell.norm, cell.seed) for cell in unit] for unit in order] == [
         [("psd", 0)],
@@ -137,7 +136,7 @@ def test_psdnorm_predicts_first_then_batch_norm_with_its_kin_each_shape_compiled
 
 def test_filter_sizes_of_psdnorm_are_predicted_one_after_the_other_not_seed_by_seed():
     axes = [(5, 0), (17, 0), (5, 1), (17, 1)]
-    cells = [Cell("usleep", "psd", f, hold_out="SHHS", seed=seed) for f, seed in axes]
+    cells = [Run("usleep", "psd", f, hold_out="SHHS", seed=seed) for f, seed in axes]
     order = predicting_order(complete(cells))
     assert [(cell.filter_size, cell.seed) for (cell,) in order] == [
         (5, 0),

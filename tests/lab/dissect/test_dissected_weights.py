@@ -8,19 +8,18 @@ import pytest
 from cells import TINY
 
 from psdnorm.errors import ArgumentError, CheckpointError
-from psdnorm.experiments.grid import FORMAT, Runs
+from psdnorm.experiments.grid import FORMAT, ExperimentFolder
 from psdnorm.lab.dissect.dissection import Dissection, trained_for
 from psdnorm.lab.dissect.settings import find_models, predicted_folder, without_damaged
 from psdnorm.lab.dissect.troubles import conditions_of
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.store import Store
-from psdnorm.training import Cell
-from psdnorm.training.adabn import AdaptedCell
+from psdnorm.training import Run
 from psdnorm.training.network import build_model
 
 RECIPE = RECIPES["paper"]
-BATCH, PSD = (Cell("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "psd"))
-ADABN = AdaptedCell("usleep", "adabn3", hold_out="SHHS")
+BATCH, PSD = (Run("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "psd"))
+ADABN = Run("usleep", "adabn3", hold_out="SHHS")
 CELLS = [BATCH, ADABN, PSD]
 CONDITIONS = tuple(conditions_of(["gain"]))
 
@@ -28,7 +27,7 @@ CONDITIONS = tuple(conditions_of(["gain"]))
 @pytest.fixture
 def runs(tmp_path):
     """A folder of runs, the cells of which kept their first weights."""
-    runs = Runs(tmp_path / "runs")
+    runs = ExperimentFolder(tmp_path / "runs")
     for cell in (BATCH, PSD):
         model = build_model(cell, TINY, RECIPE.layout())
         model.save_pretrained(
@@ -155,7 +154,7 @@ def test_a_network_for_other_nights_is_refused(runs, tmp_path):
 
 
 def test_a_network_of_another_filter_size_is_refused(runs, tmp_path):
-    other = Cell("usleep", "psd", 17, norm_depth=2, hold_out="SHHS")
+    other = Run("usleep", "psd", 17, norm_depth=2, hold_out="SHHS")
     shutil.copytree(runs.folder(PSD), runs.folder(other))
     store = Store.plan(tmp_path / "nights", RECIPE.to_dict(), RECIPE.layout())
     with pytest.raises(CheckpointError, match=r"whose filter_size is 5, expected 17 as usleep_psd"):
@@ -179,7 +178,7 @@ def test_a_network_that_sees_its_input_at_another_scale_is_refused(runs, tmp_pat
 
 
 def test_a_network_of_aligned_nights_that_does_not_say_onto_what_is_refused(runs, tmp_path):
-    tma = Cell("usleep", "tma", norm_depth=None, hold_out="SHHS")
+    tma = Run("usleep", "tma", norm_depth=None, hold_out="SHHS")
     build_model(tma, TINY, RECIPE.layout()).save_pretrained(
         runs.folder(tma) / "weights",
         recipe=RECIPE.to_dict(),

@@ -20,8 +20,8 @@ from psdnorm.lab.study.result_cache import (
 )
 from psdnorm.lab.study.running import runs_of
 from psdnorm.report.results import read_results
+from psdnorm.runtime import write_json
 from psdnorm.runtime.files import held
-from psdnorm.training.run_folder import write_json
 
 ADABN = ["batch", "adabn3", "psd"]
 ABC, MASS = (f"usleep_batch_{cohort}_all_seed0" for cohort in ("ABC", "MASS"))

@@ -11,7 +11,6 @@ from psdnorm.experiments.presets import PAPER_COHORTS
 from psdnorm.lab.study import read_study
 from psdnorm.lab.study.running import seconds_of
 from psdnorm.lab.study.study_nights import planned_amounts
-from psdnorm.training.adabn import AdaptedCell
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 FILES = sorted(EXPERIMENTS.glob("*.yaml"))
@@ -209,7 +208,7 @@ def test_networks_to_dissect_are_trained_without_a_shift_and_keep_their_weights(
     study = read_study(EXPERIMENTS / "dissection.yaml")
     assert set(study.nights.shift.values()) == {0.0}
     assert study.keep == "weights"
-    trained = [cell for cell in study.cells if not isinstance(cell, AdaptedCell)]
+    trained = [cell for cell in study.cells if not cell.is_adapted]
     shapes = {(cell.norm, cell.filter_size) for cell in trained}
     assert {norm for norm, _ in shapes} == {"batch", "layer", "instance", "tma", "psd"}
     assert ("psd", 17) in shapes
@@ -227,7 +226,7 @@ def test_all_experiments_of_the_paper_are_there():
 
 def test_the_main_table_is_whole_and_estimated_to_fit_60_minutes_of_one_gpu():
     study = read_study(EXPERIMENTS / "main.yaml")
-    trained = [cell for cell in study.cells if not isinstance(cell, AdaptedCell)]
+    trained = [cell for cell in study.cells if not cell.is_adapted]
     assert {cell.norm for cell in trained} == {"batch", "layer", "instance", "tma", "psd"}
     assert (len(trained), len(study.cells)) == (10 * 5 * 3, 10 * 8 * 3)
     seconds = seconds_of(study, planned_amounts(study))

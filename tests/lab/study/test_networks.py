@@ -8,12 +8,12 @@ from studies import written_study
 
 from psdnorm.convert import record_calls
 from psdnorm.errors import ArgumentError, ShapeError
-from psdnorm.experiments.grid import Runs
+from psdnorm.experiments.grid import ExperimentFolder
 from psdnorm.lab.study import read_study
 from psdnorm.lab.study.definition import check_networks
 from psdnorm.layer import PSDNorm
 from psdnorm.prepare.recipe import RECIPES
-from psdnorm.training import Cell, Protocol
+from psdnorm.training import Protocol, Run
 from psdnorm.training.network import build_model
 
 FILES = sorted((Path(__file__).parents[3] / "experiments").glob("*.yaml"))
@@ -27,7 +27,7 @@ def checked(folder, grid, **protocol):
     """Read and check a study; return its file and what it is refused with, "" if it is not."""
     study = read_study(written_study(folder, grid=grid, protocol=SMALL | protocol))
     try:
-        check_networks(study, Runs(folder / "work"))
+        check_networks(study, ExperimentFolder(folder / "work"))
     except ArgumentError as error:
         return study.path, str(error)
     return study.path, ""
@@ -120,7 +120,7 @@ def test_the_longest_filter_that_is_let_through_runs_and_the_next_one_does_not(
     protocol = Protocol(**SMALL, model_arguments=arguments)
 
     def built(size):
-        return build_model(Cell(model, "psd", size), protocol, RECIPES["paper"].layout())
+        return build_model(Run(model, "psd", size), protocol, RECIPES["paper"].layout())
 
     x = torch.randn(1, 1, 2, 3000)
     probe = built(1)
@@ -139,7 +139,7 @@ def test_the_longest_filter_that_is_let_through_runs_and_the_next_one_does_not(
 def test_what_is_finished_is_not_looked_at(tmp_path):
     grid = [PSD | {"filter_sizes": [3001]}]
     study = read_study(written_study(tmp_path, grid=grid, protocol=SMALL))
-    runs = Runs(tmp_path / "work")
+    runs = ExperimentFolder(tmp_path / "work")
     for cell in study.cells:
         runs.folder(cell).mkdir(parents=True)
         (runs.folder(cell) / "done.json").touch()
@@ -156,4 +156,4 @@ def test_looking_moves_nobodys_seed(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_networks_of_all_experiments_can_run(path, tmp_path):
-    check_networks(read_study(path), Runs(tmp_path))
+    check_networks(read_study(path), ExperimentFolder(tmp_path))

@@ -22,7 +22,7 @@ from psdnorm.lab.study.result_cache import (
 from psdnorm.lab.study.running import runs_of
 from psdnorm.report.build import build_report
 from psdnorm.report.results import read_results
-from psdnorm.training.run_folder import write_json
+from psdnorm.runtime import write_json
 
 ADABN = ("batch", "adabn3", "psd")
 

@@ -9,7 +9,7 @@ from experiment_runs import COHORTS, write_runs
 
 from psdnorm.report.figures.comparison import comparisons
 from psdnorm.report.results import read_results
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 STAGES = ("W", "N1", "N2", "N3", "REM")
 
@@ -39,7 +39,7 @@ class Raw:
         self.path = path
 
     def matrices(self, norm, cohort, seed, **cell):
-        name = Cell("usleep", norm, hold_out=cohort, seed=seed, **cell).name
+        name = Run("usleep", norm, hold_out=cohort, seed=seed, **cell).name
         return _matrices(self.path / "cells" / name / "scores.parquet")
 
     def accuracies(self, norm, cohort, seed, **cell):

@@ -11,7 +11,7 @@ from psdnorm.report.figures.stage_figures import draw_calibration, draw_learning
 from psdnorm.report.figures.subject_figures import draw_scatter
 from psdnorm.report.results import read_results
 from psdnorm.report.verdict.duels import contests
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 ONE = {"hold_outs": ("ABC",), "seeds": (0,)}
 
@@ -111,7 +111,7 @@ def test_where_one_norm_is_left_the_refusal_says_what_was_dropped(tmp_path):
 
 
 def test_rows_that_count_are_of_the_cells_that_all_norms_have(tmp_path):
-    gone = Cell("usleep", "psd", hold_out="MASS", seed=1).name
+    gone = Run("usleep", "psd", hold_out="MASS", seed=1).name
     axes = Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0, 1))
     write_runs(tmp_path, [axes], unfinished=[gone])
     (found,) = comparisons(read_results(tmp_path))

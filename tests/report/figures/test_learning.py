@@ -10,7 +10,7 @@ from psdnorm.present.figure import CannotDraw
 from psdnorm.report.figures.comparison import comparisons
 from psdnorm.report.figures.stage_figures import MOST_CELLS, draw_learning
 from psdnorm.report.results import read_results
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_lines_are_the_losses_of_every_cell(comparison, runs, line_of):
     lowest = []
     for cohort in COHORTS:
         for seed in range(3):
-            name = Cell("usleep", "psd", hold_out=cohort, seed=seed).name
+            name = Run("usleep", "psd", hold_out=cohort, seed=seed).name
             history = pd.read_csv(runs / "cells" / name / "history.csv")
             for what in ("train", "validation"):
                 line = line_of(axes, f"{what} {name}")

@@ -9,14 +9,14 @@ from psdnorm.experiments.grid import Axes
 from psdnorm.report.figures.comparison import comparisons
 from psdnorm.report.figures.stage_figures import draw_calibration
 from psdnorm.report.results import read_results
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 
 def test_accuracy_confidence_and_error_are_those_of_all_epochs(comparison, runs, line_of):
     epochs, right, confidence = np.zeros(15), np.zeros(15), np.zeros(15)
     for cohort in COHORTS:
         for seed in range(3):
-            name = Cell("usleep", "psd", hold_out=cohort, seed=seed).name
+            name = Run("usleep", "psd", hold_out=cohort, seed=seed).name
             table = pd.read_parquet(runs / "cells" / name / "scores.parquet")
             for b in range(15):
                 epochs[b] += table[f"bin_{b:02}_epochs"].sum()
@@ -36,7 +36,7 @@ def test_accuracy_confidence_and_error_are_those_of_all_epochs(comparison, runs,
 
 
 def test_a_norm_that_lacks_cells_is_named(tmp_path):
-    lacking = [Cell("usleep", "psd", hold_out="MASS", seed=0).name]
+    lacking = [Run("usleep", "psd", hold_out="MASS", seed=0).name]
     axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0,))]
     write_runs(tmp_path, axes, unfinished=lacking)
     drawing = draw_calibration(comparisons(read_results(tmp_path))[0])
@@ -46,7 +46,7 @@ def test_a_norm_that_lacks_cells_is_named(tmp_path):
 
 def test_norms_with_as_many_cells_of_other_people_are_named(tmp_path):
     lacking = [
-        Cell("usleep", norm, hold_out=cohort, seed=0).name
+        Run("usleep", norm, hold_out=cohort, seed=0).name
         for norm, cohort in (("psd", "MASS"), ("batch", "CHAT"))
     ]
     axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT", "MASS"), seeds=(0,))]

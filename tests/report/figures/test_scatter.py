@@ -11,7 +11,7 @@ from psdnorm.report.figures.subject_figures import draw_scatter
 from psdnorm.report.results import read_results
 from psdnorm.report.verdict.duels import contests
 from psdnorm.report.verdict.verdict import judge
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 
 def points(axes):
@@ -43,7 +43,7 @@ def test_the_second_panel_is_against_the_best_baseline(comparison, raw):
 
 
 def test_points_are_the_subjects_that_the_verdict_counts(tmp_path):
-    lacking = [Cell("usleep", "tma", hold_out="MASS", seed=0).name]
+    lacking = [Run("usleep", "tma", hold_out="MASS", seed=0).name]
     axes = [Axes(norms=("batch", "tma", "psd"), hold_outs=("ABC", "MASS"), seeds=(0,))]
     write_runs(tmp_path, axes, unfinished=lacking)
     results = read_results(tmp_path)

@@ -10,7 +10,7 @@ from psdnorm.present.figure import CannotDraw
 from psdnorm.report.figures.comparison import comparisons
 from psdnorm.report.figures.stage_figures import draw_stages
 from psdnorm.report.results import read_results
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 
 def f1_by_hand(raw, norm, seed, cohorts=tuple(COHORTS)):
@@ -50,7 +50,7 @@ def test_points_and_bars_are_mean_and_spread_over_seeds(comparison, raw):
 
 
 def test_a_seed_that_lacks_a_cohort_is_not_averaged(tmp_path, raw_of):
-    lacking = [Cell("usleep", "psd", hold_out="MASS", seed=1).name]
+    lacking = [Run("usleep", "psd", hold_out="MASS", seed=1).name]
     axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0, 1))]
     write_runs(tmp_path, axes, unfinished=lacking)
     drawing = draw_stages(comparisons(read_results(tmp_path))[0])
@@ -66,7 +66,7 @@ def test_a_seed_that_lacks_a_cohort_is_not_averaged(tmp_path, raw_of):
 
 
 def test_all_norms_are_drawn_over_the_cohorts_that_all_have(tmp_path, raw_of):
-    lacking = [Cell("usleep", "tma", hold_out="MASS", seed=0).name]
+    lacking = [Run("usleep", "tma", hold_out="MASS", seed=0).name]
     axes = [Axes(norms=("batch", "tma", "psd"), hold_outs=("ABC", "MASS"), seeds=(0,))]
     write_runs(tmp_path, axes, unfinished=lacking)
     drawing = draw_stages(comparisons(read_results(tmp_path))[0])

@@ -10,7 +10,7 @@ from psdnorm.experiments.grid import Axes
 from psdnorm.report.figures.comparison import comparisons
 from psdnorm.report.figures.curve_figures import FILTER_SIZE, NORM_DEPTH, draw_sweep
 from psdnorm.report.results import read_results
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 COHORTS = {"ABC": 5, "MASS": 4}
 BOTH = tuple(COHORTS)
@@ -77,7 +77,7 @@ def test_norms_that_do_not_vary_are_horizontal_lines(swept, raw_of, line_of):
 
 
 def test_a_cohort_that_a_setting_lacks_is_left_out_of_all_and_named(tmp_path, raw_of, line_of):
-    lacking = [Cell("usleep", "psd", 9, hold_out="MASS", seed=s).name for s in (0, 1)]
+    lacking = [Run("usleep", "psd", 9, hold_out="MASS", seed=s).name for s in (0, 1)]
     write_runs(tmp_path, AXES, COHORTS, unfinished=lacking)
     drawing = draw(tmp_path, FILTER_SIZE)
     expected = np.mean([raw_of(tmp_path).mean_dataset("batch", s, ("ABC",)) for s in (0, 1)])
@@ -89,8 +89,8 @@ def test_a_cohort_that_a_setting_lacks_is_left_out_of_all_and_named(tmp_path, ra
 
 def test_an_arm_without_a_complete_seed_is_named_and_the_others_are_drawn(tmp_path, line_of):
     lacking = [
-        Cell("usleep", "psd", 9, hold_out="MASS", seed=0).name,
-        Cell("usleep", "psd", 9, hold_out="ABC", seed=1).name,
+        Run("usleep", "psd", 9, hold_out="MASS", seed=0).name,
+        Run("usleep", "psd", 9, hold_out="ABC", seed=1).name,
     ]
     write_runs(tmp_path, AXES, COHORTS, unfinished=lacking)
     drawing = draw(tmp_path, FILTER_SIZE)

@@ -10,7 +10,7 @@ from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
 from psdnorm.report.figures.curve_figures import draw_training_size
 from psdnorm.report.results import read_results
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 COHORTS = {"ABC": 12, "MASS": 14, "SOF": 16}
 ALL = tuple(COHORTS)
@@ -84,7 +84,7 @@ def test_one_size_is_no_curve_and_it_is_said(results):
 
 def test_a_cell_that_lacks_does_not_make_one_size_two(tmp_path):
     axes = [Axes(norms=("batch", "psd"), balanced=(400, None), hold_outs=ALL, seeds=(0, 1))]
-    gone = Cell("usleep", "psd", hold_out="SOF", seed=1).name
+    gone = Run("usleep", "psd", hold_out="SOF", seed=1).name
     write_runs(tmp_path, axes, COHORTS, unfinished=[gone])
     with pytest.raises(CannotDraw, match="all sizes have as many training subjects"):
         draw_training_size(read_results(tmp_path), "usleep")

@@ -9,7 +9,7 @@ from experiment_runs import write_runs
 from psdnorm.report.results import read_results
 from psdnorm.report.tables import build_tables
 from psdnorm.report.tables.table import csv_text
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 from .conftest import COHORTS, axes, by_hand
 
@@ -39,7 +39,7 @@ def test_it_has_a_column_of_its_own_behind_the_fixed_sizes(table, chosen):
     assert table.head[-3:] == ["PSDNorm (f = 5)", "PSDNorm (f = 9)", "PSDNorm (f auto)"]
     rows = list(csv.DictReader(io.StringIO(csv_text(table))))
     (own,) = [r for r in rows if r["filter_size"] == "auto" and r["dataset"] == "ABC"]
-    names = [Cell("usleep", "psd", "auto", hold_out="ABC", seed=s).name for s in (0, 1)]
+    names = [Run("usleep", "psd", "auto", hold_out="ABC", seed=s).name for s in (0, 1)]
     by_seed = [by_hand(chosen, name, "balanced_accuracy") for name in names]
     mean = sum(sum(scores) / len(scores) for scores in by_seed) / 2
     assert float(own["mean"]) == pytest.approx(100 * mean)
@@ -57,7 +57,7 @@ def test_tables_of_the_protocol_do_not_take_it_for_the_protocols_size(tables):
 
 
 def test_one_that_lacks_is_named_as_such(tmp_path):
-    lacking = Cell("usleep", "psd", "auto", hold_out="CHAT", seed=0).name
+    lacking = Run("usleep", "psd", "auto", hold_out="CHAT", seed=0).name
     blocks = [axes(norms=("psd",), filter_sizes=(5, "auto"))]
     write_runs(tmp_path, blocks, COHORTS, epochs=25, unfinished=[lacking])
     tables = {table.name: table for table in build_tables(read_results(tmp_path)).tables}
@@ -69,7 +69,7 @@ def test_a_seed_that_was_asked_of_it_alone_is_missed(tmp_path):
     blocks = [
         axes(norms=("psd",), filter_sizes=(f,), seeds=s) for f, s in ((5, (0,)), ("auto", (0, 1)))
     ]
-    lacking = [Cell("usleep", "psd", "auto", hold_out=name, seed=1).name for name in COHORTS]
+    lacking = [Run("usleep", "psd", "auto", hold_out=name, seed=1).name for name in COHORTS]
     write_runs(tmp_path, blocks, COHORTS, epochs=25, unfinished=lacking)
     tables = {table.name: table for table in build_tables(read_results(tmp_path)).tables}
     notes = " ".join(tables["filter-size-usleep-all"].notes)

@@ -10,7 +10,7 @@ from stores import filled, night
 
 from psdnorm.report.results import read_results
 from psdnorm.report.tables import build_tables
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 from .conftest import COHORTS, STAGES, axes, ours
 
@@ -24,15 +24,15 @@ def change(path, cell, file, **news):
 def timed(tmp_path_factory):
     path = tmp_path_factory.mktemp("timed")
     seconds = {("batch", "ABC"): 40, ("batch", "CHAT"): 80, ("psd", "ABC"): 50}
-    gone = [Cell("usleep", "psd", hold_out="CHAT", seed=seed).name for seed in (0, 1)]
+    gone = [Run("usleep", "psd", hold_out="CHAT", seed=seed).name for seed in (0, 1)]
     grid = axes(norms=("batch", "psd", "adabn3"), hold_outs=("ABC", "CHAT"))
     write_runs(path, [grid], COHORTS, 25, unfinished=gone)
     for (norm, cohort), time in seconds.items():
         for seed in (0, 1):
-            cell = Cell("usleep", norm, hold_out=cohort, seed=seed)
+            cell = Run("usleep", norm, hold_out=cohort, seed=seed)
             change(path, cell, "done.json", seconds=time + seed, epochs=10)
     for norm, cohort, spent in (("batch", "ABC", 2.0), ("batch", "CHAT", 5.0), ("psd", "ABC", 3.0)):
-        cell = Cell("usleep", norm, hold_out=cohort, seed=0)
+        cell = Run("usleep", norm, hold_out=cohort, seed=0)
         n = COHORTS[cohort]
         change(path, cell, "done.json", prediction_seconds=spent, nights=n, sequences=10 * n)
     return build_tables(read_results(path))
@@ -128,7 +128,7 @@ def test_training_sizes_are_those_of_the_cells(whole, built):
     assert [row[0].text for row in own] == ["40", "400", "all"]
     counts = []
     for cohort in COHORTS:
-        cell = Cell("usleep", "batch", hold_out=cohort, balanced=40)
+        cell = Run("usleep", "batch", hold_out=cohort, balanced=40)
         config = json.loads((whole / "cells" / cell.name / "config.json").read_text())
         counts.append(config["data"]["train"]["subjects"])
     assert len(set(counts)) > 1
@@ -140,7 +140,7 @@ def test_training_sizes_are_those_of_the_cells(whole, built):
 def test_a_configuration_that_is_gone_is_named(tmp_path):
     write_runs(tmp_path, [axes(norms=("batch",), seeds=(0,))], COHORTS, 25)
     results = read_results(tmp_path)
-    gone = tmp_path / "cells" / Cell("usleep", "batch", hold_out="ABC").name / "config.json"
+    gone = tmp_path / "cells" / Run("usleep", "batch", hold_out="ABC").name / "config.json"
     gone.unlink()
     built = build_tables(results)
     assert any(f"(balanced-sizes) are not there: {gone}" in text for text in built.missing)
@@ -152,7 +152,7 @@ def test_a_configuration_that_is_gone_is_named(tmp_path):
 def test_datasets_have_the_epochs_and_stages_of_the_confusion_matrices(whole, built):
     table, found = numbers(built, "datasets")
     for cohort, n_subjects in COHORTS.items():
-        cell = Cell("usleep", "psd", hold_out=cohort)
+        cell = Run("usleep", "psd", hold_out=cohort)
         scores = pd.read_parquet(whole / "cells" / cell.name / "scores.parquet")
         counts = [sum(scores[f"{s}_as_{g}"].sum() for g in STAGES) for s in STAGES]
         assert found["subjects", None, cohort].text == str(n_subjects)

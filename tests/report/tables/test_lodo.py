@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from experiment_runs import write_runs
 
-from psdnorm.experiments.grid import make_cell
 from psdnorm.report.results import read_results
 from psdnorm.report.tables import build_tables
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 from .conftest import COHORTS, MAIN, STAGES, axes, by_hand, ours
 
@@ -31,7 +30,7 @@ def recomputed(path, facts, cache, seeds=(0, 1), cohorts=COHORTS):
         for cohort in cohorts if dataset in MEANS else [dataset]:
             size = None if facts["balanced"] == "all" else facts["balanced"]
             arm = [facts[name] for name in ("model", "norm", "filter_size", "norm_depth")]
-            name = make_cell(*arm, cohort, size, seed).name
+            name = Run(*arm, cohort, size, seed).name
             if (name, metric) not in cache:
                 cache[name, metric] = by_hand(path, name, metric)
             subjects[cohort] = [s for s in cache[name, metric] if not np.isnan(s)]
@@ -66,7 +65,7 @@ def test_only_what_was_not_run_is_absent(name, whole, tables):
         cohort = "ABC" if facts["dataset"] in MEANS else facts["dataset"]
         size = None if facts["balanced"] == "all" else facts["balanced"]
         arm = [facts[key] for key in ("model", "norm", "filter_size", "norm_depth")]
-        there = (whole / "cells" / make_cell(*arm, cohort, size, 0).name).exists()
+        there = (whole / "cells" / Run(*arm, cohort, size, 0).name).exists()
         assert there == (entry.value is not None), facts
         assert there or entry.text == "–"
 
@@ -142,7 +141,7 @@ def test_subjects_who_lack_a_stage_are_counted(whole, tables):
 
     lack = 0
     for cohort in COHORTS:
-        cell = Cell("usleep", "batch", hold_out=cohort)
+        cell = Run("usleep", "batch", hold_out=cohort)
         scores = pd.read_parquet(whole / "cells" / cell.name / "scores.parquet")
         for row in scores.to_dict("records"):
             lack += any(sum(row[f"{s}_as_{g}"] for g in STAGES) == 0 for s in STAGES)
@@ -157,14 +156,14 @@ def partial(tmp_path_factory):
     path = tmp_path_factory.mktemp("partial")
     cohorts = COHORTS | {"MASS": 3, "SOF": 3}
     cells = [
-        Cell("usleep", norm, hold_out=cohort, seed=seed)
+        Run("usleep", norm, hold_out=cohort, seed=seed)
         for norm in MAIN
         for cohort in cohorts
         for seed in (0, 1)
     ]
     gone = [cell.name for cell in cells if cell.norm == "tma" or cell.hold_out == "SOF"]
     gone += [cell.name for cell in cells if (cell.norm, cell.hold_out) == ("psd", "MASS")]
-    gone.append(Cell("usleep", "layer", hold_out="CHAT", seed=1).name)
+    gone.append(Run("usleep", "layer", hold_out="CHAT", seed=1).name)
     write_runs(path, [axes(hold_outs=tuple(cohorts))], cohorts, 25, unfinished=gone)
     return path, build_tables(read_results(path))
 
@@ -207,7 +206,7 @@ def test_nothing_is_in_bold_where_numbers_are_over_different_seeds(partial):
 
 def test_seeds_are_compared_not_how_many_there_are(tmp_path):
     gone = [
-        Cell("usleep", norm, hold_out="ABC", seed=seed).name
+        Run("usleep", norm, hold_out="ABC", seed=seed).name
         for norm, seed in (("batch", 0), ("psd", 1))
     ]
     write_runs(tmp_path, [axes(norms=("batch", "psd"))], COHORTS, 25, unfinished=gone)

@@ -8,7 +8,7 @@ from experiment_runs import write_runs
 from psdnorm.experiments.grid import Axes
 from psdnorm.report.results import read_results
 from psdnorm.report.verdict.duels import contests, norms_to_compare
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 COHORTS = {"ABC": 2, "CHAT": 3, "MASS": 4}
 TEN = tuple("ABCDEFGHIJ")
@@ -24,7 +24,7 @@ def contest(tmp_path):
 
     def draw(norms, lacking=None, seeds=(0, 1, 2)):
         gone = [
-            Cell("usleep", norm, hold_out=cohort, seed=seed).name
+            Run("usleep", norm, hold_out=cohort, seed=seed).name
             for norm, places in (lacking or {}).items()
             for cohort, seed in places
         ]
@@ -154,7 +154,7 @@ def test_the_spread_is_of_seeds_that_have_all_cohorts(contest, tmp_path):
 
 def mean_of(path, norm, cohort, seed):
     """Mean of a cohort's subjects' balanced accuracies, straight from the files."""
-    name = Cell("usleep", norm, hold_out=cohort, seed=seed).name
+    name = Run("usleep", norm, hold_out=cohort, seed=seed).name
     table = pd.read_parquet(path / "cells" / name / "scores.parquet")
     columns = [c for c in table if "_as_" in c]
     matrices = table[columns].to_numpy(float).reshape(-1, 5, 5)
@@ -212,7 +212,7 @@ def test_cells_of_filter_sizes_that_are_not_compared_are_no_part_of_the_grid(tmp
         Axes(norms=("batch", "psd"), hold_outs=tuple(COHORTS), seeds=(0,)),
         Axes(norms=("psd",), filter_sizes=(17,), hold_outs=("ABC",), seeds=(3,)),
     ]
-    gone = [Cell("usleep", "psd", 17, hold_out="ABC", seed=3).name]
+    gone = [Run("usleep", "psd", 17, hold_out="ABC", seed=3).name]
     write_runs(tmp_path, axes, COHORTS, epochs=30, unfinished=gone)
     assert contests(read_results(tmp_path))[0].partial == ""
 

@@ -20,7 +20,7 @@ from psdnorm.report.figures.curve_figures import draw_training_size
 from psdnorm.report.results import read_results
 from psdnorm.report.verdict.duels import contests, points
 from psdnorm.report.verdict.verdict import judge
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 
 def text_of(row):
@@ -198,7 +198,7 @@ def test_a_cohort_that_a_norm_lacks_is_said_to_be_left_out_for_all(tmp_path):
 
 
 def test_a_cell_that_lacks_is_left_out_of_all_norms_and_named(tmp_path):
-    gone = Cell("usleep", "psd", hold_out="CHAT", seed=1).name
+    gone = Run("usleep", "psd", hold_out="CHAT", seed=1).name
     verdict = verdict_on(tmp_path, {"norms": ("batch", "psd")}, unfinished=[gone])
     limits = " ".join(verdict.limits)
     assert "PSDNorm lacks 9 of the 27 scores of CHAT." in limits
@@ -209,7 +209,7 @@ def test_a_cell_that_lacks_is_left_out_of_all_norms_and_named(tmp_path):
 
 
 def test_what_lacks_is_said_before_the_data_and_of_a_whole_grid_nothing_is(tmp_path, whole):
-    gone = Cell("usleep", "psd", hold_out="CHAT", seed=1).name
+    gone = Run("usleep", "psd", hold_out="CHAT", seed=1).name
     verdict = verdict_on(tmp_path, {"norms": ("batch", "psd")}, unfinished=[gone])
     assert verdict.sentences[-2] == verdict.contest.partial
     assert verdict.sentences[-2].startswith("Not complete: 1 of 18 cells has no result; ")
@@ -217,7 +217,7 @@ def test_what_lacks_is_said_before_the_data_and_of_a_whole_grid_nothing_is(tmp_p
 
 
 def test_one_cell_that_lacks_leaves_all_seeds_to_the_intervals(tmp_path, whole):
-    gone = Cell("usleep", "layer", hold_out="CHAT", seed=1).name
+    gone = Run("usleep", "layer", hold_out="CHAT", seed=1).name
     verdict = verdict_on(tmp_path, unfinished=[gone])
     full, partial = (v.contest.tables.by_seed.dropna() for v in (whole, verdict))
     assert len(full) - len(partial) == COHORTS["CHAT"]
@@ -228,7 +228,7 @@ def test_one_cell_that_lacks_leaves_all_seeds_to_the_intervals(tmp_path, whole):
 
 
 def test_means_and_gains_of_a_partial_grid_agree(tmp_path):
-    gone = Cell("usleep", "psd", hold_out="CHAT", seed=1).name
+    gone = Run("usleep", "psd", hold_out="CHAT", seed=1).name
     verdict = verdict_on(tmp_path, {"norms": ("batch", "psd")}, unfinished=[gone])
     means = verdict.contest.means.loc["Mean(Dataset)"]
     gain = verdict.duels["psd"].gains["Mean(Dataset)"].gain

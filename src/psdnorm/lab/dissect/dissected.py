@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 import psdnorm
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import read_scores, subject_metrics
-from psdnorm.experiments import label
 from psdnorm.lab.dissect.dissection import Dissection
 from psdnorm.lab.dissect.settings import begun_with
 from psdnorm.lab.dissect.troubles import KINDS, UNSHIFTED, Condition, Kind
-from psdnorm.report import SIZES, arm_name, norm_place, setting_name, size_number
-from psdnorm.training import SCORES, Cell
+from psdnorm.report import norm_place
+from psdnorm.training import SCORES, SIZES, Run, setting_name
 
 CONFIDENCE = 0.95
 _DRAWS = 10_000
@@ -125,12 +124,12 @@ def read_losses(dissection: Dissection) -> Losses:
     return found
 
 
-def arm_names(cells: Sequence[Cell]) -> dict[str, str]:
+def arm_names(cells: Sequence[Run]) -> dict[str, str]:
     """Return what people call the arms of some cells; with what tells them apart, of each.
 
-    >>> arm_names([Cell("usleep", "psd"), Cell("usleep", "batch", seed=1)])
+    >>> arm_names([Run("usleep", "psd"), Run("usleep", "batch", seed=1)])
     {'usleep batch @all': 'BatchNorm', 'usleep psd f5 d3 @all': 'PSDNorm'}
-    >>> list(arm_names([Cell("usleep", "psd"), Cell("usleep", "psd", filter_size=17)]).values())
+    >>> list(arm_names([Run("usleep", "psd"), Run("usleep", "psd", filter_size=17)]).values())
     ['PSDNorm (f = 5)', 'PSDNorm (f = 17)']
     """
     several = len({(cell.model, cell.balanced) for cell in cells}) > 1
@@ -138,14 +137,14 @@ def arm_names(cells: Sequence[Cell]) -> dict[str, str]:
     for cell in sorted(cells, key=_place):
         same = [other for other in cells if other.norm == cell.norm]
         said = [size for size in SIZES if len({getattr(other, size) for other in same}) > 1]
-        name = arm_name(cell.norm, cell.filter_size, cell.norm_depth, said)
+        name = cell.arm.named(said)
         where = f", {setting_name(cell.model, cell.balanced)}" if several else ""
-        names[label(cell)] = f"{name}{where}"
+        names[cell.label] = f"{name}{where}"
     return names
 
 
-def _place(cell: Cell) -> tuple:
-    sizes = size_number(cell.filter_size) or 0, cell.norm_depth or 0
+def _place(cell: Run) -> tuple:
+    sizes = cell.arm.filter_size or 0, cell.norm_depth or 0
     return cell.model, cell.balanced or 0, norm_place(cell.norm), *sizes
 
 
@@ -178,10 +177,10 @@ def ordered_cases(cases: Iterable[tuple[str, float]]) -> list[tuple[str, float]]
     )
 
 
-def _read(dissection: Dissection, cell: Cell, condition: Condition) -> pd.DataFrame:
+def _read(dissection: Dissection, cell: Run, condition: Condition) -> pd.DataFrame:
     scores = subject_metrics(read_scores(dissection.folder(cell, condition) / SCORES))
     return scores[["subject", "balanced_accuracy"]].assign(
-        arm=label(cell),
+        arm=cell.label,
         training=f"{cell.hold_out}, seed {cell.seed}",
         kind=condition.kind,
         strength=condition.strength,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psdnorm
 from psdnorm.errors import ArgumentError, CheckpointError, PsdnormError, RecordingError, StoreError
-from psdnorm.experiments import PieceMeter, Runs, commit_of
+from psdnorm.experiments import ExperimentFolder, PieceMeter, commit_of
 from psdnorm.io import Recording
 from psdnorm.lab.dissect.settings import (
     PREDICTED,
@@ -26,29 +26,25 @@ from psdnorm.lab.dissect.troubles import NAME, UNSHIFTED_PROFILE, Condition, sim
 from psdnorm.lab.simulate import check_length
 from psdnorm.prepare import Recipe, preprocess
 from psdnorm.report import Trained, load_trained
-from psdnorm.runtime import run_all
+from psdnorm.runtime import read_json, run_all, write_json
 from psdnorm.store import Night, Store
 from psdnorm.training import (
     CONFIG,
-    AdaptedCell,
-    Cell,
     Network,
     NightPrediction,
     Protocol,
+    Run,
     adapted_predictions,
     alignment_of,
-    base_of,
     finite_predictions,
     network_for,
     predict_nights,
     predicted_sequences,
     quiet_libraries,
-    read_json,
     reproducible,
     resolve_device,
     throwaway_model,
     with_size,
-    write_json,
     write_outcome,
 )
 
@@ -155,17 +151,17 @@ def _lost(made: Made, reason: str) -> Made:
     raise StoreError(f"the test night {made.recording} was not made: {reason}")
 
 
-def protocol_of(runs: Runs) -> Protocol:
+def protocol_of(runs: ExperimentFolder) -> Protocol:
     """Return how the cells of a folder of runs were trained."""
     return Protocol.from_json(runs.settings()["protocol"])
 
 
-def trained_for(runs: Runs, cell: Cell, store: Store) -> Trained:
+def trained_for(runs: ExperimentFolder, cell: Run, store: Store) -> Trained:
     """Load the network of a cell; refuse one of another cell, or for other nights."""
     trained = load_trained(runs.folder(cell))
     trained.check_takes(store)
     alignment_of(trained.training, store.layout.n_channels, trained.folder)
-    sized = with_size(cell, trained.arm["filter_size"])
+    sized = with_size(cell, trained.arm.filter_size)
     expected = throwaway_model(sized, protocol_of(runs), store.layout).config
     found = trained.model.config
     for name in {**expected, **found}:
@@ -178,7 +174,7 @@ def trained_for(runs: Runs, cell: Cell, store: Store) -> Trained:
     return trained
 
 
-def _check_training(trained: Trained, cell: Cell) -> None:
+def _check_training(trained: Trained, cell: Run) -> None:
     """Refuse a network of the same shape that learned from other nights, or aligned ones."""
     said, own = trained.training.get("cell"), cell.to_json()
     for name in ("norm", "hold_out", "balanced", "seed"):
@@ -195,7 +191,7 @@ NIGHTS = "nights"
 class Predicted(NamedTuple):
     """What became of one network under one condition."""
 
-    cell: Cell
+    cell: Run
     condition: Condition
     reason: str = ""  # a sentence where it failed, else ""
     sequences: int = 0  # in which its nights were predicted; 0 where it failed
@@ -205,22 +201,22 @@ class Predicted(NamedTuple):
 class Dissection:
     """Networks, conditions, and the folder for what comes of them."""
 
-    runs: Runs  # whose networks they are
+    runs: ExperimentFolder  # whose networks they are
     out: Path
-    cells: tuple[Cell, ...]  # from psdnorm.lab.dissect.settings.find_models
+    cells: tuple[Run, ...]  # from psdnorm.lab.dissect.settings.find_models
     conditions: tuple[Condition, ...]  # the unshifted one first
     subjects: int = 10  # simulated test subjects, the same in all conditions
     hours: float = 8.0  # length of their nights
     seed: int = 0  # of their simulation
     # those of cells that count with what they predicted: their weights are damaged
-    unable: frozenset[Cell] = frozenset()
+    unable: frozenset[Run] = frozenset()
 
     @property
     def recipe(self) -> Recipe:
         """How the nights of the networks' training were prepared."""
         path = self.runs.folder(self.cells[0]) / CONFIG
         if not path.exists():  # an AdaBN cell that was asked for, but not run
-            path = self.runs.folder(base_of(self.cells[0])) / CONFIG
+            path = self.runs.folder(self.cells[0].base) / CONFIG
         try:
             return Recipe.from_dict(read_json(path)["recipe"])
         except (KeyError, TypeError, ArgumentError) as error:
@@ -233,15 +229,15 @@ class Dissection:
             self.out / NIGHTS, self.recipe, self.subjects, float(self.hours), self.seed
         )
 
-    def folder(self, cell: Cell, condition: Condition) -> Path:
+    def folder(self, cell: Run, condition: Condition) -> Path:
         """Return where the scores of a network under a condition are."""
         return predicted_folder(self.out, cell, condition)
 
-    def is_done(self, cell: Cell, condition: Condition) -> bool:
+    def is_done(self, cell: Run, condition: Condition) -> bool:
         """Tell whether a network has predicted a condition."""
         return has_predicted(self.out, cell, condition)
 
-    def left(self) -> list[tuple[Cell, Condition]]:
+    def left(self) -> list[tuple[Run, Condition]]:
         """Return what is still to be predicted, by networks whose weights are there."""
         able = [
             cell
@@ -250,20 +246,20 @@ class Dissection:
         ]
         return [(a, b) for a in able for b in self.conditions if not self.is_done(a, b)]
 
-    def damaged(self) -> dict[Cell, str]:
+    def damaged(self) -> dict[Run, str]:
         """Look for networks whose weights cannot be used, before any night is simulated."""
         changed = [cell for cell in self.cells if self._has_changed(cell)]
-        needed = dict.fromkeys(map(base_of, [*(cell for cell, _ in self.left()), *changed]))
+        needed = dict.fromkeys(cell.base for cell in [*(cell for cell, _ in self.left()), *changed])
         if not needed:
             return {}
-        recipe, reasons = self.recipe, dict[Cell, str]()
+        recipe, reasons = self.recipe, dict[Run, str]()
         nights = Store.plan(self.out / NIGHTS, recipe.to_dict(), recipe.layout())
         for base in needed:
             try:
                 trained_for(self.runs, base, nights)
             except PsdnormError as error:
                 reasons[base] = str(error)
-        return {cell: reasons[base_of(cell)] for cell in self.cells if base_of(cell) in reasons}
+        return {cell: reasons[cell.base] for cell in self.cells if cell.base in reasons}
 
     def claim(self) -> None:
         """Write down how nights are simulated; refuse a folder of something else."""
@@ -278,7 +274,7 @@ class Dissection:
         for cell in self.cells:
             self._claim_weights(cell)
 
-    def _claim_weights(self, cell: Cell) -> None:
+    def _claim_weights(self, cell: Run) -> None:
         if cell in self.unable:
             return
         path = self._which(cell)
@@ -291,10 +287,10 @@ class Dissection:
                 "or give another folder"
             )
 
-    def _which(self, cell: Cell) -> Path:
+    def _which(self, cell: Run) -> Path:
         return self.out / PREDICTED / cell.name / WHICH
 
-    def _own_weights(self, cell: Cell) -> dict[str, Any]:
+    def _own_weights(self, cell: Run) -> dict[str, Any]:
         path = weights_of(self.runs, cell)
         try:
             with path.open("rb") as file:
@@ -303,7 +299,7 @@ class Dissection:
             raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
         return {"cell": cell.to_json(), "sha256": digest}
 
-    def _has_changed(self, cell: Cell) -> bool:
+    def _has_changed(self, cell: Run) -> bool:
         """Tell whether a network predicted with other weights than it has now, if it has any."""
         path = self._which(cell)
         if not path.exists() or not weights_of(self.runs, cell).exists():
@@ -334,7 +330,7 @@ class Dissection:
                 continue
             with quiet_libraries(), reproducible(place):
                 try:
-                    predictor = self._predictor(base_of(unit[0]), store, place, fast)
+                    predictor = self._predictor(unit[0].base, store, place, fast)
                 except PsdnormError as error:
                     yield from (Predicted(*each, str(error)) for each in todo)
                     continue
@@ -347,17 +343,17 @@ class Dissection:
             shutil.rmtree(self.out / NIGHTS, ignore_errors=True)
 
     def _predictor(
-        self, cell: Cell, store: Store, device: "torch.device", fast: bool | str
+        self, cell: Run, store: Store, device: "torch.device", fast: bool | str
     ) -> "_Predictor":
         trained, protocol = trained_for(self.runs, cell, store), protocol_of(self.runs)
-        sized = with_size(cell, trained.arm["filter_size"])
+        sized = with_size(cell, trained.arm.filter_size)
         network = network_for(sized, protocol, store.layout, device, fast=fast)
         network.model.load_state_dict(trained.model.state_dict())
         network.model.eval()
         return _Predictor(trained, network, protocol, store, device)
 
     def _attempt(
-        self, predictor: "_Predictor", cell: Cell, condition: Condition, keep: bool
+        self, predictor: "_Predictor", cell: Run, condition: Condition, keep: bool
     ) -> Predicted:
         index = predictor.store.index
         index = index[index["cohort"] == condition.name].reset_index(drop=True)
@@ -383,10 +379,10 @@ class _Predictor:
     store: Store
     device: "torch.device"
 
-    def predictions(self, cell: Cell, index: "pd.DataFrame") -> Iterator[NightPrediction]:
+    def predictions(self, cell: Run, index: "pd.DataFrame") -> Iterator[NightPrediction]:
         source = self.trained.source(self.store, self.device)
         found: Iterator[NightPrediction]
-        if isinstance(cell, AdaptedCell):
+        if cell.is_adapted:
             found = adapted_predictions(
                 self.network, source, index, self.protocol, cell.layers, device=self.device
             )

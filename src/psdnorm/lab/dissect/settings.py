@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import psdnorm
 from psdnorm.errors import ArgumentError, StoreError
-from psdnorm.experiments import Runs, Unit, units_of
+from psdnorm.experiments import ExperimentFolder, Unit, units_of
 from psdnorm.lab.dissect.troubles import KINDS, NAME, UNSHIFTED, Condition
 from psdnorm.models import WEIGHTS as WEIGHTS_FILE
-from psdnorm.training import SCORES, TMA, WEIGHTS, Cell, base_of, read_json, write_json
+from psdnorm.runtime import read_json, write_json
+from psdnorm.training import SCORES, TMA, WEIGHTS, Run
 
 SETTINGS = f"{NAME}.json"
 _FORMAT = 1
@@ -79,7 +80,7 @@ _FIRST = {"psd": 0, "batch": 1, TMA: 1}
 class Models(NamedTuple):
     """The networks of a folder of runs."""
 
-    cells: list[Cell]  # whose weights, or scores, are there; those of one shape together
+    cells: list[Run]  # whose weights, or scores, are there; those of one shape together
     lacking: list[str]  # a sentence for each cell that never had weights to give
     # a sentence for each cell whose weights are gone, though it was begun, or damaged, before
     # it predicted all
@@ -87,7 +88,7 @@ class Models(NamedTuple):
 
 
 def find_models(
-    runs: Runs, out: Path | None = None, conditions: Sequence[Condition] = ()
+    runs: ExperimentFolder, out: Path | None = None, conditions: Sequence[Condition] = ()
 ) -> Models:
     """Find the cells of a grid whose weights were kept; AdaBN needs those of its BatchNorm cell."""
     cells = [entry.cell for entry in runs.entries()]
@@ -95,7 +96,7 @@ def find_models(
         raise ArgumentError(f"{runs.path} has no grid, expected a folder of psdnorm lodo")
     found = Models([], [], [])
     for cell in cells:
-        base = base_of(cell)
+        base = cell.base
         owner = "it" if base == cell else base.name
         if not runs.is_done(base):
             found.lacking.append(f"{cell.name} is left out: {owner} is not finished")
@@ -119,10 +120,10 @@ def find_models(
 
 def without_damaged(
     models: Models,
-    runs: Runs,
+    runs: ExperimentFolder,
     out: Path,
     conditions: Sequence[Condition],
-    damaged: Mapping[Cell, str],
+    damaged: Mapping[Run, str],
 ) -> Models:
     """Count networks whose weights cannot be used with what they predicted before, if anything."""
     found = Models([], models.lacking, [*models.gone])
@@ -140,7 +141,7 @@ def without_damaged(
 
 
 def _count_what_is_left(
-    found: Models, out: Path, cell: Cell, conditions: Sequence[Condition], why: tuple[str, str]
+    found: Models, out: Path, cell: Run, conditions: Sequence[Condition], why: tuple[str, str]
 ) -> None:
     """Keep a cell that has a loss to show; ``why`` it has none, or not all."""
     done = {condition for condition in conditions if has_predicted(out, cell, condition)}
@@ -154,21 +155,21 @@ def _count_what_is_left(
         )
 
 
-def predicting_order(cells: Sequence[Cell]) -> list[Unit]:
+def predicting_order(cells: Sequence[Run]) -> list[Unit]:
     """Return trainings, with their AdaBN evaluations, in the order in which they predict."""
-    return sorted(units_of(cells), key=lambda unit: _FIRST.get(base_of(unit[0]).norm, len(_FIRST)))
+    return sorted(units_of(cells), key=lambda unit: _FIRST.get(unit[0].base.norm, len(_FIRST)))
 
 
-def weights_of(runs: Runs, cell: Cell) -> Path:
+def weights_of(runs: ExperimentFolder, cell: Run) -> Path:
     """Return where the weights of a cell are, if it kept them."""
-    return runs.folder(base_of(cell)) / WEIGHTS / WEIGHTS_FILE
+    return runs.folder(cell.base) / WEIGHTS / WEIGHTS_FILE
 
 
-def predicted_folder(out: Path, cell: Cell, condition: Condition) -> Path:
+def predicted_folder(out: Path, cell: Run, condition: Condition) -> Path:
     """Return where the scores of a cell under a condition are, in the folder of a dissection."""
     return out / PREDICTED / cell.name / condition.name
 
 
-def has_predicted(out: Path, cell: Cell, condition: Condition) -> bool:
+def has_predicted(out: Path, cell: Run, condition: Condition) -> bool:
     """Tell whether a cell has predicted a condition, in the folder of a dissection."""
     return (predicted_folder(out, cell, condition) / SCORES).exists()

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments import EPOCHS, Axes, Runs, grid_of
+from psdnorm.experiments import EPOCHS, Axes, ExperimentFolder, grid_of
 from psdnorm.lab.simulate import MOST_SHIFT, PROFILES
 from psdnorm.prepare import RECIPES, load_recipe
 from psdnorm.runtime import read_yaml
-from psdnorm.training import AUTO, KEEP, Cell, Protocol, base_of, check_model
+from psdnorm.training import AUTO, KEEP, Protocol, Run, check_model
 
 _KEYS = ("name", "about", "store", "grid", "protocol", "keep", "expected_epochs", "borrow")
 _STORE_KEYS = ("subjects", "recipe", "hours", "shift", "seed")
@@ -59,7 +59,7 @@ class Study:
         The file.
     name, about : str
     nights : Nights
-    cells : tuple of Cell
+    cells : tuple of Run
         As :func:`psdnorm.experiments.grid.grid_of` orders them.
     protocol : Protocol
     keep : {"scores", "predictions", "weights"}
@@ -67,7 +67,7 @@ class Study:
         Until early stopping, for estimates.
     borrow : tuple of str
         Names of the studies whose finished cells it takes, the first one first.
-    entries : tuple of tuple of Cell
+    entries : tuple of tuple of Run
         The cells of each entry of the file's grid; several may have the same ones.
     results : Path, optional
         The folder of packed results, its own and those of others; ``results`` beside the file where
@@ -78,12 +78,12 @@ class Study:
     name: str
     about: str
     nights: Nights
-    cells: tuple[Cell, ...]
+    cells: tuple[Run, ...]
     protocol: Protocol
     keep: str
     expected_epochs: int
     borrow: tuple[str, ...] = ()
-    entries: tuple[tuple[Cell, ...], ...] = ()
+    entries: tuple[tuple[Run, ...], ...] = ()
     results: Path | None = None
 
 
@@ -299,12 +299,12 @@ def _refused(where: str, value: Any, expected: str) -> ArgumentError:
     return ArgumentError(f"{where} is {value!r:.80}, expected {expected}")
 
 
-def check_networks(study: Study, runs: Runs) -> None:
+def check_networks(study: Study, runs: ExperimentFolder) -> None:
     """Refuse an entry of a study's grid that asks for a network which cannot be built or run."""
     layout = load_recipe(study.nights.recipe).layout()
     seen: set[tuple] = set()
     for number, entry in enumerate(study.entries):
-        for cell in map(base_of, entry):
+        for cell in (run.base for run in entry):
             shape = cell.model, cell.norm, cell.filter_size, cell.norm_depth
             if shape in seen or runs.is_done(cell):
                 continue

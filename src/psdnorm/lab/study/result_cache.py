@@ -18,9 +18,9 @@ from psdnorm.experiments import (
     FINISHED,
     FORMAT,
     GRID,
+    ExperimentFolder,
     Outcome,
     PieceMeter,
-    Runs,
     Unit,
     complete,
     merged_costs,
@@ -29,19 +29,8 @@ from psdnorm.experiments import (
 )
 from psdnorm.lab.study.definition import Study
 from psdnorm.lab.study.study_nights import planned_amounts
-from psdnorm.runtime import held, holder, written
-from psdnorm.training import (
-    CONFIG,
-    DONE,
-    HISTORY,
-    KEEP,
-    LENDER,
-    SCORES,
-    AdaptedCell,
-    Cell,
-    read_json,
-    write_json,
-)
+from psdnorm.runtime import held, holder, read_json, write_json, written
+from psdnorm.training import CONFIG, DONE, HISTORY, KEEP, LENDER, SCORES, Run
 from psdnorm.training import FILE as RESUME
 
 NIGHTS = "nights.json"
@@ -73,7 +62,7 @@ class Archive:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What all cells share, as :meth:`psdnorm.experiments.grid.Runs.settings` tells it."""
+        """What all cells share, as :meth:`psdnorm.experiments.ExperimentFolder.settings` tells it."""
         return {key: value for key, value in self.grid.items() if key not in ("format", "cells")}
 
     @property
@@ -86,15 +75,15 @@ class Archive:
         """What the nights were made from; None in results of a psdnorm that did not write it."""
         return self._document(NIGHTS) if NIGHTS in self._members else None
 
-    def has(self, cell: Cell) -> bool:
+    def has(self, cell: Run) -> bool:
         """Tell whether a cell is finished here."""
         return self._named(cell, DONE) in self._members
 
-    def scores(self, cell: Cell) -> bytes:
+    def scores(self, cell: Run) -> bytes:
         """Return the scores of a finished cell, as they are on disk."""
         return self._content(cell, SCORES)
 
-    def unpack(self, cell: Cell, folder: Path, lender: str | None = None) -> None:
+    def unpack(self, cell: Run, folder: Path, lender: str | None = None) -> None:
         """Write the files of a finished cell, in place of what one that was interrupted left."""
         config, scores, done = (self._content(cell, name) for name in NEEDED)
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +98,7 @@ class Archive:
         _write(folder / DONE, done)  # last: then it counts as finished
         (folder / RESUME).unlink(missing_ok=True)
 
-    def _content(self, cell: Cell, name: str) -> bytes:
+    def _content(self, cell: Run, name: str) -> bytes:
         content = self._members.get(self._named(cell, name))
         if content is None:
             raise StoreError(f"{self.path} lacks {name} of {cell.name}, expected a packed study")
@@ -125,7 +114,7 @@ class Archive:
         return document
 
     @staticmethod
-    def _named(cell: Cell, name: str) -> str:
+    def _named(cell: Run, name: str) -> str:
         return f"{CELLS}/{cell.name}/{name}"
 
 
@@ -134,14 +123,14 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def finished_scores(study: Study, runs: Runs) -> dict[Cell, bytes | None]:
+def finished_scores(study: Study, runs: ExperimentFolder) -> dict[Run, bytes | None]:
     """Return the scores of the cells that are finished in a folder; None where they are gone."""
     return {cell: _scores(runs, cell) for cell in study.cells if runs.is_done(cell)}
 
 
 def takable(
-    study: Study, archive: Archive, runs: Runs, finished: Mapping[Cell, bytes | None]
-) -> list[Cell]:
+    study: Study, archive: Archive, runs: ExperimentFolder, finished: Mapping[Run, bytes | None]
+) -> list[Run]:
     """Return what of a study packed results have beyond what is finished."""
     return [
         cell
@@ -153,10 +142,14 @@ def takable(
 
 
 def take(
-    study: Study, archive: Archive, runs: Runs, cells: Collection[Cell], lender: str | None = None
-) -> list[Cell]:
+    study: Study,
+    archive: Archive,
+    runs: ExperimentFolder,
+    cells: Collection[Run],
+    lender: str | None = None,
+) -> list[Run]:
     """Unpack cells from :func:`takable`; return them, but for those that others began meanwhile."""
-    taken: list[Cell] = []
+    taken: list[Run] = []
     for unit in units_of(study.cells):
         wanted = [cell for cell in unit if cell in cells]
         with contextlib.ExitStack() as locks:
@@ -170,13 +163,13 @@ def take(
     return taken
 
 
-def is_in_work(unit: Unit, runs: Runs) -> bool:
+def is_in_work(unit: Unit, runs: ExperimentFolder) -> bool:
     """Tell whether a process works on a cell of a unit."""
     return any(holder(runs.folder(cell)) is not None for cell in unit)
 
 
 @contextlib.contextmanager
-def alone_with(runs: Runs) -> Iterator[None]:
+def alone_with(runs: ExperimentFolder) -> Iterator[None]:
     """Wait until no other process changes the grid of a folder, and keep them waiting."""
     free = False
     while not free:
@@ -185,7 +178,7 @@ def alone_with(runs: Runs) -> Iterator[None]:
                 yield
 
 
-def _is_whole(unit: Unit, archive: Archive, finished: Mapping[Cell, bytes | None]) -> bool:
+def _is_whole(unit: Unit, archive: Archive, finished: Mapping[Run, bytes | None]) -> bool:
     """Tell whether a unit is finished in an archive, and what is here of it is that very one."""
     return all(
         archive.has(cell) and (cell not in finished or finished[cell] == archive.scores(cell))
@@ -193,7 +186,7 @@ def _is_whole(unit: Unit, archive: Archive, finished: Mapping[Cell, bytes | None
     )
 
 
-def _scores(runs: Runs, cell: Cell) -> bytes | None:
+def _scores(runs: ExperimentFolder, cell: Run) -> bytes | None:
     try:
         return (runs.folder(cell) / SCORES).read_bytes()
     except OSError:
@@ -207,7 +200,7 @@ class Meter(PieceMeter):
     """Measures a piece, and writes it down after every cell."""
 
     def __init__(
-        self, runs: Runs, device: str, workers: int, batch_size: int, commit: str | None
+        self, runs: ExperimentFolder, device: str, workers: int, batch_size: int, commit: str | None
     ) -> None:
         super().__init__(runs.path, device, commit, counted=COUNTED, workers=workers)
         self._runs, self._batch_size = runs, batch_size
@@ -219,7 +212,7 @@ class Meter(PieceMeter):
         self.write()
 
     def _learned_from(self, outcome: Outcome) -> int:
-        if isinstance(outcome.cell, AdaptedCell):  # which learns from none
+        if outcome.cell.is_adapted:  # which learns from none
             return 0
         steps = read_json(self._runs.folder(outcome.cell) / DONE)["steps"]
         return steps * self._batch_size
@@ -231,12 +224,12 @@ def packed_path(study: Study, lender: str | None = None) -> Path:
     return folder / f"{lender or study.name}.tar.xz"
 
 
-def finished_units(study: Study, runs: Runs) -> list[tuple[Cell, ...]]:
+def finished_units(study: Study, runs: ExperimentFolder) -> list[tuple[Run, ...]]:
     """Return trainings that are finished together with the AdaBN evaluations of their networks."""
     return [unit for unit in units_of(study.cells) if all(map(runs.is_done, unit))]
 
 
-def pack(study: Study, runs: Runs) -> Path | None:
+def pack(study: Study, runs: ExperimentFolder) -> Path | None:
     """Pack what is finished of a study."""
     cells = [cell for unit in finished_units(study, runs) for cell in unit]
     if not cells:
@@ -255,7 +248,7 @@ def pack(study: Study, runs: Runs) -> Path | None:
     return path
 
 
-def _contents(runs: Runs, cells: list[Cell]) -> Iterator[tuple[str, bytes]]:
+def _contents(runs: ExperimentFolder, cells: list[Run]) -> Iterator[tuple[str, bytes]]:
     for name in (GRID, COST, NIGHTS):
         if (runs.path / name).exists():
             yield name, (runs.path / name).read_bytes()
@@ -275,7 +268,7 @@ def is_packed(study: Study) -> bool:
     return path.exists() and all(map(Archive(path).has, study.cells))
 
 
-def restorable(study: Study, runs: Runs) -> tuple[Archive, list[Cell]] | None:
+def restorable(study: Study, runs: ExperimentFolder) -> tuple[Archive, list[Run]] | None:
     """Look what :func:`restore` would unpack."""
     path = packed_path(study)
     if not path.exists():
@@ -285,7 +278,7 @@ def restorable(study: Study, runs: Runs) -> tuple[Archive, list[Cell]] | None:
     return archive, takable(study, archive, runs, finished_scores(study, runs))
 
 
-def left_behind(study: Study, runs: Runs) -> list[Cell]:
+def left_behind(study: Study, runs: ExperimentFolder) -> list[Run]:
     """Return packed cells of a study that :func:`restore` left where they are."""
     path = packed_path(study)
     if not path.exists():
@@ -300,7 +293,7 @@ def left_behind(study: Study, runs: Runs) -> list[Cell]:
     ]
 
 
-def restore(study: Study, runs: Runs) -> int:
+def restore(study: Study, runs: ExperimentFolder) -> int:
     """Unpack the results of a study, where there are any; what is there already stays."""
     found = restorable(study, runs)
     if found is None:
@@ -320,13 +313,13 @@ def restore(study: Study, runs: Runs) -> int:
     return len(taken)
 
 
-def note_nights(runs: Runs, nights: Mapping[str, Any] | None) -> None:
+def note_nights(runs: ExperimentFolder, nights: Mapping[str, Any] | None) -> None:
     """Write into a folder what its nights were made from, where that is known."""
     if nights is not None and not (runs.path / NIGHTS).exists():
         write_json(runs.path / NIGHTS, dict(nights))
 
 
-def check_folder(study: Study, runs: Runs) -> None:
+def check_folder(study: Study, runs: ExperimentFolder) -> None:
     """Refuse a folder of cells of other nights than the study's file describes."""
     path = runs.path / NIGHTS
     if path.exists():
@@ -365,10 +358,10 @@ class Loan:
 
     lender: str  # the other study
     archive: Archive  # its packed results
-    cells: tuple[Cell, ...]
+    cells: tuple[Run, ...]
 
 
-def loans(study: Study, runs: Runs) -> list[Loan]:
+def loans(study: Study, runs: ExperimentFolder) -> list[Loan]:
     """Look what a study would borrow; nothing is written."""
     finished = finished_scores(study, runs)
     place, settings = runs.path, runs.settings()
@@ -391,7 +384,7 @@ def loans(study: Study, runs: Runs) -> list[Loan]:
     return found
 
 
-def borrow(study: Study, runs: Runs) -> list[Loan]:
+def borrow(study: Study, runs: ExperimentFolder) -> list[Loan]:
     """Take from other studies what :func:`loans` finds, after the study's own results."""
     found = loans(study, runs)
     if not found:
@@ -406,7 +399,7 @@ def borrow(study: Study, runs: Runs) -> list[Loan]:
     return [replace(loan, cells=cells) for loan, cells in zip(found, taken, strict=True) if cells]
 
 
-def _write_grid(study: Study, runs: Runs, archive: Archive) -> None:
+def _write_grid(study: Study, runs: ExperimentFolder, archive: Archive) -> None:
     """Write down the cells of a study as asked for, under the settings of borrowed results."""
     known = {entry.cell: entry.sequences for entry in runs.entries()}
     if known.keys() >= set(study.cells):

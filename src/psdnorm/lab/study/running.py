@@ -15,9 +15,9 @@ from psdnorm.experiments import (
     FINISHED,
     H200,
     Amounts,
+    ExperimentFolder,
     Job,
     Outcome,
-    Runs,
     Told,
     Unit,
     check_grid,
@@ -27,7 +27,7 @@ from psdnorm.experiments import (
 from psdnorm.lab.study.definition import Study
 from psdnorm.lab.study.result_cache import Meter, note_nights
 from psdnorm.store import Store
-from psdnorm.training import Cell
+from psdnorm.training import Run
 
 _DIED = "process died"
 
@@ -36,12 +36,12 @@ class MinutesAreUp(KeyboardInterrupt):
     """Raised where the minutes that were given are over; it takes the road of Ctrl-C."""
 
 
-def runs_of(study: Study, work: Path) -> Runs:
+def runs_of(study: Study, work: Path) -> ExperimentFolder:
     """Return the folder of the cells of a study."""
-    return Runs(work / study.name)
+    return ExperimentFolder(work / study.name)
 
 
-def seconds_of(study: Study, amounts: Amounts) -> dict[Cell, float]:
+def seconds_of(study: Study, amounts: Amounts) -> dict[Run, float]:
     """Estimate the seconds of every cell on one H200 that all of them share."""
     size, epochs = study.protocol.batch_size, study.expected_epochs
     return {
@@ -51,8 +51,8 @@ def seconds_of(study: Study, amounts: Amounts) -> dict[Cell, float]:
 
 
 def shares_of(
-    units: Sequence[Unit], seconds: Mapping[Cell, float], workers: int
-) -> list[tuple[Cell, ...]]:
+    units: Sequence[Unit], seconds: Mapping[Run, float], workers: int
+) -> list[tuple[Run, ...]]:
     """Deal units out to workers in shares of about the same time."""
     if workers >= len(units):
         return [*units]
@@ -80,14 +80,14 @@ def _last_first(units: Sequence[Unit]) -> list[int]:
     return order
 
 
-def _norm(cell: Cell) -> tuple:
+def _norm(cell: Run) -> tuple:
     return cell.model, cell.norm, cell.filter_size, cell.norm_depth
 
 
 def run_study(
     study: Study,
     store: Store,
-    runs: Runs,
+    runs: ExperimentFolder,
     meter: Meter,
     *,
     workers: int = 1,
@@ -106,7 +106,7 @@ def run_study(
     job = Job(store, runs, study.protocol, device, "auto", study.keep)
     shares = shares_of(left, seconds_of(study, amounts), workers)
     run = partial(run_units, job=job, jobs=workers, told=told)
-    heard: set[Cell] = set()
+    heard: set[Run] = set()
     try:
         with contextlib.closing(_outcomes(left, shares, waiting, run)) as outcomes:
             for outcome in outcomes:
@@ -121,12 +121,12 @@ def run_study(
 
 def _outcomes(
     left: Sequence[Unit],
-    shares: Sequence[tuple[Cell, ...]],
-    waiting: Collection[Cell],
+    shares: Sequence[tuple[Run, ...]],
+    waiting: Collection[Run],
     run: Callable[[Sequence[Unit]], Iterator[Outcome]],
 ) -> Generator[Outcome]:
     """Run shares, then one by one the units of those whose process died."""
-    lost: set[Cell] = set()
+    lost: set[Run] = set()
     for outcome in run(shares):
         if outcome.status == FAILURE and _DIED in outcome.reason and len(shares) < len(left):
             lost.add(outcome.cell)
@@ -138,7 +138,7 @@ def _outcomes(
             yield outcome
 
 
-def _check_nights(store: Store, runs: Runs) -> None:
+def _check_nights(store: Store, runs: ExperimentFolder) -> None:
     """Refuse to go on with cells of other nights; another folder would get packed ones again."""
     difference = runs.other_nights(store) if runs.settings() else None
     if difference is not None:

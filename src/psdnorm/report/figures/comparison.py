@@ -7,10 +7,11 @@ import pandas as pd
 
 from psdnorm.evaluation.statistics import BlockTables
 from psdnorm.present import CannotDraw
-from psdnorm.report.naming import arm_name, model_place, norm_name, unusual
+from psdnorm.report.naming import model_place
 from psdnorm.report.results import Results
 from psdnorm.report.verdict import METRIC, Contest, contests
 from psdnorm.runtime import listed
+from psdnorm.training import norm_name, unusual
 
 BATCH = "batch"
 SCORE = METRIC
@@ -120,7 +121,7 @@ def _compared(results: Results, contest: Contest) -> Comparison:
     for norm, arm in contest.arms.items():
         own = cells[cells["norm"] == norm].sort_values(["filter_size", "norm_depth"])
         settings = own.drop_duplicates("arm").set_index("arm")[["filter_size", "norm_depth"]]
-        labels[norm] = arm_name(norm, *settings.loc[arm])
+        labels[norm] = norm_name(norm) + unusual(*settings.loc[arm])
         others = [
             unusual(*each).strip(" ()") for each in settings.drop(arm).itertuples(index=False)
         ]

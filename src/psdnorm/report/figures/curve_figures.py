@@ -11,17 +11,10 @@ from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
 from psdnorm.evaluation.statistics import FewerSubjectsResult, fewer_subjects_factor
 from psdnorm.present import CannotDraw, Drawing, EndLabel, label_ends, look_of, panels
 from psdnorm.report.figures.comparison import BATCH, SCORE, Comparison
-from psdnorm.report.naming import (
-    AUTO_SIZE,
-    arm_name,
-    model_name,
-    norm_name,
-    norms_in_order,
-    unusual,
-)
+from psdnorm.report.naming import norms_in_order
 from psdnorm.report.results import Results
-from psdnorm.runtime import listed
-from psdnorm.training import CONFIG, read_json
+from psdnorm.runtime import listed, read_json
+from psdnorm.training import AUTO_SIZE, CONFIG, model_name, norm_name, unusual
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -294,7 +287,10 @@ def _chosen(results: Results, comparison: Comparison) -> list[Curve]:
     cells = results.of(model=comparison.model, balanced=comparison.balanced).cells
     own = cells[cells["filter_size"] == AUTO_SIZE].drop_duplicates("arm")
     sizes = zip(own["norm"], own["filter_size"], own["norm_depth"], own["arm"], strict=True)
-    return [Curve(norm, arm_name(norm, f, depth), {None: arm}) for norm, f, depth, arm in sizes]
+    return [
+        Curve(norm, norm_name(norm) + unusual(f, depth), {None: arm})
+        for norm, f, depth, arm in sizes
+    ]
 
 
 def draw_sweep(results: Results, comparison: Comparison, sweep: Sweep) -> Drawing:

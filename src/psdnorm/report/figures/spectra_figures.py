@@ -14,7 +14,7 @@ from torch import Tensor
 
 from psdnorm.batches import LENGTH
 from psdnorm.errors import PsdnormError, StoreError
-from psdnorm.experiments import Runs
+from psdnorm.experiments import ExperimentFolder
 from psdnorm.functional import is_number
 from psdnorm.models import Pretrained, USleep
 from psdnorm.ops import reference
@@ -202,7 +202,7 @@ def draw_spectra(comparison: Comparison, store: Store | None) -> Drawing:
     if store is None:
         raise CannotDraw(f"{what}: no store was given, of which nights could be taken.")
     hold_out = str(cells["hold_out"].iloc[0])
-    differs = Runs(comparison.results.path).other_nights(store)
+    differs = ExperimentFolder(comparison.results.path).other_nights(store)
     if differs is not None:
         raise CannotDraw(f"{what}: the runs were begun with {differs} in {store.path}.")
     nights = chosen_nights(store)

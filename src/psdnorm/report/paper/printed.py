@@ -37,7 +37,7 @@ class PaperTable:
 
         - ``metric``;
         - ``model``, ``norm``, ``filter_size``, ``balanced`` (a number, or "all"): those of a
-          :class:`psdnorm.training.Cell`, missing where they make no sense;
+          :class:`psdnorm.training.Run`, missing where they make no sense;
         - ``dataset``: a cohort, Mean(Dataset), Mean(Subject) or Total;
         - ``value``, ``std``: scores in percent. NaN where the paper prints NaN or nothing;
         - ``bold``: whether it is in bold print.

@@ -6,7 +6,6 @@ by heading.
 """
 
 from psdnorm.report.tables.all_tables import build_tables
-from psdnorm.report.tables.layout import WITH_DEPTH, WITH_FILTER
 from psdnorm.report.tables.table import (
     Entry,
     Table,

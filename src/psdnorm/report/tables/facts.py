@@ -7,28 +7,23 @@ import pandas as pd
 
 from psdnorm.constants import STAGES
 from psdnorm.errors import PsdnormError
-from psdnorm.report.naming import ALL, norm_name, setting_name
 from psdnorm.report.paper import paper_table
 from psdnorm.report.results import Results
 from psdnorm.report.tables.layout import (
     SIMULATED,
-    Arm,
     Named,
     Setting,
-    arm_of,
     column,
     full_title,
     in_order,
     our_facts,
     paper_entry,
     paper_notes,
-    protocol_arm,
 )
-from psdnorm.report.tables.lodo_tables import MAIN
 from psdnorm.report.tables.table import Entry, Table, figure, with_best
-from psdnorm.runtime import listed
+from psdnorm.runtime import listed, read_json
 from psdnorm.store import Store
-from psdnorm.training import CONFIG, read_json
+from psdnorm.training import ALL, CONFIG, PAPER_NORMS, Arm, norm_name, setting_name
 
 # names of columns, and digits behind the point; those of the paper have its names
 COHORT_COLUMNS = {
@@ -292,8 +287,8 @@ def timing_table(results: Results) -> Table | str:
     if not runs:
         return "Times of training (timing) are not there: they need a cell that was trained."
     settings = dict.fromkeys((arm.model, arm.balanced) for arm in sorted(runs, key=in_order))
-    norms = [*MAIN, *({"psd-white"} & {arm.norm for arm in runs})]
-    columns = [column(protocol_arm("", norm, "")) for norm in norms]
+    norms = [*PAPER_NORMS, *({"psd-white"} & {arm.norm for arm in runs})]
+    columns = [column(Arm.of_protocol("", norm, "")) for norm in norms]
     rows: list[list[Entry]] = []
     for setting in settings:
         rows.append([Entry(setting_name(*setting))])
@@ -316,7 +311,7 @@ def _runs(results: Results) -> Runs:
     cells = cells[cells["epochs"] > 0].set_index(["hold_out", "seed"])
     found = {}
     for _, group in cells.groupby("arm", sort=False):
-        arm = arm_of(group.iloc[0])
+        arm = Arm.of_row(group.iloc[0])
         if arm.is_protocol:
             times = {EPOCH: group["seconds"] / group["epochs"]}
             times |= {INFERENCE: group["prediction_seconds"], "sequences": group["sequences"]}
@@ -329,7 +324,7 @@ def _rows(
 ) -> list[list[Entry]]:
     model, balanced = setting
     shared = shared | {"model": model, "balanced": balanced}
-    base = runs.get(protocol_arm(model, "batch", balanced))
+    base = runs.get(Arm.of_protocol(model, "batch", balanced))
     arms = [Arm(model=model, balanced=balanced, **facts) for _, facts in columns]
     entries: dict[str, list[Entry]] = {name: [] for name in ROWS}
     for (_, facts), arm in zip(columns, arms, strict=True):
@@ -375,7 +370,7 @@ def _value(metric: str, own: pd.DataFrame, base: pd.DataFrame | None) -> float:
 def _absent(settings: dict[Setting, None], norms: list[str], runs: Runs) -> list[str]:
     notes = []
     for model, balanced in settings:
-        absent = [n for n in norms if protocol_arm(model, n, balanced) not in runs]
+        absent = [n for n in norms if Arm.of_protocol(model, n, balanced) not in runs]
         if absent:
             names = listed([norm_name(norm) for norm in absent])
             notes.append(f"{setting_name(model, balanced)}: no time of {names}.")

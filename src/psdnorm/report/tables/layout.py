@@ -8,48 +8,22 @@ import pandas as pd
 
 from psdnorm.constants import STAGES
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
-from psdnorm.report.naming import (
-    ALL,
-    AUTO_SIZE,
-    PROTOCOL_FILTER,
-    arm_name,
-    model_place,
-    norm_place,
-    setting_name,
-)
+from psdnorm.report.naming import model_place, norm_place
 from psdnorm.report.paper import misprints, paper_table
-from psdnorm.report.results import ARM, Results, cell_row
+from psdnorm.report.results import Results
 from psdnorm.report.tables.table import OURS, PAPER, Entry, Table, figure, with_best
 from psdnorm.runtime import listed, plural
-from psdnorm.training import AUTO, PROTOCOL_DEPTH
+from psdnorm.training import (
+    ALL,
+    ARM,
+    AUTO,
+    AUTO_SIZE,
+    Arm,
+    setting_name,
+)
 
 MEANS = (MEAN_DATASET, MEAN_SUBJECT)
 Setting = tuple[str, int | str]  # a model, and how many subjects of each cohort it learns from
-WITH_FILTER = ("tma", "psd-white", "psd")
-WITH_DEPTH = ("layer", "instance", "psd-white", "psd")
-
-
-@dataclass(frozen=True)
-class Arm:
-    """What cells are but for their cohort and seed; ``balanced`` is a number or "all"."""
-
-    model: str
-    norm: str
-    filter_size: int | None
-    norm_depth: int | None
-    balanced: int | str
-
-    @property
-    def is_protocol(self) -> bool:
-        """Whether filter size and depth are those of the protocol."""
-        return self.filter_size in (None, PROTOCOL_FILTER) and self.norm_depth in (
-            None,
-            PROTOCOL_DEPTH,
-        )
-
-    def named(self, said: Collection[str] = ()) -> str:
-        """Return its norm and setting, see :func:`psdnorm.report.naming.arm_name`."""
-        return arm_name(self.norm, self.filter_size, self.norm_depth, said)
 
 
 @dataclass(frozen=True)
@@ -85,7 +59,7 @@ class Scores:
         self._seeds = _seeds(results)
         self.arms = sorted({arm for arm, _ in self._seeds}, key=in_order)
         rows = results.cells.drop_duplicates("arm").to_dict("records")
-        self._labels = {arm_of(row): row["arm"] for row in rows}
+        self._labels = {Arm.of_row(row): row["arm"] for row in rows}
         table = aggregate(results.runs, by=["arm"])
         self._rows = {
             (row.arm, row.metric, row.dataset): Score(
@@ -143,28 +117,10 @@ def in_order(arm: Arm) -> tuple:
     return *places, arm.filter_size or 0, arm.norm_depth or 0
 
 
-def protocol_arm(model: str, norm: str, balanced: int | str) -> Arm:
-    """Return an arm with the filter size and depth of the protocol."""
-    return Arm(
-        model,
-        norm,
-        PROTOCOL_FILTER if norm in WITH_FILTER else None,
-        PROTOCOL_DEPTH if norm in WITH_DEPTH else None,
-        balanced,
-    )
-
-
-def arm_of(row: Any) -> Arm:
-    """Return the arm of a row of ``Results.cells``."""
-    model, norm, *sizes = (row[name] for name in ARM)
-    filter_size, depth, balanced = (None if pd.isna(size) else int(size) for size in sizes)
-    return Arm(model, norm, filter_size, depth, balanced or ALL)
-
-
 def _seeds(results: Results) -> dict[tuple[Arm, str], set[int]]:
     found: dict[tuple[Arm, str], set[int]] = {}
     for row in results.cells.to_dict("records"):
-        found.setdefault((arm_of(row), str(row["hold_out"])), set()).add(int(row["seed"]))
+        found.setdefault((Arm.of_row(row), str(row["hold_out"])), set()).add(int(row["seed"]))
     return found
 
 
@@ -172,7 +128,7 @@ def _lacking(results: Results) -> dict[tuple[Arm, str], set[int]]:
     """Return the seeds that were asked for and have no result, by arm and dataset."""
     lacking: dict[tuple[Arm, str], set[int]] = {}
     for cell in results.unfinished:
-        arm = arm_of(cell_row(cell))
+        arm = cell.arm
         lacking.setdefault((arm, cell.hold_out), set()).add(cell.seed)
     return lacking
 

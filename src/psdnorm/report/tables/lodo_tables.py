@@ -4,13 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from psdnorm.constants import STAGES
-from psdnorm.report.naming import ALL, PROTOCOL_FILTER, model_name, norm_name, setting_name
 from psdnorm.report.tables.layout import (
     MEANS,
     METRIC_NAMES,
     PROTOCOL,
-    PROTOCOL_DEPTH,
-    Arm,
     Block,
     Layout,
     Named,
@@ -18,11 +15,19 @@ from psdnorm.report.tables.layout import (
     column,
     dataset_block,
     in_order,
-    protocol_arm,
 )
 from psdnorm.runtime import listed
+from psdnorm.training import (
+    ALL,
+    PAPER_NORMS,
+    PROTOCOL_DEPTH,
+    PROTOCOL_FILTER,
+    Arm,
+    model_name,
+    norm_name,
+    setting_name,
+)
 
-MAIN = ("batch", "layer", "instance", "tma", "psd")
 USLEEP, TRANSFORMER = "usleep", "cnn-transformer"
 LOW_DATA, LOW_DATA_FILTER = 40, 15
 _AS = ", with the protocol's filter size and depth where it has them"
@@ -90,7 +95,7 @@ def lodo_layouts(scores: Scores) -> tuple[list[Layout], list[str]]:
             )
         else:
             layouts.append(layout)
-    for norm in MAIN:
+    for norm in PAPER_NORMS:
         layout = _by_stage(norm, scores)
         if layout is None:
             name = norm_name(norm)
@@ -104,23 +109,23 @@ def lodo_layouts(scores: Scores) -> tuple[list[Layout], list[str]]:
 
 
 def _plans(found: Sequence[Arm]) -> list[_Plan]:
-    protocol = {norm: protocol_arm(USLEEP, norm, "all") for norm in (*MAIN, "psd-white")}
-    main = tuple(protocol[norm] for norm in MAIN)
+    protocol = {norm: Arm.of_protocol(USLEEP, norm, "all") for norm in (*PAPER_NORMS, "psd-white")}
+    main = tuple(protocol[norm] for norm in PAPER_NORMS)
     whitening = tuple(protocol[norm] for norm in ("batch", "instance", "psd", "psd-white"))
     low_data = (*main[:3], main[4], replace(main[4], filter_size=LOW_DATA_FILTER))
     adapted = ["adabn3", "adabn12", "adabnall"]
     adapted += [arm.norm for arm in found if arm.norm.startswith("adabn")]
-    adabn = tuple(protocol_arm(USLEEP, norm, "all") for norm in dict.fromkeys(adapted))
+    adabn = tuple(Arm.of_protocol(USLEEP, norm, "all") for norm in dict.fromkeys(adapted))
     # the paper's four, and LayerNorm for whoever has it
     further = [arm for arm in found if arm.model == TRANSFORMER and arm.norm == "layer"]
     transformer = tuple(arm for arm in main if arm.norm != "layer" or further)
     return [
-        _Plan("results", "Balanced accuracy of U-Sleep, %", main, MAIN, USLEEP),
-        _Plan("f1", "Weighted F1, %", main, MAIN, metric="weighted_f1"),
+        _Plan("results", "Balanced accuracy of U-Sleep, %", main, PAPER_NORMS, USLEEP),
+        _Plan("f1", "Weighted F1, %", main, PAPER_NORMS, metric="weighted_f1"),
         _Plan("whitening", "Barycenter and white target, balanced accuracy, %", whitening,
               ("psd-white",)),
         _Plan("cnn-transformer", "Balanced accuracy of CNNTransformer, %", transformer,
-              MAIN, TRANSFORMER),
+              PAPER_NORMS, TRANSFORMER),
         _Plan("low-data", "Few subjects to learn from, balanced accuracy, %", low_data,
               ("batch", "layer", "instance", "psd"), balanced=LOW_DATA),
         _Plan("adabn", "AdaBN and the other norms, balanced accuracy, %",
@@ -312,7 +317,7 @@ def _training_sizes(scores: Scores) -> Iterator[Layout]:
 def _other_metrics(scores: Scores) -> Layout:
     """Lay out metrics in rows; norms with another filter or depth only where there is no other."""
     arms = sorted(
-        {protocol_arm(arm.model, arm.norm, ALL) for arm in scores.arms if arm.is_protocol}
+        {Arm.of_protocol(arm.model, arm.norm, ALL) for arm in scores.arms if arm.is_protocol}
         or {Arm(a.model, a.norm, a.filter_size, a.norm_depth, ALL) for a in scores.arms},
         key=in_order,
     )

@@ -17,9 +17,10 @@ from psdnorm.evaluation.statistics import (
     gain_on_hardest,
     share_improved,
 )
-from psdnorm.report.naming import model_place, norm_name, norms_in_order, setting_name, standing_arm
-from psdnorm.report.results import Results, cell_row
+from psdnorm.report.naming import model_place, norms_in_order, standing_arm
+from psdnorm.report.results import Results
 from psdnorm.runtime import listed, plural
+from psdnorm.training import norm_name, setting_name
 
 Place = tuple[str, int]  # a held-out cohort and a seed
 
@@ -356,7 +357,7 @@ def _places(cells: pd.DataFrame) -> set[Place]:
 
 def _partial(results: Results, places: dict[str, set[Place]], tables: BlockTables) -> str:
     """Say what of compared arms lacks, that was asked for or that others have."""
-    unfinished = [(cell_row(cell)["arm"], cell) for cell in results.unfinished]
+    unfinished = [(cell.row()["arm"], cell) for cell in results.unfinished]
     asked = {(cell.hold_out, cell.seed) for arm, cell in unfinished if arm in places}
     return partial_grid(list(places.values()), asked, whole_seeds(tables.by_seed.dropna()))
 

@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING
 
 from psdnorm.evaluation import MEAN_DATASET
 from psdnorm.evaluation.statistics import cohort_caveat
-from psdnorm.report.naming import SIZES, norm_name
 from psdnorm.report.results import Results
 from psdnorm.report.verdict.duels import Contest, Duel
 from psdnorm.runtime import plural
+from psdnorm.training import PAPER_NORMS, SIZES, norm_name
 
 if TYPE_CHECKING:
     from psdnorm.report.verdict.verdict import Verdict
 
-PAPER_NORMS = ("batch", "layer", "instance", "tma", "psd")
 SIMULATED = "Nights are simulated: nothing here is about patients, or ranks norms for them."
 _NAMED_ARMS = 4
 

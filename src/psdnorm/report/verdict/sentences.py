@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import friedman
 from psdnorm.report.figures import BATCH, factor_words
-from psdnorm.report.naming import model_name, norm_name
 from psdnorm.report.verdict.duels import (
     UNSURE,
     Contest,
@@ -16,6 +15,7 @@ from psdnorm.report.verdict.duels import (
     reservation,
 )
 from psdnorm.runtime import listed, plural
+from psdnorm.training import model_name, norm_name
 
 if TYPE_CHECKING:
     from psdnorm.report.verdict.verdict import Verdict

@@ -9,7 +9,6 @@ import pandas as pd
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import BEST_BASELINE, FewerSubjectsResult, bootstrap_gains
 from psdnorm.report.figures import size_factors
-from psdnorm.report.naming import norm_name
 from psdnorm.report.results import Results
 from psdnorm.report.tables import Entry, with_best
 from psdnorm.report.verdict.duels import (
@@ -28,6 +27,7 @@ from psdnorm.report.verdict.duels import (
 from psdnorm.report.verdict.limits import limits_of
 from psdnorm.report.verdict.numbers import numbers_of
 from psdnorm.report.verdict.sentences import headline_of, sentences_of
+from psdnorm.training import norm_name
 
 BATCH = "batch"
 MEANS = (MEAN_DATASET, MEAN_SUBJECT)
