@@ -62,7 +62,7 @@ class Archive:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What all cells share, as :meth:`psdnorm.experiments.ExperimentFolder.settings` tells it."""
+        """What all cells share, see :meth:`psdnorm.experiments.ExperimentFolder.settings`."""
         return {key: value for key, value in self.grid.items() if key not in ("format", "cells")}
 
     @property
