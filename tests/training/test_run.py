@@ -75,7 +75,7 @@ def test_a_protocol_that_cannot_be_is_refused_by_name(wrong, said):
 
 
 def test_a_field_that_does_not_exist_is_refused():
-    with pytest.raises(ArgumentError, match="a cell has 'layers', expected one of model, norm"):
+    with pytest.raises(ArgumentError, match="a run has 'layers', expected one of model, norm"):
         Run.from_json({"layers": 3})
 
 
