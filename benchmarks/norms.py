@@ -23,8 +23,7 @@ from torch import Tensor, nn
 
 from benchmarks import shapes
 from psdnorm import PSDNorm
-from psdnorm.functional import BACKENDS
-from psdnorm.ops.hopper import rows as resident
+from psdnorm.ops import BACKENDS, hopper
 
 ITERATIONS = 50
 REPEATS = 5
@@ -115,8 +114,7 @@ def passes(name: str, layer: nn.Module, phase: str, x: Tensor, grad: Tensor) -> 
     kept = False
     if isinstance(layer, PSDNorm) and layer.backend != "reference":
         signals = (x, grad) if phase == "forward + backward" else (x,)
-        options = layer.filter_size, layer.window, layer.padding_mode, layer.detrend
-        kept = resident.serves(signals, *options)
+        kept = hopper.serves(signals, layer.spec)
     return PASSES[f"{name}, resident" if kept else name][phase]
 
 

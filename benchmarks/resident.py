@@ -1,7 +1,7 @@
 """Where rows that stay on the chip pay: ``python -m benchmarks.resident``, on compute capability 9.
 
 Times the kernels of :mod:`psdnorm.ops.hopper.rows` beside those of
-:mod:`psdnorm.ops.triton.launch` for rows of many lengths and filters of many sizes, also where the
+:mod:`psdnorm.ops.triton` for rows of many lengths and filters of many sizes, also where the
 package leaves rows to the latter. What it prints is what that choice rests on.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 import torch
 
 from benchmarks.norms import check_table, environment, gpu_ms
+from psdnorm.ops import Spec, triton
 from psdnorm.ops.hopper import rows as resident
-from psdnorm.ops.triton import launch as cuda
 
 LENGTHS = (1500, 3000, 6000, 12_000, 26_240, 52_480, 104_960)
 FILTER_SIZES = {torch.float32: (1, 2, 5, 8, 12, 17), torch.bfloat16: (1, 2, 5, 8, 12)}
@@ -29,29 +29,24 @@ COLUMNS = (
 def tasks(x: torch.Tensor, filter_size: int) -> Iterator[tuple[str, bool, Callable, Callable]]:
     """Both tasks: their names, whether rows stay on the chip, and the two ways to do them."""
     grad = torch.randn_like(x)
-    offset, psd = cuda.row_statistics(x, filter_size)
+    spec = Spec(filter_size)
+    offset, psd = triton.row_statistics(x, spec)
     target = torch.ones_like(psd[0])
-    options = filter_size, "boxcar", "circular", "row"
 
     def forward() -> None:
-        cuda.normalize(x, *cuda.row_statistics(x, filter_size), target, filter_size)
-
-    def backward() -> None:
-        resident.ENABLED = False
-        cuda.normalize_backward(grad, x, offset, psd, target, filter_size)
-        resident.ENABLED = True
+        triton.normalize(x, *triton.row_statistics(x, spec), target, spec)
 
     yield (
         "forward",
-        resident.serves((x,), *options),
-        lambda: resident.measure_and_normalize(x, target, filter_size, 1e-5),
+        resident.serves((x,), spec),
+        lambda: resident.measure_and_normalize(x, target, spec),
         forward,
     )
     yield (
         "backward",
-        resident.serves((x, grad), *options),
-        lambda: resident.normalize_backward(grad, x, offset, psd, target, filter_size),
-        backward,
+        resident.serves((x, grad), spec),
+        lambda: resident.normalize_backward(grad, x, offset, psd, target, spec),
+        lambda: triton.normalize_backward(grad, x, offset, psd, target, spec),
     )
 
 

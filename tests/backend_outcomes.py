@@ -7,6 +7,7 @@ from triton_kernels import TOLERANCE, draw, empty_memory_is_nan
 
 from psdnorm.ops import dispatch as fused
 from psdnorm.ops import reference
+from psdnorm.ops.reference import Spec
 
 
 def signals(*shape, dtype=torch.float32, mean=0.3):
@@ -38,9 +39,9 @@ def outcome(
     weight.requires_grad_(), bias.requires_grad_()
     grad = draw(*x.shape, seed=4).to(x.dtype) if grad is None else grad.to(x.dtype)
     with empty_memory_is_nan() if ops is fused else nullcontext():
-        offset, psd = ops.row_statistics(x, filter_size, eps, window, detrend)
-        options = weight, bias, window, padding_mode, detrend
-        y = ops.normalize(x, offset, psd, target, filter_size, *options)
+        spec = Spec(filter_size, eps, window, padding_mode, detrend)
+        offset, psd = ops.row_statistics(x, spec)
+        y = ops.normalize(x, offset, psd, target, spec, weight, bias)
         gradients = torch.autograd.grad(y, (x, weight, bias), grad)
     names = ("offset", "psd", "y", "dx", "dweight", "dbias")
     return dict(zip(names, (offset, psd, y, *gradients), strict=True))

@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 from triton_kernels import DEVICE, TOLERANCE, draw, empty_memory_is_nan
 
-from psdnorm.ops.conv import banded
+from psdnorm.ops import convolution
 
 # the interpreter multiplies the bits of bfloat16 as integers
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16
@@ -18,7 +18,7 @@ def operands(n, c_in, c_out, taps, length, up=1, dtype=torch.float32):
 
 
 def torchs(x, weight, bias, pad, up, elu):
-    """Compute what :func:`banded.convolve` computes as it is defined, one step after another."""
+    """Compute :func:`convolution.convolve` as it is defined, one step after another."""
     repeated = F.pad(x.repeat_interleave(up, dim=-1), (pad, weight.shape[-1] - 1 - pad))
     y = F.conv1d(repeated, weight, bias)
     return F.elu(y) if elu else y
@@ -37,7 +37,7 @@ def outcome(run, x, weight, bias, grad, *options):
 
 def kernels(*arguments):
     with empty_memory_is_nan():
-        return outcome(banded.convolve, *arguments)
+        return outcome(convolution.convolve, *arguments)
 
 
 def assert_matches(x, weight, bias, grad, pad=None, up=1, elu=True):

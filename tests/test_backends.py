@@ -6,9 +6,8 @@ import torch
 from psdnorm import PSDNorm
 from psdnorm.errors import BackendError
 from psdnorm.functional import psd_norm
-from psdnorm.ops import cpu, reference
+from psdnorm.ops import Spec, cpu, reference, triton
 from psdnorm.ops import dispatch as fused
-from psdnorm.ops.triton import launch as cuda
 
 
 def signals(*shape, seed=0):
@@ -20,7 +19,7 @@ def signals(*shape, seed=0):
 def served_by(monkeypatch):
     """The modules that normalized something, in order."""
     calls = []
-    for module in (reference, cpu, cuda):
+    for module in (reference, cpu, triton):
         name, original = module.__name__.rpartition(".")[2], module.normalize
 
         def spy(*args, name=name, original=original, **kwargs):
@@ -200,21 +199,32 @@ def test_both_backends_give_the_same_outputs_and_gradients(padding_mode, trainin
 
 
 def test_the_operators_keep_their_promises_to_torch():
-    x = signals(2, 3, 60).requires_grad_()
-    offset, psd = fused.row_statistics(x, 5)
+    x, spec = signals(2, 3, 60).requires_grad_(), Spec(5)
+    offset, psd = fused.row_statistics(x, spec)
     weight, bias = torch.ones(3, requires_grad=True), torch.zeros(3, requires_grad=True)
-    torch.library.opcheck(torch.ops.psdnorm.row_statistics, (x.detach(), 5, 1e-5, "boxcar"))
+    torch.library.opcheck(torch.ops.psdnorm.row_statistics, (x.detach(), *spec))
     torch.library.opcheck(
         torch.ops.psdnorm.normalize,
-        (x, offset, psd, torch.ones(3, 3), 5, weight, bias, "boxcar", "circular"),
+        (x, offset, psd, torch.ones(3, 3), weight, bias, *spec),
     )
     torch.library.opcheck(
-        torch.ops.psdnorm.measure_and_normalize,
-        (x, torch.ones(3, 3), 5, 1e-5, weight, bias, "boxcar", "circular", "row"),
+        torch.ops.psdnorm.measure_and_normalize, (x, torch.ones(3, 3), weight, bias, *spec)
     )
     torch.library.opcheck(
         torch.ops.psdnorm.normalize_backward,
-        (x.detach(), x.detach(), offset, psd, torch.ones(3, 3), 5, None, "hann", "zeros"),
+        (
+            x.detach(),
+            x.detach(),
+            offset,
+            psd,
+            torch.ones(3, 3),
+            None,
+            5,
+            1e-5,
+            "hann",
+            "zeros",
+            "row",
+        ),
     )
 
 

@@ -50,16 +50,15 @@ ROOMS = (
 BELOW_THE_WALL = tuple(f"psdnorm.{room}" for room in ROOMS[ROOMS.index("runtime") :])
 # sub-folders of a room, each of which may import from those before it
 FOLDERS = {
-    "ops": ("hopper", "triton", "conv"),
+    "ops": ("hopper", "triton"),
     "evaluation": ("statistics",),
     "report": ("paper", "tables", "figures", "verdict"),
     "lab": ("simulate", "dissect", "study"),
 }
 # imported by the functions that need it, where triton is installed
 ON_DEMAND = (
-    "psdnorm.ops.triton.forward",
-    "psdnorm.ops.triton.backward",
-    "psdnorm.ops.conv.banded_kernels",
+    "psdnorm.ops.triton.kernels",
+    "psdnorm.ops.triton.convolution_kernels",
 )
 # debts of the present, which may only shrink
 BETWEEN_FOLDERS = {("report.figures", "report.verdict")}
@@ -210,6 +209,12 @@ def says_what_it_is(thing):
     """Whether it has a docstring of its own: dataclasses and named tuples get their signature."""
     own = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__
     return bool(own) and not own.startswith(f"{thing.__name__}(")
+
+
+def test_hopper_is_entered_from_one_place(graph):
+    inner = {m for m in graph.modules if within(m, "psdnorm.ops.hopper")}
+    entries = {a for a, b in imports(graph) if b in inner and a not in inner}
+    assert entries == {"psdnorm.ops.dispatch"}
 
 
 def test_no_two_modules_have_the_same_name(house):

@@ -9,9 +9,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from psdnorm import functional
+from psdnorm import functional, ops
 from psdnorm.errors import ArgumentError, MissingExtraError, ShapeError
-from psdnorm.ops import reference
 
 try:
     from sklearn.base import BaseEstimator, TransformerMixin
@@ -219,7 +218,7 @@ class TMA(TransformerMixin, BaseEstimator):
         psds = self._domain_psds(signals, groups, filter_size)
         # a flat channel has no spectrum to share: the barycenter leaves out what is not finite
         flat = (psds == 0).all(dim=-1, keepdim=True)
-        barycenter = reference.batch_barycenter(torch.where(flat, math.nan, psds))
+        barycenter = ops.batch_barycenter(torch.where(flat, math.nan, psds))
         self.sqrt_barycenter_ = barycenter.numpy()
         self.n_channels_in_ = signals.shape[1]
         self.n_domains_ = len(groups)
@@ -228,8 +227,9 @@ class TMA(TransformerMixin, BaseEstimator):
 
     def _checked_filter_size(self) -> int:
         """Check all options, and return the filter size as a plain int."""
-        functional.check_options(self.eps, self.window, self.padding_mode)
-        return functional.check_size("filter_size", self.filter_size)
+        filter_size = functional.check_size("filter_size", self.filter_size)
+        functional.check_spec(ops.Spec(filter_size, self.eps, self.window, self.padding_mode))
+        return filter_size
 
     def _checked_signals(self, X: ArrayLike, filter_size: int) -> Signals:
         signals: Signals = check_array(
@@ -255,11 +255,11 @@ class TMA(TransformerMixin, BaseEstimator):
 
     def _domain_psds(self, signals: Signals, groups: list[Indices], filter_size: int) -> Tensor:
         """Average the PSDs of each domain's windows, and add eps: (D, C, F), zeros where flat."""
-        n_channels, n_bins = signals.shape[1], reference.n_bins(filter_size)
+        n_channels, n_bins = signals.shape[1], ops.n_bins(filter_size)
         psds = torch.zeros(len(groups), n_channels, n_bins, dtype=torch.float64)
         for psd, windows in zip(psds, groups, strict=True):
             for _, centered in _centered_chunks(signals, windows):
-                psd += reference.welch_psd(centered, filter_size, self.window).sum(dim=0)
+                psd += ops.welch_psd(centered, filter_size, self.window).sum(dim=0)
             psd /= len(windows)
         if not psds.isfinite().all():
             largest = max(signals.max(), -signals.min())
@@ -274,11 +274,11 @@ class TMA(TransformerMixin, BaseEstimator):
         powered = psds > 0
         sqrt_target = torch.where(powered, torch.tensor(self.sqrt_barycenter_), 0.0)
         psds = torch.where(powered, psds, 1.0)
-        filters = reference.monge_filter(psds, sqrt_target, self.filter_size_)  # (D, C, K)
+        filters = ops.monge_filter(psds, sqrt_target, self.filter_size_)  # (D, C, K)
         aligned = np.empty(signals.shape, signals.dtype)
         for taps, windows in zip(filters, groups, strict=True):
             for chunk, centered in _centered_chunks(signals, windows):
-                aligned[chunk] = reference.monge_map(centered, taps, self.padding_mode).numpy()
+                aligned[chunk] = ops.monge_map(centered, taps, self.padding_mode).numpy()
         return aligned
 
 
@@ -289,7 +289,7 @@ def _centered_chunks(signals: Signals, windows: Indices) -> Iterator[tuple[Indic
         chunk = windows[start : start + step]
         # indexing with an array copies, so the caller's memory is never within torch's reach
         copied = torch.from_numpy(signals[chunk].astype(np.float64, copy=False))
-        yield chunk, reference.center(copied)
+        yield chunk, ops.center(copied)
 
 
 def _windows_of_domains(domains: Iterable[Hashable] | None, n_windows: int) -> list[Indices]:

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from psdnorm.errors import ArgumentError, ConversionError
 from psdnorm.functional import check_size
 from psdnorm.layer import PSDNorm
-from psdnorm.ops.reference import white_root
+from psdnorm.ops import white_root
 
 DEFAULT_LAYERS = 3
 _REASONS_SHOWN = 5
@@ -443,9 +443,7 @@ def _fold(old: _BatchNorm, new: PSDNorm) -> None:
         dtype = new.running_sqrt_psd.dtype
         deviation = (old.running_var.to(dtype) + old.eps).sqrt()  # (C,)
         new.weight.copy_(new.weight.to(dtype) / deviation)
-        new.running_sqrt_psd.copy_(
-            white_root(deviation, new.filter_size, new.eps, new.window, new.detrend)
-        )
+        new.running_sqrt_psd.copy_(white_root(deviation, new.spec))
 
 
 def _swap(model: nn.Module, successors: Mapping[nn.Module, nn.Module]) -> None:

@@ -4,11 +4,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from psdnorm import functional
+from psdnorm import functional, ops
 from psdnorm.errors import ArgumentError, BackendError
-from psdnorm.ops import dispatch as fused
-from psdnorm.ops import reference
-from psdnorm.ops.triton import launch as cuda
+from psdnorm.ops import Spec
 from psdnorm.recompute import PassMemory, running_state
 
 TARGETS = ("barycenter", "white")
@@ -119,7 +117,7 @@ class PSDNorm(nn.Module):
         super().__init__()
         num_features = functional.check_size("num_features", num_features)
         filter_size = functional.check_size("filter_size", filter_size)
-        functional.check_options(eps, window, padding_mode, backend, detrend)
+        functional.check_spec(Spec(filter_size, eps, window, padding_mode, detrend), backend)
         if target not in TARGETS:
             raise ArgumentError(f"target must be one of {', '.join(TARGETS)}, found {target!r}")
         if momentum is not None and not functional.is_number(momentum, 0, 1):
@@ -141,8 +139,8 @@ class PSDNorm(nn.Module):
         else:
             self.register_parameter("weight", None)
             self.register_parameter("bias", None)
-        n_bins = reference.n_bins(filter_size)
-        state_dtype = reference.statistics_dtype(dtype or torch.get_default_dtype())
+        state_dtype = ops.statistics_dtype(dtype or torch.get_default_dtype())
+        n_bins = ops.n_bins(filter_size)
         sqrt_psd = torch.ones(num_features, n_bins, device=device, dtype=state_dtype)
         counts = torch.zeros(num_features, device=device, dtype=torch.int64)
         self.register_buffer("running_sqrt_psd", sqrt_psd)
@@ -150,6 +148,11 @@ class PSDNorm(nn.Module):
         self.register_buffer("rows_skipped", torch.zeros((), device=device, dtype=torch.int64))
         self._memory = PassMemory()
         self.reset_parameters()
+
+    @property
+    def spec(self) -> Spec:
+        """What the layer measures and how it filters."""
+        return Spec(self.filter_size, self.eps, self.window, self.padding_mode, self.detrend)
 
     def reset_running_stats(self) -> None:
         """Forget the barycenter."""
@@ -167,21 +170,15 @@ class PSDNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; see the class for shapes."""
-        rows = functional.as_rows(x, self.num_features)
-        backend = functional.choose_backend(
-            self.backend, rows, self.filter_size, self.running_sqrt_psd, self.weight, self.bias
-        )
-        size, affine = self.filter_size, (self.weight, self.bias)
-        options = *affine, self.window, self.padding_mode, backend, self.detrend
+        rows, spec = functional.as_rows(x, self.num_features), self.spec
+        affine = self.weight, self.bias
+        backend = ops.choose_backend(self.backend, rows, spec, self.running_sqrt_psd, *affine)
         if self.training and self.target == "barycenter":
-            offset, psd = functional.row_statistics(
-                rows, size, self.eps, self.window, backend, self.detrend
-            )
+            offset, psd = ops.row_statistics(rows, spec, backend)
             target = self._moved_barycenter(psd)
-            y = functional.normalize(rows, offset, psd, target, size, *options)
+            y = ops.normalize(rows, offset, psd, target, spec, *affine, backend)
         else:
-            target = self._known_target()
-            y = functional.measure_and_normalize(rows, target, size, self.eps, *options)
+            y = ops.measure_and_normalize(rows, self._known_target(), spec, *affine, backend)
         return y.reshape(x.shape)
 
     def extra_repr(self) -> str:
@@ -202,26 +199,22 @@ class PSDNorm(nn.Module):
         """Return the root of the target PSD, (C, F), after the update that training asks for."""
         with torch.no_grad():
             if self._memory.holds_replayed_pass():
-                return self._memory.recall(reference.barycenter_sums(psd)[0])
+                return self._memory.recall(ops.barycenter_sums(psd)[0])
             total, target = self._update(psd)
             self._memory.add(total, target)
             return target
 
     def _white_root(self) -> Tensor:
         """Return the root of a white PSD of unit variance, (C, F), as the layer measures it."""
-        if not reference.detrends_segments(self.filter_size, self.detrend):
-            return torch.ones_like(self.running_sqrt_psd)
-        deviation = torch.ones_like(self.running_sqrt_psd[:, 0])
-        options = self.eps, self.window, self.detrend
-        return reference.white_root(deviation, self.filter_size, *options)
+        return ops.white_root(torch.ones_like(self.running_sqrt_psd[:, 0]), self.spec)
 
     def _update(self, psd: Tensor) -> tuple[Tensor, Tensor]:
         """Move the barycenter towards the batch's; return this process's sums and it, (C, F)."""
         state = self.running_sqrt_psd, self.num_batches_tracked, self.rows_skipped
         in_one_launch = self.backend != "reference" and not self.sync
-        if in_one_launch and fused.can_update_barycenter(psd, self.running_sqrt_psd):
-            return cuda.update_barycenter(psd, *state, self.momentum)
-        own_total, own_count = reference.barycenter_sums(psd)  # (C, F), (C,)
+        if in_one_launch and ops.can_update_barycenter(psd, self.running_sqrt_psd):
+            return ops.update_barycenter(psd, *state, self.momentum)
+        own_total, own_count = ops.barycenter_sums(psd)  # (C, F), (C,)
         self._refuse_unbatched_state(own_total)
         total, count, skipped = own_total, own_count, psd.shape[0] - own_count
         if self.sync and dist.is_available() and dist.is_initialized():
@@ -234,7 +227,7 @@ class PSDNorm(nn.Module):
             step = torch.where(batches == 0, 1.0, self.momentum).to(total.dtype)
         step = torch.where(seen, step, 0.0) * pending
         batch = total / count.clamp(min=1).unsqueeze(-1)
-        target = reference.geodesic(running.to(total.dtype), batch, step.unsqueeze(-1))
+        target = ops.geodesic(running.to(total.dtype), batch, step.unsqueeze(-1))
         self.running_sqrt_psd.copy_(target)
         self.num_batches_tracked.add_(seen * pending)
         self.rows_skipped.add_(skipped.sum().to(torch.int64) * pending)
@@ -263,7 +256,7 @@ class PSDNorm(nn.Module):
         super()._load_from_state_dict(*args, **kwargs)
         # load_state_dict(assign=True) takes the checkpoint's dtype as it is
         self.running_sqrt_psd = self.running_sqrt_psd.to(
-            reference.statistics_dtype(self.running_sqrt_psd.dtype)
+            ops.statistics_dtype(self.running_sqrt_psd.dtype)
         )
 
     def _replicate_for_data_parallel(self):

@@ -1,4 +1,4 @@
-"""A pass that is run again must find the running state as it was the first time.
+"""The running state for forward passes that are recomputed.
 
 Activation checkpointing runs a forward pass a second time inside the backward pass, and a compiled
 backward pass recomputes cheap forward values. By then the barycenter has moved on: the target would
@@ -10,7 +10,7 @@ from collections import deque
 import torch
 from torch import Tensor
 
-from psdnorm.ops.reference import is_exporting
+from psdnorm.ops import is_exporting
 
 # forward passes whose target is remembered until their backward pass
 REMEMBERED_PASSES = 256
@@ -38,12 +38,12 @@ class PassMemory:
         self.__init__()  # type: ignore[misc]
 
     def holds_replayed_pass(self) -> bool:
-        """Tell whether the forward pass that is running is one that is being replayed."""
+        """Tell whether the running forward pass is a replay."""
         # a compiled graph takes care of itself, see running_state
         return not torch.compiler.is_compiling() and len(self._passes) > 0 and in_backward_pass()
 
     def add(self, total: Tensor, target: Tensor) -> None:
-        """Remember that a batch with these sums, (C, F), was given this target, (C, F)."""
+        """Remember the target, (C, F), of a batch with these sums, (C, F)."""
         # neither a tracer's tensors nor those of torch.func live on after the call
         is_traced = torch.compiler.is_compiling()
         if not is_traced and not torch._C._functorch.is_functorch_wrapped_tensor(total):
@@ -67,23 +67,9 @@ class PassMemory:
 
 
 def running_state(sqrt_psd: Tensor, batches: Tensor) -> tuple[Tensor, Tensor, Tensor | int]:
-    """Return the state before this pass's update, and whether the update is still to be made.
-
-    Under torch.compile the state is read through an operator. An operator is not recomputed,
-    except inside an activation checkpoint, where it finds out that it runs in the backward pass.
-
-    Parameters
-    ----------
-    sqrt_psd : Tensor, (C, F)
-    batches : Tensor, (C,)
-
-    Returns
-    -------
-    sqrt_psd : Tensor, (C, F)
-    batches : Tensor, (C,)
-    pending : Tensor, (), or int
-        1, or 0 in a compiled recomputation, where ``sqrt_psd`` is the updated one already.
-    """
+    """Return the state before this pass's update, and 1 if it is pending, 0 if already made."""
+    # a compiled graph reads the state through an operator, which is not recomputed, except inside
+    # an activation checkpoint, where it finds out that it runs in the backward pass
     if torch.compiler.is_compiling() and not is_exporting():
         return _snapshot(sqrt_psd, batches)
     return sqrt_psd, batches, 1

@@ -73,8 +73,7 @@ def test_each_layer_is_measured_where_the_night_reaches_it_and_in_the_order_of_t
     assert list(found) == list(inputs)
     assert len(found) == 3
     for name, layer in layers.items():
-        options = layer.filter_size, layer.eps, layer.window, detrend
-        _, psd = reference.row_statistics(inputs[name], *options)
+        _, psd = reference.row_statistics(inputs[name], layer.spec)
         difference = (psd[0].sqrt() - layer.running_sqrt_psd).double().numpy()
         every = np.arange(layer.filter_size)  # bin of the full spectrum
         bins = np.minimum(every, layer.filter_size - every)

@@ -11,6 +11,7 @@ from torch import nn
 from psdnorm import PSDNorm
 from psdnorm.functional import psd_norm
 from psdnorm.ops import reference
+from psdnorm.ops.reference import Spec
 
 
 def signals(*shape, seed=0):
@@ -26,7 +27,7 @@ def trained(**options):
 
 
 def barycenter_of(x, filter_size, eps=1e-5):
-    return reference.batch_barycenter(reference.row_statistics(x, filter_size, eps)[1])
+    return reference.batch_barycenter(reference.row_statistics(x, Spec(filter_size, eps))[1])
 
 
 def test_the_state_has_its_final_shape_from_the_start():

@@ -8,6 +8,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from psdnorm.ops import cpu as blocked
 from psdnorm.ops import reference
+from psdnorm.ops.reference import Spec
 
 FILTER_SIZES = (1, 2, 3, 4, 5, 8, 17, 31, 32)
 
@@ -25,24 +26,20 @@ def parameters(channels, filter_size, dtype):
 
 def plain(x, grad, filter_size, window, padding_mode, dtype):
     """Everything the reference computes, in float64: offset, psd, y and all gradients."""
+    spec = Spec(filter_size, 1e-3, window, padding_mode)
     sqrt_target, weight, bias = (p.double() for p in parameters(x.shape[1], filter_size, dtype))
     leaves = [t.double().clone().requires_grad_() for t in (x, weight, bias)]
-    offset, psd = reference.row_statistics(leaves[0], filter_size, 1e-3, window)
-    y = reference.normalize(
-        leaves[0], offset, psd, sqrt_target, filter_size, *leaves[1:], window, padding_mode
-    )
+    offset, psd = reference.row_statistics(leaves[0], spec)
+    y = reference.normalize(leaves[0], offset, psd, sqrt_target, spec, *leaves[1:])
     return [offset, psd, y, *torch.autograd.grad(y, leaves, grad.double())]
 
 
 def fast(x, grad, filter_size, window, padding_mode, dtype):
     sqrt_target, weight, bias = parameters(x.shape[1], filter_size, dtype)
-    offset, psd = blocked.row_statistics(x, filter_size, 1e-3, window)
-    y = blocked.normalize(
-        x, offset, psd, sqrt_target, filter_size, weight, bias, window, padding_mode
-    )
-    grad_x, row_sums = blocked.normalize_backward(
-        grad, x, offset, psd, sqrt_target, filter_size, weight, window, padding_mode
-    )
+    spec = Spec(filter_size, 1e-3, window, padding_mode)
+    offset, psd = blocked.row_statistics(x, spec)
+    y = blocked.normalize(x, offset, psd, sqrt_target, spec, weight, bias)
+    grad_x, row_sums = blocked.normalize_backward(grad, x, offset, psd, sqrt_target, spec, weight)
     return [offset, psd, y, grad_x, *row_sums.sum(dim=0).T]
 
 
@@ -87,9 +84,10 @@ def test_lower_precision_is_close_to_float64(filter_size, dtype, tolerance):
 
 def test_weak_bins_keep_their_digits():
     x = signals(2, 1, 20_000).cumsum(-1).cumsum(-1)  # power falls by many orders of magnitude
-    _, exact = reference.row_statistics(x - x.mean(-1, keepdim=True), 17, 0.0, "hann")
-    _, psd = blocked.row_statistics((x - x.mean(-1, keepdim=True)).float(), 17, 0.0, "hann")
-    _, plain32 = reference.row_statistics((x - x.mean(-1, keepdim=True)).float(), 17, 0.0, "hann")
+    x, spec = x - x.mean(-1, keepdim=True), Spec(17, 0.0, "hann")
+    _, exact = reference.row_statistics(x, spec)
+    _, psd = blocked.row_statistics(x.float(), spec)
+    _, plain32 = reference.row_statistics(x.float(), spec)
     assert exact.amin() < 1e-6 * exact.amax()
     error, plain_error = ((p.double() / exact - 1).abs().max() for p in (psd, plain32))
     assert error < max(1e-4, 3 * plain_error)
@@ -136,9 +134,9 @@ def largest_allocation(function, *args):
 def test_no_copy_of_the_signal_is_made():
     x = torch.randn(40, 4, 30_000)  # 19 MB
     chunk = 4 * blocked.CHUNK_SAMPLES
-    assert largest_allocation(blocked.row_statistics, x, 5) <= 2 * chunk
-    offset, psd = blocked.row_statistics(x, 5)
-    args = (x, offset, psd, torch.ones(4, 3), 5)
+    assert largest_allocation(blocked.row_statistics, x, Spec(5)) <= 2 * chunk
+    offset, psd = blocked.row_statistics(x, Spec(5))
+    args = (x, offset, psd, torch.ones(4, 3), Spec(5))
     assert largest_allocation(blocked.normalize, *args) <= x.nbytes  # the output itself
     assert largest_allocation(blocked.normalize_backward, x, *args) <= x.nbytes
 

@@ -9,6 +9,7 @@ from psdnorm.functional import psd_norm
 from psdnorm.ops import cpu as blocked
 from psdnorm.ops import dispatch as fused
 from psdnorm.ops import reference
+from psdnorm.ops.reference import Spec
 
 WINDOWS = tuple(reference.WINDOWS)
 FILTER_SIZES = (2, 3, 4, 5, 8, 17, 32)
@@ -44,7 +45,7 @@ def test_the_psd_is_scipys_with_constant_detrending(filter_size, window):
     psd = reference.welch_psd(reference.center(x), filter_size, window, "segment")
     np.testing.assert_allclose(psd, expected, rtol=1e-9, atol=1e-12)
     if filter_size <= fused.LARGEST_FILTER_SIZE:
-        _, psd = blocked.row_statistics(x, filter_size, 0.0, window, "segment")
+        _, psd = blocked.row_statistics(x, Spec(filter_size, 0.0, window, detrend="segment"))
         np.testing.assert_allclose(psd, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -52,12 +53,12 @@ def test_the_psd_is_scipys_with_constant_detrending(filter_size, window):
 @pytest.mark.parametrize("filter_size", [2, 5, 8, 65])
 def test_a_rectangular_window_loses_bin_0_exactly_and_nothing_else(filter_size, dtype):
     x = 1e4 * rows(2, 3, 211, dtype=dtype)  # so loud that rounding would show beside eps
-    _, plain = reference.row_statistics(x, filter_size, 1e-5)
-    _, psd = reference.row_statistics(x, filter_size, 1e-5, "boxcar", "segment")
+    _, plain = reference.row_statistics(x, Spec(filter_size))
+    _, psd = reference.row_statistics(x, Spec(filter_size, detrend="segment"))
     assert torch.equal(psd[..., 0], torch.full_like(psd[..., 0], 1e-5))
     torch.testing.assert_close(psd[..., 1:], plain[..., 1:])
     if filter_size <= fused.LARGEST_FILTER_SIZE:
-        _, psd = blocked.row_statistics(x, filter_size, 1e-5, "boxcar", "segment")
+        _, psd = blocked.row_statistics(x, Spec(filter_size, detrend="segment"))
         assert torch.equal(psd[..., 0], torch.full_like(psd[..., 0], 1e-5))
 
 
@@ -75,8 +76,9 @@ def test_other_windows_keep_some_power_in_bin_0_and_change_bin_1_too(window):
 @pytest.mark.parametrize("ops", [reference, fused])
 def test_a_segment_of_one_sample_keeps_its_mean(ops, window):
     x = rows(2, 3, 50)
-    found = ops.row_statistics(x, 1, 1e-5, window, "segment")
-    assert all(map(torch.equal, found, ops.row_statistics(x, 1, 1e-5, window)))
+    spec = Spec(1, window=window)
+    found = ops.row_statistics(x, spec._replace(detrend="segment"))
+    assert all(map(torch.equal, found, ops.row_statistics(x, spec)))
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -86,17 +88,16 @@ def test_the_white_root_is_what_white_noise_measures(window, deviation):
     noise = deviation * torch.randn(1, 1, 400_000, generator=generator).double()
     for filter_size in (1, 2, 5, 16):
         for detrend in reference.DETRENDS:
-            _, psd = reference.row_statistics(noise, filter_size, 1e-3, window, detrend)
-            options = filter_size, 1e-3, window, detrend
-            root = reference.white_root(torch.tensor([deviation]).double(), *options)
+            spec = Spec(filter_size, 1e-3, window, detrend=detrend)
+            _, psd = reference.row_statistics(noise, spec)
+            root = reference.white_root(torch.tensor([deviation]).double(), spec)
             torch.testing.assert_close(root, psd[0].sqrt(), rtol=0.02, atol=0)
 
 
 def test_the_white_root_is_exactly_one_where_only_the_row_loses_its_mean():
     for window in WINDOWS:
-        assert torch.equal(
-            reference.white_root(torch.ones(3), 5, 1e-5, window, "row"), torch.ones(3, 3)
-        )
+        root = reference.white_root(torch.ones(3), Spec(5, window=window))
+        assert torch.equal(root, torch.ones(3, 3))
 
 
 def outcome(ops, x, grad, filter_size, window, padding_mode):
@@ -104,9 +105,9 @@ def outcome(ops, x, grad, filter_size, window, padding_mode):
     parameters = 0.5 + torch.rand(x.shape[1], filter_size // 2 + 3, generator=generator)
     parameters = parameters.to(x.dtype)
     leaves = [t.clone().requires_grad_() for t in (x, parameters[:, -2], parameters[:, -1])]
-    offset, psd = ops.row_statistics(leaves[0], filter_size, 1e-3, window, "segment")
-    options = filter_size, *leaves[1:], window, padding_mode, "segment"
-    y = ops.normalize(leaves[0], offset, psd, parameters[:, :-2], *options)
+    spec = Spec(filter_size, 1e-3, window, padding_mode, "segment")
+    offset, psd = ops.row_statistics(leaves[0], spec)
+    y = ops.normalize(leaves[0], offset, psd, parameters[:, :-2], spec, *leaves[1:])
     return [psd, y, *torch.autograd.grad(y, leaves, grad)]
 
 
@@ -151,23 +152,20 @@ def test_a_filter_that_is_too_long_for_the_fast_path_takes_the_reference():
 @pytest.mark.parametrize("ops", [reference, fused])
 def test_a_row_that_is_not_finite_is_noticed_and_spoils_only_itself(ops, value):
     x = rows(1, 2, 101)
-    healthy = ops.row_statistics(x, 2, 1e-5, "boxcar", "segment")[1]
+    spec = Spec(2, detrend="segment")
+    healthy = ops.row_statistics(x, spec)[1]
     x[0, 1, 50] = value
-    psd = ops.row_statistics(x, 2, 1e-5, "boxcar", "segment")[1]
+    psd = ops.row_statistics(x, spec)[1]
     assert reference.valid_rows(psd).tolist() == [[True, False]]
     assert torch.equal(psd[0, 0], healthy[0, 0])
 
 
 def test_the_operators_keep_their_promises_to_torch():
     x = rows(1, 2, 20, dtype=torch.float32)
-    statistics = (4, 1e-5, "hann", "segment")
-    torch.library.opcheck(torch.ops.psdnorm.row_statistics, (x, *statistics))
-    offset, psd = fused.row_statistics(x, *statistics)
-    arguments = (offset, psd, torch.ones(2, 3), 4, None)
-    options = ("hann", "zeros", "segment")
+    spec = Spec(4, 1e-5, "hann", "zeros", "segment")
+    torch.library.opcheck(torch.ops.psdnorm.row_statistics, (x, *spec))
+    arguments = (*fused.row_statistics(x, spec), torch.ones(2, 3), None)
     torch.library.opcheck(
-        torch.ops.psdnorm.normalize, (x.clone().requires_grad_(), *arguments, None, *options)
+        torch.ops.psdnorm.normalize, (x.clone().requires_grad_(), *arguments, None, *spec)
     )
-    torch.library.opcheck(
-        torch.ops.psdnorm.normalize_backward, (x.flip(-1), x, *arguments, *options)
-    )
+    torch.library.opcheck(torch.ops.psdnorm.normalize_backward, (x.flip(-1), x, *arguments, *spec))

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from psdnorm.ops.reference import Spec
 from psdnorm.ops.triton import launch as cuda
 
 pytest.importorskip("triton", reason="the kernels need triton")
@@ -67,13 +68,12 @@ def test_other_kernels_have_nothing_added(monkeypatch):
 
 def launches():
     shape, stride = (2, 3, 400), (1200, 400, 1)
-    *measure, _ = cuda._measure_plan(shape, stride, 4, 2, 1e-5, "boxcar", "row")
-    options = "boxcar", "circular", True, "row"
-    backward, *_ = cuda._backward_plan(shape, stride, stride, 4, 2, *options)
+    *measure, _ = cuda._measure_plan(shape, stride, 4, Spec(2))
+    backward, *_ = cuda._backward_plan(shape, stride, stride, 4, Spec(2), True)
     return [
         *measure,
         cuda._barycenter_plan(2, 3, 2, 0.01),
-        cuda._filter_plan(shape, stride, 4, 2, "circular", True, True),
+        cuda._filter_plan(shape, stride, 4, Spec(2), True, True),
         *backward,
     ]
 
@@ -112,8 +112,6 @@ def test_nothing_is_read_or_written_before_the_kernel_before_has_ended(index):
 def test_long_filters_have_larger_chunks_of_smaller_tiles():
     shape = 64, 6, 105_000
     stride = 6 * 105_000, 105_000, 1
-    short, long = (
-        cuda._filter_plan(shape, stride, 4, taps, "circular", False, False) for taps in (8, 9)
-    )
+    short, long = (cuda._filter_plan(shape, stride, 4, Spec(taps), False, False) for taps in (8, 9))
     assert long.num_warps < short.num_warps
     assert 0.45 < long.grid[0] / short.grid[0] < 0.55

@@ -7,6 +7,7 @@ import torch
 from properties import given, settings, st
 
 from psdnorm.ops import reference
+from psdnorm.ops.reference import Spec
 
 FILTER_SIZES = (1, 2, 3, 4, 5, 8, 16, 17)
 PADDINGS = ("circular", "zeros", "reflect")
@@ -150,10 +151,9 @@ def test_gradients_through_mean_psd_and_filter_are_those_of_finite_differences(
     sqrt_target = spectra(2, filter_size // 2 + 1, seed=2)
 
     def normalized(x, weight, bias):
-        offset, psd = reference.row_statistics(x, filter_size)
-        return reference.normalize(
-            x, offset, psd, sqrt_target, filter_size, weight, bias, padding_mode=padding_mode
-        )
+        spec = Spec(filter_size, padding_mode=padding_mode)
+        offset, psd = reference.row_statistics(x, spec)
+        return reference.normalize(x, offset, psd, sqrt_target, spec, weight, bias)
 
     assert torch.autograd.gradcheck(normalized, (x, weight, bias))
 
@@ -161,7 +161,8 @@ def test_gradients_through_mean_psd_and_filter_are_those_of_finite_differences(
 @pytest.mark.parametrize("window", ["hann", "hamming"])
 def test_gradients_hold_for_tapered_windows(window):
     x = rows(1, 2, 23).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: reference.row_statistics(x, 6, window=window)[1], x)
+    spec = Spec(6, window=window)
+    assert torch.autograd.gradcheck(lambda x: reference.row_statistics(x, spec)[1], x)
 
 
 @pytest.mark.parametrize("padding_mode", PADDINGS)
@@ -171,10 +172,8 @@ def test_the_fft_path_equals_the_direct_one(filter_size, padding_mode, monkeypat
 
     def normalized():
         leaf = x.clone().requires_grad_()
-        offset, psd = reference.row_statistics(leaf, filter_size)
-        y = reference.normalize(
-            leaf, offset, psd, sqrt_target, filter_size, padding_mode=padding_mode
-        )
+        spec = Spec(filter_size, padding_mode=padding_mode)
+        y = reference.normalize(leaf, *reference.row_statistics(leaf, spec), sqrt_target, spec)
         upstream = torch.randn(y.shape, generator=torch.Generator().manual_seed(9)).double()
         return y.detach(), torch.autograd.grad(y, leaf, upstream)[0]
 
@@ -193,8 +192,8 @@ def test_any_shape_filter_and_padding_agrees_with_the_oracle(data):
     window = data.draw(st.sampled_from(sorted(reference.WINDOWS)), "window")
     seed = data.draw(st.integers(0, 2**16), "seed")
     x, sqrt_target = rows(n, c, length, seed=seed), spectra(c, f // 2 + 1, seed=seed)
-    offset, psd = reference.row_statistics(x, f, 1e-3, window)
-    ours = reference.normalize(x, offset, psd, sqrt_target, f, None, None, window, padding)
+    spec = Spec(f, 1e-3, window, padding)
+    ours = reference.normalize(x, *reference.row_statistics(x, spec), sqrt_target, spec)
     expected = oracle.psd_norm(x.numpy(), sqrt_target.numpy(), f, 1e-3, window, padding)
     np.testing.assert_allclose(ours, expected, rtol=1e-8, atol=1e-8)
 

@@ -11,14 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from psdnorm import functional
+from psdnorm import functional, ops
 from psdnorm.batches import LENGTH
 from psdnorm.constants import BANDS_HZ
 from psdnorm.convert import evaluating, hooked, input_of
 from psdnorm.errors import CheckpointError, ShapeError
 from psdnorm.layer import PSDNorm
 from psdnorm.models import Pretrained
-from psdnorm.ops import reference
 
 SEGMENT_S = 4.0
 WINDOWS = 8  # of a night: enough for its spectrum, and no more work for a longer one
@@ -56,7 +55,7 @@ class NightSpectra:
 
 def frequencies_hz(size: int, sfreq: float) -> NDArray[np.float64]:
     """Return the frequencies of the bins of segments of ``size`` samples, (F,)."""
-    return np.arange(reference.n_bins(size)) * sfreq / size
+    return np.arange(ops.n_bins(size)) * sfreq / size
 
 
 def segment_size(model: Pretrained) -> int:
@@ -89,7 +88,7 @@ def bures_wasserstein(
 
 def bin_weights(size: int) -> NDArray[np.float64]:
     """Return the share of each kept bin in the power of a signal, (F,); they sum to one."""
-    weights = np.full(reference.n_bins(size), 2.0)
+    weights = np.full(ops.n_bins(size), 2.0)
     weights[0] = 1.0
     if size % 2 == 0:
         weights[-1] = 1.0
@@ -119,10 +118,10 @@ def measure_night(model: Pretrained, signals: NDArray | Tensor) -> NightSpectra:
         )
     windows = torch.as_tensor(signals[_places(len(signals))]).float()  # (N, S, C, T)
     size = segment_size(model)
-    epochs = reference.center(windows.flatten(0, 1))  # (N · S, C, T)
-    psd = reference.welch_psd(epochs, size, "hann").double()
-    unmeasured = ~reference.valid_rows(psd).any(dim=0, keepdim=True).T  # (C, 1)
-    sqrt_psd = torch.where(unmeasured, torch.nan, reference.batch_barycenter(psd))
+    epochs = ops.center(windows.flatten(0, 1))  # (N · S, C, T)
+    psd = ops.welch_psd(epochs, size, "hann").double()
+    unmeasured = ~ops.valid_rows(psd).any(dim=0, keepdim=True).T  # (C, 1)
+    sqrt_psd = torch.where(unmeasured, torch.nan, ops.batch_barycenter(psd))
     layers = _layer_distances(model, torch.where(windows.isfinite(), windows, 0.0))
     return NightSpectra(sqrt_psd.numpy(), size, float(model.config["sfreq"]), layers)
 
@@ -185,14 +184,13 @@ def _layer_distances(model: Pretrained, windows: Tensor) -> dict[str, float]:
 
 def _distance(norm: PSDNorm, x: Tensor) -> float:
     rows = functional.as_rows(x, norm.num_features)
-    backend = functional.choose_backend(norm.backend, rows, norm.filter_size)
-    size, eps, window, detrend = norm.filter_size, norm.eps, norm.window, norm.detrend
-    _, psd = functional.row_statistics(rows, size, eps, window, backend, detrend)
-    own = reference.batch_barycenter(psd).double().cpu().numpy()
+    backend = ops.choose_backend(norm.backend, rows, norm.spec)
+    _, psd = ops.row_statistics(rows, norm.spec, backend)
+    own = ops.batch_barycenter(psd).double().cpu().numpy()
     target = norm.running_sqrt_psd
     if norm.target == "white":
-        target = reference.white_root(torch.ones_like(target[:, 0]), size, eps, window, detrend)
-    distances = bures_wasserstein(own, target.double().cpu().numpy(), size)  # (C,)
+        target = ops.white_root(torch.ones_like(target[:, 0]), norm.spec)
+    distances = bures_wasserstein(own, target.double().cpu().numpy(), norm.filter_size)  # (C,)
     return float(np.sqrt(np.mean(distances**2)))
 
 
@@ -300,7 +298,7 @@ def spread_of(model: Pretrained) -> Spread | None:
     document = (model.card or {}).get("training_spread")
     if document is None:
         return None
-    shape = (model.config["n_chans"], reference.n_bins(segment_size(model)))
+    shape = (model.config["n_chans"], ops.n_bins(segment_size(model)))
     try:
         if document["format"] != _FORMAT:
             raise ValueError(f"its format is {document['format']!r:.50}, expected {_FORMAT}")

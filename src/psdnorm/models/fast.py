@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from psdnorm.errors import ArgumentError, BackendError
-from psdnorm.ops.triton.launch import HAS_TRITON
+from psdnorm.ops import HAS_TRITON
 
 
 def accelerate(

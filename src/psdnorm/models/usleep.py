@@ -13,7 +13,7 @@ from psdnorm.functional import check_size
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.models.input_scale import for_scaled_input, input_scale_setting
 from psdnorm.models.norms import Norm, NormArguments, norm_at, norm_settings
-from psdnorm.ops.conv import convolution
+from psdnorm.ops import conv, upsample_conv
 
 
 class USleep(Pretrained):
@@ -258,7 +258,7 @@ class _Conv(nn.Conv1d):
 
     def forward(self, x: Tensor) -> Tensor:
         weight = for_scaled_input(self.weight, self.input_scale)
-        return convolution.conv(x, weight, self.bias, self.elu)
+        return conv(x, weight, self.bias, self.elu)
 
 
 class _UpsampleConvELU(nn.Conv1d):
@@ -268,7 +268,7 @@ class _UpsampleConvELU(nn.Conv1d):
         super().__init__(n_in, n_out, kernel_size=2)
 
     def forward(self, x: Tensor) -> Tensor:
-        return convolution.upsample_conv(x, self.weight, self.bias, elu=True)
+        return upsample_conv(x, self.weight, self.bias, elu=True)
 
 
 def _conv_elu_norm(

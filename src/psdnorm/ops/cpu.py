@@ -7,24 +7,29 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from psdnorm.ops import reference
+from psdnorm.ops.reference import Spec
 
 # coefficients that one line of a matrix product makes, about
 COEFFICIENTS = 40
+# samples worked on at once: two megabytes of float32; with fewer, more time goes into the calls
+CHUNK_SAMPLES = 2**19
+# outputs that one line of a matrix product makes, about
+BLOCK = 24
+# named wherever a tensor is made, because torch.set_default_device may say otherwise
+_CPU = torch.device("cpu")
 
 
-def real_dft(filter_size: int, window: str, detrend: str, like: Tensor) -> Tensor:
+def real_dft(spec: Spec, like: Tensor) -> Tensor:
     """Windowed cosines of the F bins, then the sines that are not zero: (f, f)."""
-    cosines, sines = reference.windowed_dft(filter_size, window, detrend, like)
-    return torch.cat([cosines, sines[:, 1 : (filter_size + 1) // 2]], dim=1)
+    cosines, sines = reference.windowed_dft(spec, like)
+    return torch.cat([cosines, sines[:, 1 : (spec.filter_size + 1) // 2]], dim=1)
 
 
 class SegmentPower:
-    """Mean square of each basis function's coefficient over the Welch segments of a row.
+    """Mean square of each basis function's coefficient over the Welch segments of a row."""
 
-    Some neighbouring segments are one line of a matrix product: alone, a segment is too short a
-    line to be fast. Only the last segment of a line reaches into the next one.
-    """
-
+    # neighbouring segments share a line of a matrix product: alone, a segment is too short to be
+    # fast; only the last segment of a line reaches into the next one
     def __init__(self, basis: Tensor) -> None:
         self.basis = basis  # (f, f)
         size = self.size = basis.shape[0]
@@ -58,48 +63,32 @@ class SegmentPower:
         return power / n_segments
 
 
-def psd_as_quadratic_form(
-    filter_size: int, window: str, detrend: str, length: int, like: Tensor
-) -> Tensor:
+def psd_as_quadratic_form(spec: Spec, length: int, like: Tensor) -> Tensor:
     """Twice the matrix of P_k as a quadratic form of a segment, over their number: (F, f * f)."""
-    n_segments = reference.n_segments(length, filter_size)
-    n_bins = reference.n_bins(filter_size)
-    basis = real_dft(filter_size, window, detrend, like)
+    n_segments = reference.n_segments(length, spec.filter_size)
+    n_bins = reference.n_bins(spec.filter_size)
+    basis = real_dft(spec, like)
     outer = basis.T.unsqueeze(2) * basis.T.unsqueeze(1)  # (f, f, f), one matrix a coefficient
     forms = outer[:n_bins].clone()
-    forms[1 : (filter_size + 1) // 2] += outer[n_bins:]
+    forms[1 : (spec.filter_size + 1) // 2] += outer[n_bins:]
     return forms.flatten(1) * (2 / n_segments)
 
 
-# samples worked on at once: two megabytes of float32; with fewer, more time goes into the calls
-CHUNK_SAMPLES = 2**19
-# outputs that one line of a matrix product makes, about
-BLOCK = 24
-# named wherever a tensor is made, because torch.set_default_device may say otherwise
-_CPU = torch.device("cpu")
-
-
-def row_statistics(
-    x: Tensor,
-    filter_size: int,
-    eps: float = 1e-5,
-    window: str = "boxcar",
-    detrend: str = "row",
-) -> tuple[Tensor, Tensor]:
+def row_statistics(x: Tensor, spec: Spec) -> tuple[Tensor, Tensor]:
     """Measure each row; see :func:`psdnorm.ops.reference.row_statistics`."""
     rows = _as_matrix(x)
     offset = rows.new_empty(rows.shape[0], dtype=reference.statistics_dtype(x.dtype))
-    power = offset.new_empty(rows.shape[0], filter_size)
-    segment_power = SegmentPower(real_dft(filter_size, window, detrend, offset))
+    power = offset.new_empty(rows.shape[0], spec.filter_size)
+    segment_power = SegmentPower(real_dft(spec, offset))
     chunks = _Chunks(rows, 0, 1)
     for chunk in chunks:
         centered = chunks.load(chunk)
         offset[chunk] = centered.mean(dim=-1)
         power[chunk] = segment_power(centered.sub_(offset[chunk].unsqueeze(-1)))
-    n_bins = reference.n_bins(filter_size)
+    n_bins = reference.n_bins(spec.filter_size)
     psd = power[:, :n_bins]
-    psd[:, 1 : (filter_size + 1) // 2] += power[:, n_bins:]  # cosine and sine of the same bin
-    return offset.view(x.shape[:2]), (psd + eps).view(*x.shape[:2], n_bins)
+    psd[:, 1 : (spec.filter_size + 1) // 2] += power[:, n_bins:]  # cosine and sine of the same bin
+    return offset.view(x.shape[:2]), (psd + spec.eps).view(*x.shape[:2], n_bins)
 
 
 def normalize(
@@ -107,24 +96,21 @@ def normalize(
     offset: Tensor,
     psd: Tensor,
     sqrt_target: Tensor,
-    filter_size: int,
+    spec: Spec,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    window: str = "boxcar",
-    padding_mode: str = "circular",
-    detrend: str = "row",
 ) -> Tensor:
     """Carry rows onto the target PSD; see :func:`psdnorm.ops.reference.normalize`."""
     rows, length = _as_matrix(x), x.shape[-1]
-    filters = _Filters(psd, sqrt_target, filter_size, weight)
+    filters = _Filters(psd, sqrt_target, spec.filter_size, weight)
     shift = None if bias is None else bias.to(psd.dtype).expand(x.shape[:2]).reshape(-1, 1)
-    half = reference.half_width(filter_size)
+    half = reference.half_width(spec.filter_size)
     chunks = _Chunks(rows, half, _block_size(length, 2 * half, 1), offset)
     tap_index = _lags(chunks.block, half, half)
     y = torch.empty(x.shape, dtype=x.dtype, device=_CPU)
     for chunk in chunks:
         chunks.load_centered(chunk)
-        chunks.fill_margin(half, padding_mode)
+        chunks.fill_margin(half, spec.padding_mode)
         out = chunks.banded_product(pad(filters.scaled(chunk), (0, 1))[:, tap_index])
         _as_matrix(y)[chunk] = out if shift is None else out.add_(shift[chunk])
     return y
@@ -136,37 +122,19 @@ def normalize_backward(
     offset: Tensor,
     psd: Tensor,
     sqrt_target: Tensor,
-    filter_size: int,
+    spec: Spec,
     weight: Tensor | None = None,
-    window: str = "boxcar",
-    padding_mode: str = "circular",
-    detrend: str = "row",
 ) -> tuple[Tensor, Tensor]:
-    """Differentiate :func:`normalize` of :func:`row_statistics`.
+    """Differentiate :func:`normalize` of :func:`row_statistics`: gradient of x, and (N, C, 2) sums.
 
-    Parameters
-    ----------
-    grad, x : Tensor, (N, C, T)
-    offset : Tensor, (N, C)
-    psd : Tensor, (N, C, F)
-    sqrt_target : Tensor, (C, F)
-    filter_size : int
-    weight : Tensor, (C,), optional
-    window : {"boxcar", "hann", "hamming"}
-    padding_mode : {"circular", "zeros", "reflect"}
-    detrend : {"row", "segment"}
-
-    Returns
-    -------
-    grad_x : Tensor, (N, C, T)
-    row_sums : Tensor, (N, C, 2)
-        Per row the sums over time of ``grad`` times the output before weight and bias, and of
-        ``grad``: the gradients of weight and bias, not yet summed over N.
+    Those are per row the sums over time of ``grad`` times the output before weight and bias, and of
+    ``grad``: the gradients of weight and bias, not yet summed over N.
     """
     rows, grads, length = _as_matrix(x), _as_matrix(grad), x.shape[-1]
+    filter_size, padding_mode = spec.filter_size, spec.padding_mode
     half, margin = reference.half_width(filter_size), filter_size - 1
     filters = _Filters(psd, sqrt_target, filter_size, weight)
-    quadratic = psd_as_quadratic_form(filter_size, window, detrend, length, psd)  # (F, f * f)
+    quadratic = psd_as_quadratic_form(spec, length, psd)  # (F, f * f)
     block = _block_size(length, 2 * margin, filter_size - half)
     signal, upstream = (_Chunks(r, margin, block, offset) for r in (rows, grads))
     tap_index, segment_index = _lags(block, margin, half), _segment_index(block, filter_size)
@@ -288,18 +256,10 @@ class _Chunks:
             after.zero_()
 
     def banded_product(self, matrix: Tensor, add_to: Tensor | None = None) -> Tensor:
-        """Apply a banded matrix that repeats from block to block.
+        """Apply a banded matrix, (r, B + w, B), that repeats from block to block: a view, (r, T).
 
-        Parameters
-        ----------
-        matrix : Tensor, (r, B + w, B), w at most B and at most twice the margin
-            Output b of block l is the sum over i of ``sample[l * B + i] * matrix[i, b]``.
-        add_to : Tensor, (≥ r, n, B), optional
-            Blocks of results to add to; otherwise this object's own are overwritten.
-
-        Returns
-        -------
-        Tensor, (r, T), a view of the results
+        Output b of block l is the sum over i of ``sample[l * B + i] * matrix[i, b]``; the results
+        overwrite this object's own, unless there are blocks, (≥ r, n, B), to add them to.
         """
         out = (self.results if add_to is None else add_to)[: len(self.blocks)]
         if self.block == 1:  # a filter of one tap

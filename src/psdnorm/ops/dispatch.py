@@ -1,15 +1,16 @@
-"""PSDNorm as torch operators with a backward pass of their own, for processors and CUDA devices.
+"""Which path serves a call: the reference in plain torch, or fused operators.
 
-Same names and signatures as :mod:`psdnorm.ops.reference`. The work is done by
-:mod:`psdnorm.ops.cpu` on a processor and by :mod:`psdnorm.ops.triton` on a CUDA device.
-The operators are functional and know their shapes without running (fake tensors), so
+The fused ones do their work in :mod:`psdnorm.ops.cpu` on a processor, in :mod:`psdnorm.ops.triton`
+on a CUDA device and, where rows can stay on its chip, in :mod:`psdnorm.ops.hopper`. They are
+functional and know their shapes without running (fake tensors), so
 ``torch.compile(fullgraph=True)`` sees them without a graph break. Statistics and sums are float32
-at least, and an autocast region changes nothing. The statistics carry no gradient: the backward
-pass of :func:`normalize` is the whole gradient, as if the statistics were computed from ``x``
-inside it.
+at least, and an autocast region changes nothing. The fused statistics carry no gradient: the
+backward pass of :func:`normalize` is the whole gradient, as if the statistics were computed from
+``x`` inside it.
 """
 
 import os
+from contextlib import nullcontext
 from types import ModuleType
 from typing import NamedTuple
 
@@ -17,31 +18,63 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from psdnorm.ops import cpu as blocked
-from psdnorm.ops import reference
-from psdnorm.ops.hopper import rows as resident
-from psdnorm.ops.reference import is_exporting, n_bins, statistics_dtype
-from psdnorm.ops.triton import launch as cuda
+from psdnorm.errors import BackendError, ShapeError
+from psdnorm.ops import cpu, hopper, reference, triton
+from psdnorm.ops.reference import Spec, is_exporting, n_bins, statistics_dtype
 
+BACKENDS = ("auto", "reference", "fused")
 LARGEST_FILTER_SIZE = 32
 CUDA_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# on a processor the fused path pays for rows this many times longer than the filter
+_LONG_ROW = 32
+
+
+def choose_backend(
+    backend: str,
+    x: Tensor,
+    spec: Spec,
+    sqrt_target: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> str:
+    """Return the backend that serves a call, "reference" or "fused".
+
+    "auto" is the fused one where it can serve and pays; "fused" raises
+    :class:`~psdnorm.errors.BackendError` where it cannot. So does a parameter that is on another
+    device than the rows.
+    """
+    for name, parameter in (("target", sqrt_target), ("weight", weight), ("bias", bias)):
+        if parameter is not None and parameter.device != x.device:
+            raise BackendError(
+                f"the signal is on {x.device}, PSDNorm's {name} on {parameter.device}: "
+                "move one of them"
+            )
+    if backend == "reference":
+        return backend
+    reason = supports(x, spec, sqrt_target, weight, bias)
+    if backend == "fused":
+        if reason is not None:
+            raise BackendError(f'backend="fused" cannot serve this call: {reason}')
+        return backend
+    pays = x.is_cuda or x.shape[-1] >= _LONG_ROW * spec.filter_size
+    return "fused" if reason is None and pays else "reference"
 
 
 def supports(
     x: Tensor,
-    filter_size: int,
+    spec: Spec,
     sqrt_target: Tensor | None = None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> str | None:
-    """Say why the fused backend cannot serve this call; None if it can."""
-    if filter_size > LARGEST_FILTER_SIZE:
-        return f"filter_size {filter_size} is larger than {LARGEST_FILTER_SIZE}"
+    """Return why the fused backend cannot serve this call; None if it can."""
+    if spec.filter_size > LARGEST_FILTER_SIZE:
+        return f"filter_size {spec.filter_size} is larger than {LARGEST_FILTER_SIZE}"
     if x.device.type not in ("cpu", "cuda"):
         return f"there are no kernels for the device {x.device}"
     if x.is_cuda and x.dtype not in CUDA_DTYPES:
         return f"on CUDA devices {x.dtype} is not one of float32, bfloat16 and float16"
-    if x.is_cuda and not cuda.HAS_TRITON:
+    if x.is_cuda and not triton.HAS_TRITON:
         return "triton is not installed"
     if is_exporting():
         return "an exported program must also run where there is no psdnorm"
@@ -49,22 +82,23 @@ def supports(
         return "sqrt_target requires a gradient, which only the reference gives"
     if not torch.compiler.is_compiling() and _is_transformed(x, sqrt_target, weight, bias):
         return "the transforms of torch.func and forward-mode gradients cannot see into the kernels"
-    if x.is_cuda and x.shape[-1] > cuda.LONGEST_ROW:
-        return f"rows of {x.shape[-1]} samples are longer than {cuda.LONGEST_ROW}"
+    if x.is_cuda and x.shape[-1] > triton.LONGEST_ROW:
+        return f"rows of {x.shape[-1]} samples are longer than {triton.LONGEST_ROW}"
     return None
 
 
-def row_statistics(
-    x: Tensor,
-    filter_size: int,
-    eps: float = 1e-5,
-    window: str = "boxcar",
-    detrend: str = "row",
-) -> tuple[Tensor, Tensor]:
-    """Measure each row, without gradient; see :func:`psdnorm.ops.reference.row_statistics`."""
-    if _is_plain(x):
-        return _row_statistics(x.detach(), filter_size, eps, window, detrend)
-    return _row_statistics_op(x.detach(), filter_size, eps, window, detrend)
+def row_statistics(x: Tensor, spec: Spec, backend: str = "fused") -> tuple[Tensor, Tensor]:
+    """Measure each row with the chosen backend; see :func:`psdnorm.ops.reference.row_statistics`.
+
+    Gradients flow through the statistics with "reference" alone. With "fused" :func:`normalize`
+    accounts for them, so use the same backend for both.
+    """
+    _check_length(x, spec)
+    with _without_autocast(x):
+        if backend == "reference":
+            return reference.row_statistics(x, spec)
+        run = _row_statistics if _is_plain(x) else _row_statistics_op
+        return run(x.detach(), *spec)
 
 
 def normalize(
@@ -72,36 +106,50 @@ def normalize(
     offset: Tensor,
     psd: Tensor,
     sqrt_target: Tensor,
-    filter_size: int,
+    spec: Spec,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    window: str = "boxcar",
-    padding_mode: str = "circular",
-    detrend: str = "row",
+    backend: str = "fused",
 ) -> Tensor:
-    """Carry rows onto the target; see :func:`psdnorm.ops.reference.normalize`."""
-    options = (weight, bias, window, padding_mode, detrend)
-    arguments = (x, offset, psd, sqrt_target, filter_size, *options)
-    return _Normalize.apply(*arguments) if _is_plain(x) else _normalize_op(*arguments)
+    """Carry measured rows onto the target; see :func:`psdnorm.ops.reference.normalize`."""
+    with _without_autocast(x):
+        if backend == "reference":
+            return reference.normalize(x, offset, psd, sqrt_target, spec, weight, bias)
+        run = _Normalize.apply if _is_plain(x) else _normalize_op
+        return run(x, offset, psd, sqrt_target, weight, bias, *spec)
 
 
 def measure_and_normalize(
     x: Tensor,
     sqrt_target: Tensor,
-    filter_size: int,
-    eps: float = 1e-5,
+    spec: Spec,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    window: str = "boxcar",
-    padding_mode: str = "circular",
-    detrend: str = "row",
+    backend: str = "fused",
 ) -> Tensor:
-    """Carry rows onto a target that does not depend on them, with one read where that can be."""
-    options = (weight, bias, window, padding_mode, detrend)
-    arguments = (x, sqrt_target, filter_size, eps, *options)
-    if _is_plain(x):
-        return _MeasureAndNormalize.apply(*arguments)
-    return _measure_and_normalize_op(*arguments)[0]
+    """Carry rows onto a target that does not depend on them, with one read where possible."""
+    if backend == "reference":
+        statistics = row_statistics(x, spec, backend)
+        return normalize(x, *statistics, sqrt_target, spec, weight, bias, backend)
+    _check_length(x, spec)
+    with _without_autocast(x):
+        if _is_plain(x):
+            return _MeasureAndNormalize.apply(x, sqrt_target, weight, bias, *spec)
+        return _measure_and_normalize_op(x, sqrt_target, weight, bias, *spec)[0]
+
+
+def _check_length(x: Tensor, spec: Spec) -> None:
+    if x.shape[-1] < spec.filter_size:
+        raise ShapeError(
+            f"the signal has {x.shape[-1]} time samples, fewer than filter_size {spec.filter_size}"
+        )
+
+
+def _without_autocast(x: Tensor):
+    kind = x.device.type
+    if kind != "meta" and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
 
 
 def _is_transformed(*tensors: Tensor | None) -> bool:
@@ -118,9 +166,10 @@ def _is_transformed(*tensors: Tensor | None) -> bool:
 
 
 def can_update_barycenter(psd: Tensor, sqrt_psd: Tensor) -> bool:
-    """Tell whether ``triton.launch.update_barycenter`` serves this running state."""
+    """Tell whether :func:`psdnorm.ops.triton.update_barycenter` serves this running state."""
     is_float32 = psd.dtype == sqrt_psd.dtype == torch.float32 and sqrt_psd.is_contiguous()
-    return is_float32 and cuda.HAS_TRITON and psd.is_cuda and _is_plain(psd) and _is_plain(sqrt_psd)
+    has_kernel = triton.HAS_TRITON and psd.is_cuda
+    return is_float32 and has_kernel and _is_plain(psd) and _is_plain(sqrt_psd)
 
 
 def _is_plain(x: Tensor) -> bool:
@@ -134,37 +183,46 @@ def _is_plain(x: Tensor) -> bool:
     )
 
 
-def _for(x: Tensor) -> ModuleType:
-    """Return the module that does the work where ``x`` is."""
+def _path(*signals: Tensor, spec: Spec, one_read: bool) -> ModuleType:
+    """Return the module that does the work for rows, or for rows and their gradient."""
+    if one_read and hopper.serves(signals, spec):
+        return hopper
+    x = signals[0]
     # the interpreter is how the kernels are tested on a machine without a CUDA device
     interpreted = os.environ.get("TRITON_INTERPRET") == "1" and x.dtype in CUDA_DTYPES
-    return cuda if x.is_cuda or interpreted else blocked
+    return triton if x.is_cuda or interpreted else cpu
 
 
 def _row_statistics(x: Tensor, *options) -> tuple[Tensor, Tensor]:
-    return _for(x).row_statistics(x, *options)
+    spec = Spec(*options)
+    return _path(x, spec=spec, one_read=False).row_statistics(x, spec)
 
 
-def _normalize(x: Tensor, *arguments) -> Tensor:
-    return _for(x).normalize(x, *arguments)
+def _normalize(x, offset, psd, sqrt_target, weight, bias, *options) -> Tensor:
+    spec = Spec(*options)
+    path = _path(x, spec=spec, one_read=False)
+    return path.normalize(x, offset, psd, sqrt_target, spec, weight, bias)
 
 
-def _measure_and_normalize(
-    x, sqrt_target, filter_size, eps, weight, bias, window, padding_mode, detrend
-) -> tuple[Tensor, Tensor, Tensor]:
-    if resident.serves((x,), filter_size, window, padding_mode, detrend):
-        return resident.measure_and_normalize(x, sqrt_target, filter_size, eps, weight, bias)
-    offset, psd = _row_statistics(x, filter_size, eps, window, detrend)
-    options = weight, bias, window, padding_mode, detrend
-    return _normalize(x, offset, psd, sqrt_target, filter_size, *options), offset, psd
+def _measure_and_normalize(x, sqrt_target, weight, bias, *options) -> tuple[Tensor, Tensor, Tensor]:
+    spec = Spec(*options)
+    path = _path(x, spec=spec, one_read=True)
+    if path is hopper:
+        return hopper.measure_and_normalize(x, sqrt_target, spec, weight, bias)
+    offset, psd = path.row_statistics(x, spec)
+    return path.normalize(x, offset, psd, sqrt_target, spec, weight, bias), offset, psd
 
 
-def _normalize_backward(grad: Tensor, *arguments) -> tuple[Tensor, Tensor]:
-    return _for(grad).normalize_backward(grad, *arguments)
+def _normalize_backward(
+    grad, x, offset, psd, sqrt_target, weight, *options
+) -> tuple[Tensor, Tensor]:
+    spec = Spec(*options)
+    path = _path(x, grad, spec=spec, one_read=True)
+    return path.normalize_backward(grad, x, offset, psd, sqrt_target, spec, weight)
 
 
 class _Normalize(torch.autograd.Function):
-    """The operators' fast lane in eager mode."""
+    """The operator in eager mode."""
 
     @staticmethod
     def forward(ctx, *arguments):
@@ -191,22 +249,22 @@ class _MeasureAndNormalize(torch.autograd.Function):
 
 
 def _keep_normalize(ctx, inputs, output):
-    x, offset, psd, sqrt_target, filter_size, weight, bias, *options = inputs
+    x, offset, psd, sqrt_target, weight, bias, *options = inputs
     ctx.save_for_backward(x, offset, psd, sqrt_target, weight)
-    ctx.options = filter_size, *options
+    ctx.spec = Spec(*options)
     ctx.bias_dtype = None if bias is None else bias.dtype
-    ctx.places = _Places(weight=5, bias=6, n_inputs=len(inputs))
-
-
-def _keep_measure_and_normalize(ctx, inputs, output):
-    x, sqrt_target, filter_size, _, *options = inputs
-    _, offset, psd = output
-    _keep_normalize(ctx, (x, offset, psd, sqrt_target, filter_size, *options), None)
     ctx.places = _Places(weight=4, bias=5, n_inputs=len(inputs))
 
 
+def _keep_measure_and_normalize(ctx, inputs, output):
+    x, sqrt_target, *others = inputs
+    _, offset, psd = output
+    _keep_normalize(ctx, (x, offset, psd, sqrt_target, *others), None)
+    ctx.places = _Places(weight=2, bias=3, n_inputs=len(inputs))
+
+
 class _Places(NamedTuple):
-    """Where an operator takes what has a gradient, besides the signal in the first place."""
+    """Which arguments of an operator have a gradient, besides the signal, its first."""
 
     weight: int
     bias: int
@@ -220,13 +278,12 @@ class _Places(NamedTuple):
 
 def _gradients(ctx, grad, differentiate):
     x, offset, psd, sqrt_target, weight = ctx.saved_tensors
-    filter_size, *options = ctx.options
-    # create_graph=True: somebody will differentiate this gradient; a gradient that is batched by
-    # vmap is likewise more than a kernel can take
+    # create_graph=True: this gradient will be differentiated; nor can a kernel take a gradient that
+    # vmap has batched
     is_batched = not torch.compiler.is_compiling() and _is_transformed(grad)
     if torch.is_grad_enabled() or is_batched:
         return _differentiable_gradients(ctx, grad)
-    dx, row_sums = differentiate(grad, x, offset, psd, sqrt_target, filter_size, weight, *options)
+    dx, row_sums = differentiate(grad, x, offset, psd, sqrt_target, weight, *ctx.spec)
     dweight = dbias = None
     if ctx.needs_input_grad[ctx.places.weight]:
         dweight = row_sums[..., 0].sum(dim=0).to(weight.dtype)
@@ -238,16 +295,14 @@ def _gradients(ctx, grad, differentiate):
 def _differentiable_gradients(ctx, grad):
     """Compute the same gradients by autograd through the reference, ready for another pass."""
     x, _, psd, sqrt_target, weight = ctx.saved_tensors
-    filter_size, window, padding_mode, detrend = ctx.options
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
-        offset, measured = reference.row_statistics(x, filter_size, 0.0, window, detrend)
+        offset, measured = reference.row_statistics(x, ctx.spec._replace(eps=0.0))
         eps = (psd - measured).detach()
         bias = None
         if ctx.bias_dtype is not None:
             bias = x.new_zeros(x.shape[1], dtype=ctx.bias_dtype, requires_grad=True)
-        options = filter_size, weight, bias, window, padding_mode, detrend
-        y = reference.normalize(x, offset, measured + eps, sqrt_target, *options)
+        y = reference.normalize(x, offset, measured + eps, sqrt_target, ctx.spec, weight, bias)
         leaves = {0: x, ctx.places.weight: weight, ctx.places.bias: bias}
         wanted = {place: leaf for place, leaf in leaves.items() if ctx.needs_input_grad[place]}
         found = torch.autograd.grad(y, [*wanted.values()], grad, create_graph=create_graph)
@@ -255,39 +310,34 @@ def _differentiable_gradients(ctx, grad):
     return ctx.places.fill(*(gradients.get(place) for place in leaves))
 
 
-_row_statistics_op = torch.library.custom_op(
-    "psdnorm::row_statistics",
-    _row_statistics,
-    mutates_args=(),
-    schema="(Tensor x, int filter_size, float eps, str window, str detrend='row') "
-    "-> (Tensor, Tensor)",
-)
-_normalize_op = torch.library.custom_op(
-    "psdnorm::normalize",
+def _operator(function, tensors: str, returns: str):
+    # operators take plain arguments: tensors, then the fields of a Spec
+    options = ", ".join(f"{kind.__name__} {name}" for name, kind in Spec.__annotations__.items())
+    schema = f"({tensors}, {options}) -> {returns}"
+    name = f"psdnorm::{function.__name__.strip('_')}"
+    return torch.library.custom_op(name, function, mutates_args=(), schema=schema)
+
+
+_row_statistics_op = _operator(_row_statistics, "Tensor x", "(Tensor, Tensor)")
+_normalize_op = _operator(
     _normalize,
-    mutates_args=(),
-    schema="(Tensor x, Tensor offset, Tensor psd, Tensor sqrt_target, int filter_size, "
-    "Tensor? weight, Tensor? bias, str window, str padding_mode, str detrend='row') -> Tensor",
+    "Tensor x, Tensor offset, Tensor psd, Tensor sqrt_target, Tensor? weight, Tensor? bias",
+    "Tensor",
 )
-_measure_and_normalize_op = torch.library.custom_op(
-    "psdnorm::measure_and_normalize",
+_measure_and_normalize_op = _operator(
     _measure_and_normalize,
-    mutates_args=(),
-    schema="(Tensor x, Tensor sqrt_target, int filter_size, float eps, Tensor? weight, "
-    "Tensor? bias, str window, str padding_mode, str detrend) -> (Tensor, Tensor, Tensor)",
+    "Tensor x, Tensor sqrt_target, Tensor? weight, Tensor? bias",
+    "(Tensor, Tensor, Tensor)",
 )
-_normalize_backward_op = torch.library.custom_op(
-    "psdnorm::normalize_backward",
+_normalize_backward_op = _operator(
     _normalize_backward,
-    mutates_args=(),
-    schema="(Tensor grad, Tensor x, Tensor offset, Tensor psd, Tensor sqrt_target, "
-    "int filter_size, Tensor? weight, str window, str padding_mode, str detrend='row') "
-    "-> (Tensor, Tensor)",
+    "Tensor grad, Tensor x, Tensor offset, Tensor psd, Tensor sqrt_target, Tensor? weight",
+    "(Tensor, Tensor)",
 )
 
 
 @_row_statistics_op.register_fake
-def _(x, filter_size, *others):
+def _fake_statistics(x, filter_size, *others):
     offset = x.new_empty(x.shape[:2], dtype=statistics_dtype(x.dtype))
     return offset, offset.new_empty((*x.shape[:2], n_bins(filter_size)))
 
@@ -298,9 +348,8 @@ def _(x, *others):
 
 
 @_measure_and_normalize_op.register_fake
-def _(x, sqrt_target, filter_size, *others):
-    offset = x.new_empty(x.shape[:2], dtype=statistics_dtype(x.dtype))
-    return x.new_empty(x.shape), offset, offset.new_empty((*x.shape[:2], n_bins(filter_size)))
+def _(x, sqrt_target, weight, bias, *options):
+    return x.new_empty(x.shape), *_fake_statistics(x, *options)
 
 
 @_normalize_backward_op.register_fake

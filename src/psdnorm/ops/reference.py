@@ -6,6 +6,7 @@ The equation numbers in ``docs/mathematics.md`` point here.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +18,21 @@ DETRENDS = ("row", "segment")
 # up to here a DFT is a product with a constant matrix and a filter a sum over taps; beyond it both
 # go through the FFT, whose cost does not grow with f
 DIRECT_FILTER_SIZE = 64
+
+
+class Spec(NamedTuple):
+    """How rows are measured and filtered: every option that the mathematics depends on."""
+
+    filter_size: int = 5
+    eps: float = 1e-5
+    window: str = "boxcar"
+    padding_mode: str = "circular"
+    detrend: str = "row"
+
+    @property
+    def detrends_segments(self) -> bool:
+        """Whether segments lose their means; one of a single sample would be left with nothing."""
+        return self.detrend == "segment" and self.filter_size > 1
 
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -51,18 +67,7 @@ def n_segments(length: int, filter_size: int) -> int:
 
 
 def center(x: Tensor, offset: Tensor | None = None) -> Tensor:
-    """Subtract each row's mean over time.
-
-    Parameters
-    ----------
-    x : Tensor, (..., T)
-    offset : Tensor, (...), optional
-        The row means relative to each row's first sample, where they are known already.
-
-    Returns
-    -------
-    Tensor, (..., T)
-    """
+    """Subtract each row's mean; ``offset``: the known mean relative to the row's first sample."""
     # about the first sample, a constant row is exact zeros and a large mean costs no digits;
     # the pivot cancels from the result, so it carries no gradient
     shifted = x - x[..., :1].detach()
@@ -89,19 +94,13 @@ def _phases(rows: int, columns: int, filter_size: int, like: Tensor) -> Tensor:
     return turns.to(like.dtype) * (2 * math.pi / filter_size)
 
 
-def detrends_segments(filter_size: int, detrend: str) -> bool:
-    """Tell whether segments lose their means; one of a single sample would be left with nothing."""
-    return detrend == "segment" and filter_size > 1
-
-
-def windowed_dft(
-    filter_size: int, window: str, detrend: str, like: Tensor
-) -> tuple[Tensor, Tensor]:
+def windowed_dft(spec: Spec, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return the cosines and sines of the F bins as segments meet them, (f, F) each."""
-    w = unit_window(filter_size, window, like).unsqueeze(1)
-    phases = _phases(filter_size, n_bins(filter_size), filter_size, like)
+    size = spec.filter_size
+    w = unit_window(size, spec.window, like).unsqueeze(1)
+    phases = _phases(size, n_bins(size), size, like)
     cosines, sines = w * phases.cos(), w * phases.sin()
-    if detrends_segments(filter_size, detrend):
+    if spec.detrends_segments:
         # taking the mean off a segment or off what it is multiplied with is the same; windows are
         # even, so the sines have none
         cosines = center(cosines.T).T
@@ -111,86 +110,44 @@ def windowed_dft(
 def welch_psd(
     centered: Tensor, filter_size: int, window: str = "boxcar", detrend: str = "row"
 ) -> Tensor:
-    """Estimate the power spectral density of centred rows (Welch, eq. 3 of the paper).
+    """Estimate the PSD of centred rows (Welch, eq. 3), (..., T) → (..., F).
 
-    Segments of length f, hop ``f - f // 2``; a trailing rest that fills no segment is not used.
-    White noise of variance σ² has PSD σ² at every bin.
-
-    Parameters
-    ----------
-    centered : Tensor, (..., T)
-    filter_size : int
-    window : {"boxcar", "hann", "hamming"}
-    detrend : {"row", "segment"}
-        "segment" takes its own mean off each segment before the window, unless f = 1. With
-        "boxcar" bin 0 is exactly 0 then, and all others are as they were; other windows let some of
-        it through to bin 0, and change bin 1 too.
-
-    Returns
-    -------
-    Tensor, (..., F)
+    A trailing rest that fills no segment is not used. White noise of variance σ² has PSD σ² at
+    every bin. ``detrend="segment"`` changes bin 0, with windows other than "boxcar" bin 1 too.
     """
+    spec = Spec(filter_size, window=window, detrend=detrend)
     hop = filter_size - half_width(filter_size)
     # laid out alike whatever the length is, or an exported program would refuse some lengths
     segments = centered.unfold(-1, filter_size, hop).contiguous()  # (..., L, f)
     if _is_direct(filter_size):
-        cosines, sines = windowed_dft(filter_size, window, detrend, centered)
+        cosines, sines = windowed_dft(spec, centered)
         real, imag = segments @ cosines, segments @ sines  # (..., L, F)
     else:
-        detrends = detrends_segments(filter_size, detrend)
-        segments = center(segments) if detrends else segments
+        segments = center(segments) if spec.detrends_segments else segments
         spectrum = torch.fft.rfft(segments * unit_window(filter_size, window, centered))
         real, imag = spectrum.real, spectrum.imag
-        if detrends and window == "boxcar":
+        if spec.detrends_segments and window == "boxcar":
             # what is left in bin 0 is rounding
             real = real * (torch.arange(real.shape[-1], device=real.device) > 0)
     return (real.square() + imag.square()).mean(dim=-2)
 
 
-def white_root(
-    deviation: Tensor, filter_size: int, eps: float, window: str, detrend: str
-) -> Tensor:
-    """Root of the PSD that white rows of a given standard deviation have, (C,) → (C, F).
-
-    It is flat, unless segments lose their means: the lowest bins have less power then (none at all
-    in bin 0 with "boxcar"), and it is what :func:`row_statistics` measures of white noise, ``eps``
-    included, so that white noise comes through unchanged.
-    """
-    if not detrends_segments(filter_size, detrend):
-        return deviation.unsqueeze(-1).repeat(1, n_bins(filter_size))
-    cosines, sines = windowed_dft(filter_size, window, detrend, deviation)
+def white_root(deviation: Tensor, spec: Spec) -> Tensor:
+    """Root of the PSD measured of white rows of these standard deviations, (C,) → (C, F)."""
+    if not spec.detrends_segments:
+        return deviation.unsqueeze(-1).repeat(1, n_bins(spec.filter_size))
+    # not flat: the lowest bins have less power, with "boxcar" none in bin 0
+    cosines, sines = windowed_dft(spec, deviation)
     power = cosines.square().sum(dim=0) + sines.square().sum(dim=0)
-    return (deviation.square().unsqueeze(-1) * power + eps).sqrt()
+    return (deviation.square().unsqueeze(-1) * power + spec.eps).sqrt()
 
 
-def row_statistics(
-    x: Tensor,
-    filter_size: int,
-    eps: float = 1e-5,
-    window: str = "boxcar",
-    detrend: str = "row",
-) -> tuple[Tensor, Tensor]:
-    """Measure each row: its mean and its PSD.
-
-    Parameters
-    ----------
-    x : Tensor, (N, C, T)
-    filter_size : int
-    eps : float
-        Added to the PSD; everything later uses the sum.
-    window : {"boxcar", "hann", "hamming"}
-    detrend : {"row", "segment"}
-        See :func:`welch_psd`.
-
-    Returns
-    -------
-    offset : Tensor, (N, C)
-        Mean of the row relative to its first sample.
-    psd : Tensor, (N, C, F)
-    """
+def row_statistics(x: Tensor, spec: Spec) -> tuple[Tensor, Tensor]:
+    """Measure rows: mean relative to the first sample, (N, C), and PSD plus eps, (N, C, F)."""
     x = x.to(statistics_dtype(x.dtype))
     offset = (x - x[..., :1].detach()).mean(dim=-1)
-    return offset, welch_psd(center(x, offset), filter_size, window, detrend) + eps
+    psd = welch_psd(center(x, offset), spec.filter_size, spec.window, spec.detrend)
+    return offset, psd + spec.eps
 
 
 def valid_rows(psd: Tensor) -> Tensor:
@@ -199,36 +156,16 @@ def valid_rows(psd: Tensor) -> Tensor:
 
 
 def barycenter_sums(psd: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum the square roots of the valid rows of a batch, and count them.
-
-    Sums and counts add up over processes, which a mean does not.
-
-    Parameters
-    ----------
-    psd : Tensor, (N, C, F)
-
-    Returns
-    -------
-    total : Tensor, (C, F)
-    count : Tensor, (C,)
-    """
+    """Sum the roots of the valid rows of a batch, (N, C, F) → (C, F), and count them, (C,)."""
     valid = valid_rows(psd)
     total = torch.where(valid.unsqueeze(-1), psd.sqrt(), 0.0).sum(dim=0)
     return total, valid.sum(dim=0).to(psd.dtype)
 
 
 def batch_barycenter(psd: Tensor) -> Tensor:
-    """Bures–Wasserstein barycenter of a batch, as a square root (eq. 5).
+    """Bures–Wasserstein barycenter of a batch's valid rows, as a root (eq. 5), (N, C, F) → (C, F).
 
-    Rows whose PSD is not finite are left out; a channel without a valid row gets zeros.
-
-    Parameters
-    ----------
-    psd : Tensor, (N, C, F)
-
-    Returns
-    -------
-    Tensor, (C, F)
+    A channel without a valid row gets zeros.
     """
     # circulant covariances commute, so the barycenter of Gaussians is a mean of square roots
     total, count = barycenter_sums(psd)
@@ -236,34 +173,15 @@ def batch_barycenter(psd: Tensor) -> Tensor:
 
 
 def geodesic(sqrt_start: Tensor, sqrt_end: Tensor, weight: Tensor | float) -> Tensor:
-    """Walk a share ``weight`` of the Bures–Wasserstein geodesic, in square roots (eq. 6).
-
-    Parameters
-    ----------
-    sqrt_start, sqrt_end : Tensor, (C, F)
-    weight : float or Tensor that broadcasts, (C, 1)
-
-    Returns
-    -------
-    Tensor, (C, F)
-    """
+    """Walk a share ``weight`` of the Bures–Wasserstein geodesic, in square roots (eq. 6)."""
     return (1 - weight) * sqrt_start + weight * sqrt_end
 
 
 def monge_filter(psd: Tensor, sqrt_target: Tensor, filter_size: int) -> Tensor:
-    """Taps of the zero-phase filter that carries ``psd`` onto the target (eq. 8).
+    """Taps of the zero-phase filter from ``psd`` to the target (eq. 8), (..., F) → (..., K).
 
-    Parameters
-    ----------
-    psd : Tensor, (..., F)
-        A row whose PSD is not finite gets taps that are not finite either.
-    sqrt_target : Tensor, (C, F)
-    filter_size : int
-
-    Returns
-    -------
-    Tensor, (..., 2 * (f // 2) + 1)
-        Symmetric about lag 0. For even f the tap at lag f/2 is split into halves at ±f/2.
+    K = 2 * (f // 2) + 1, symmetric about lag 0. For even f the tap at lag f/2 is split into halves
+    at ±f/2. A row whose PSD is not finite gets taps that are not finite either.
     """
     gain = sqrt_target / psd.sqrt()
     # an overflowed PSD would give a gain of 0 and an innocent-looking output of zeros
@@ -302,19 +220,7 @@ def pad_time(x: Tensor, width: int, padding_mode: str = "circular") -> Tensor:
 
 
 def monge_map(centered: Tensor, taps: Tensor, padding_mode: str = "circular") -> Tensor:
-    """Convolve each centred row with its own filter (f-Monge mapping, eq. 4).
-
-    Parameters
-    ----------
-    centered : Tensor, (..., T)
-    taps : Tensor, (..., K)
-        K odd, centred on lag 0, so that the output is not delayed.
-    padding_mode : {"circular", "zeros", "reflect"}
-
-    Returns
-    -------
-    Tensor, (..., T)
-    """
+    """Convolve centred rows, (..., T), each with its own filter, (..., K) (f-Monge map, eq. 4)."""
     n_taps, length = taps.shape[-1], centered.shape[-1]
     padded = pad_time(centered, n_taps // 2, padding_mode)
     if _is_direct(n_taps - 1):
@@ -331,36 +237,14 @@ def normalize(
     offset: Tensor,
     psd: Tensor,
     sqrt_target: Tensor,
-    filter_size: int,
+    spec: Spec,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    window: str = "boxcar",
-    padding_mode: str = "circular",
-    detrend: str = "row",
 ) -> Tensor:
-    """Carry rows, measured by :func:`row_statistics`, onto the target PSD (eq. 7).
-
-    Parameters
-    ----------
-    x : Tensor, (N, C, T)
-    offset : Tensor, (N, C)
-    psd : Tensor, (N, C, F)
-    sqrt_target : Tensor, (C, F)
-    filter_size : int
-    weight, bias : Tensor, (C,), optional
-    window : {"boxcar", "hann", "hamming"}
-        The window behind ``psd``. A fused backward differentiates through the PSD and needs it;
-        here autograd knows.
-    padding_mode : {"circular", "zeros", "reflect"}
-    detrend : {"row", "segment"}
-        Behind ``psd`` too, and needed for the same reason.
-
-    Returns
-    -------
-    Tensor, (N, C, T), of the dtype of ``x``
-    """
+    """Carry rows, measured by :func:`row_statistics`, onto the target PSD, (C, F) (eq. 7)."""
     centered = center(x.to(psd.dtype), offset)
-    y = monge_map(centered, monge_filter(psd, sqrt_target.to(psd.dtype), filter_size), padding_mode)
+    taps = monge_filter(psd, sqrt_target.to(psd.dtype), spec.filter_size)
+    y = monge_map(centered, taps, spec.padding_mode)
     if weight is not None:
         y = y * weight.to(y.dtype).unsqueeze(-1)
     if bias is not None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from psdnorm import ops
 from psdnorm.constants import BANDS_HZ, EPOCH_S, UNSCORED
 from psdnorm.drift import (
     EEG_HZ,
@@ -28,7 +29,6 @@ from psdnorm.drift import (
 from psdnorm.errors import ArgumentError
 from psdnorm.io import Recording, whole_epochs
 from psdnorm.models import Pretrained
-from psdnorm.ops import reference
 from psdnorm.prepare import MOST_BAD, Quality, examine, percent
 
 IN_RANGE, UNUSUAL, NOT_TRUSTED = "in range", "unusual", "do not trust"
@@ -369,7 +369,7 @@ def _densities(
     starts = np.minimum(np.rint(some * EPOCH_S * sfreq).astype(int), len(row) - length)
     epochs = torch.from_numpy(row[starts[:, None] + np.arange(length)])
     size = min(round(SEGMENT_S * sfreq), length)
-    psd = reference.welch_psd(reference.center(epochs), size, "hann").double().numpy()
+    psd = ops.welch_psd(ops.center(epochs), size, "hann").double().numpy()
     return frequencies_hz(size, sfreq), psd * bin_weights(size)
 
 

@@ -11,9 +11,9 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from psdnorm import ops
 from psdnorm.constants import BANDS_HZ, STAGES
 from psdnorm.errors import StoreError
-from psdnorm.ops import reference
 from psdnorm.store.folder import Store
 
 _HALF_HOUR = 60  # epochs that are read together: enough for a spectrum, a small read
@@ -216,8 +216,8 @@ def _night_psd(store: Store, recording: str, size: int) -> NDArray[np.float64]:
     n_epochs = len(store.signals(recording))
     read = min(n_epochs, _HALF_HOUR)
     signals, _ = store.read(recording, (n_epochs - read) // 2, read)
-    rows = reference.center(torch.from_numpy(signals))  # (S, C, T)
-    psd = reference.welch_psd(rows, size, "hann").double().mean(dim=0)  # (C, F), two-sided
+    rows = ops.center(torch.from_numpy(signals))  # (S, C, T)
+    psd = ops.welch_psd(rows, size, "hann").double().mean(dim=0)  # (C, F), two-sided
     if not psd.isfinite().all():
         raise StoreError(f"recording {recording!r} of {store.path} has samples that are not finite")
     psd[:, 1 : (size + 1) // 2] *= 2  # but not at 0 and at half of the rate

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from psdnorm import ops
 from psdnorm.errors import ArgumentError, CheckpointError
-from psdnorm.ops import reference
 from psdnorm.store import Layout, Store
 from psdnorm.training.run import TMA
 
@@ -92,8 +92,8 @@ def align_night(
     psd = _psd(rows, filter_size)
     # no gain where there is no power: a flat channel stays zero
     target = torch.where(psd > 0, sqrt_barycenter, 0.0)
-    taps = reference.monge_filter(torch.where(psd > 0, psd, 1.0), target, filter_size)
-    aligned = reference.monge_map(rows, taps)  # (C, E · T)
+    taps = ops.monge_filter(torch.where(psd > 0, psd, 1.0), target, filter_size)
+    aligned = ops.monge_map(rows, taps)  # (C, E · T)
     epochs = aligned.unflatten(-1, (len(signals), -1)).transpose(0, 1)
     kind = getattr(torch, dtype)
     largest = torch.finfo(kind).max
@@ -138,13 +138,13 @@ def training_barycenter(
         On the CPU. A channel that is flat in a night is left out of that night's share.
     """
     check_filter(filter_size, store.layout)
-    n_channels, n_bins = store.layout.n_channels, reference.n_bins(filter_size)
+    n_channels, n_bins = store.layout.n_channels, ops.n_bins(filter_size)
     total = torch.zeros(n_channels, n_bins, dtype=torch.float64, device=device)
     count = torch.zeros(n_channels, dtype=torch.float64, device=device)
     for recording in recordings:
         psd = _psd(_rows(store.signals(recording), device), filter_size).unsqueeze(0)
         flat = (psd == 0).all(dim=-1, keepdim=True)
-        sums = reference.barycenter_sums(torch.where(flat, math.nan, psd))
+        sums = ops.barycenter_sums(torch.where(flat, math.nan, psd))
         total, count = total + sums[0], count + sums[1]
     return (total / count.clamp(min=1).unsqueeze(-1)).cpu()
 
@@ -152,11 +152,11 @@ def training_barycenter(
 def _rows(signals: NDArray[np.float16 | np.float32], device: torch.device) -> Tensor:
     """Lay a night's epochs end to end and centre it, (C, E · T) in float64."""
     epochs = torch.from_numpy(signals).to(device).double()
-    return reference.center(epochs.transpose(0, 1).flatten(1))
+    return ops.center(epochs.transpose(0, 1).flatten(1))
 
 
 def _psd(rows: Tensor, filter_size: int) -> Tensor:
-    psd = reference.welch_psd(rows, filter_size)  # (C, F)
+    psd = ops.welch_psd(rows, filter_size)  # (C, F)
     return psd + _EPS * psd.mean(dim=-1, keepdim=True)
 
 
@@ -192,7 +192,7 @@ def alignment_of(
     filter_size: Any = cell.get("filter_size")
     try:
         barycenter = torch.tensor(written, dtype=torch.float64)
-        expected = (n_channels, reference.n_bins(filter_size))
+        expected = (n_channels, ops.n_bins(filter_size))
         fits = barycenter.shape == expected and bool((barycenter >= 0).all())
     except (TypeError, ValueError, RuntimeError):
         fits = False

@@ -10,14 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from psdnorm import functional
+from psdnorm import ops
 from psdnorm.batches import LENGTH, window_starts
 from psdnorm.constants import STAGES, UNSCORED
 from psdnorm.drift import EEG_HZ, frequencies_hz
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import balanced_accuracy
 from psdnorm.layer import PSDNorm
-from psdnorm.ops import reference
 from psdnorm.store import Store
 from psdnorm.training.run import AUTO, Run, filter_size_of
 
@@ -93,7 +92,7 @@ def sample_nights(
             x = torch.from_numpy(signals)
             for f, found in psd.items():
                 found.append(_window_psd(x, f))
-            spectra = reference.welch_psd(reference.center(x), size, "hann")
+            spectra = ops.welch_psd(ops.center(x), size, "hann")
             powers.append(spectra[..., inside].double())
             cohorts += [cohort] * len(own)
             stages.append(own)
@@ -162,10 +161,10 @@ def normalized_spectra(
     ndarray, (E, C · bands)
     """
     psd = sample.psd[filter_size]
-    sqrt_target = reference.batch_barycenter(psd[learned])
+    sqrt_target = ops.batch_barycenter(psd[learned])
     if target == "white":
         sqrt_target = torch.ones_like(sqrt_target)
-    taps = reference.monge_filter(psd, sqrt_target, filter_size)  # (N, C, K)
+    taps = ops.monge_filter(psd, sqrt_target, filter_size)  # (N, C, K)
     lags = torch.arange(taps.shape[-1]) - taps.shape[-1] // 2
     waves = torch.cos(2 * math.pi * torch.outer(lags.double(), sample.cycles))
     gain = (taps @ waves).square()  # (N, C, B): the taps are symmetric, so this is all of it
@@ -221,8 +220,8 @@ def _window_psd(x: Tensor, filter_size: int) -> Tensor:
     """Measure epochs, (S, C, T), laid end to end as networks do: (1, C, F)."""
     norm = PSDNorm(x.shape[1], filter_size)  # for its defaults
     rows = x.transpose(0, 1).flatten(1).unsqueeze(0)
-    backend = functional.choose_backend(norm.backend, rows, filter_size)
-    return functional.row_statistics(rows, filter_size, norm.eps, norm.window, backend)[1]
+    backend = ops.choose_backend(norm.backend, rows, norm.spec)
+    return ops.row_statistics(rows, norm.spec, backend)[1]
 
 
 def _discriminant(

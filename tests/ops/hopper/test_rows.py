@@ -19,6 +19,7 @@ from hopper_rows import draw, error, signals
 
 from psdnorm.ops import reference
 from psdnorm.ops.hopper import rows as resident
+from psdnorm.ops.reference import Spec
 
 LANES = 8
 SHIM = Path(__file__).parent / "resident_emulation"
@@ -152,8 +153,9 @@ def check_backward(emulator, shape, filter_size, cut, affine, mean, dtype):
     target = 0.5 + draw(channels, filter_size // 2 + 1, seed=1).abs()
     weight = 1 + 0.2 * draw(channels, seed=2) if affine else None
     leaf = x.double().requires_grad_()
-    offset, psd = reference.row_statistics(leaf, filter_size, eps)
-    plain = reference.normalize(leaf, offset, psd, target.double(), filter_size)
+    spec = Spec(filter_size, eps)
+    offset, psd = reference.row_statistics(leaf, spec)
+    plain = reference.normalize(leaf, offset, psd, target.double(), spec)
     scaled = plain if weight is None else plain * weight.double()[:, None]
     scaled.backward(grad.double())
     sums = torch.stack([(grad.double() * plain.detach()).sum(-1), grad.double().sum(-1)], -1)
@@ -173,8 +175,9 @@ def check_forward(emulator, shape, filter_size, cut, affine, mean, dtype):
     weight = 1 + 0.2 * draw(channels, seed=2) if affine else None
     bias = draw(channels, seed=3) if affine else None
     wide = [p.double() if affine else None for p in (weight, bias)]
-    offset, psd = reference.row_statistics(x.double(), filter_size, eps)
-    y = reference.normalize(x.double(), offset, psd, target.double(), filter_size, *wide)
+    spec = Spec(filter_size, eps)
+    offset, psd = reference.row_statistics(x.double(), spec)
+    y = reference.normalize(x.double(), offset, psd, target.double(), spec, *wide)
     arrays = [target, *([weight, bias] if affine else [])]
     found = run(emulator, "forward", x, filter_size, *cut, arrays, affine, eps)
     written = split(found, shape, (n, channels), (n, channels, bins))
@@ -245,7 +248,7 @@ def test_longer_filters_need_longer_rows_and_some_are_never_served(way):
 
 
 def test_elsewhere_it_serves_nothing():
-    assert not resident.serves((torch.randn(70, 4, 16386),), 5, "boxcar", "circular", "row")
+    assert not resident.serves((torch.randn(70, 4, 16386),), Spec(5))
 
 
 def most_threads(n_signals, filter_size):
@@ -287,7 +290,7 @@ def test_a_launch_has_no_more_clusters_than_rows_and_a_counter(
     monkeypatch.setattr(resident, "_kernel", lambda *_: kernel)
     monkeypatch.setattr(resident, "claim_counter", lambda: torch.zeros(1, dtype=torch.int32))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
-    resident.measure_and_normalize(torch.randn(n, 2, 6000), torch.ones(2, 3), 5, 1e-5)
+    resident.measure_and_normalize(torch.randn(n, 2, 6000), torch.ones(2, 3), Spec(5))
     ((n_clusters, _, arguments),) = launched
     assert n_clusters == arguments.clusters == clusters
     assert arguments.rows == 2 * n

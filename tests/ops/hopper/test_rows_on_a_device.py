@@ -11,6 +11,7 @@ from psdnorm.ops import dispatch as fused
 from psdnorm.ops import reference
 from psdnorm.ops.hopper import nvrtc
 from psdnorm.ops.hopper import rows as resident
+from psdnorm.ops.reference import Spec
 from psdnorm.ops.triton import launch as cuda
 
 
@@ -23,13 +24,13 @@ def outcome(x, grad, filter_size, eps=1e-3, affine=True, by=fused):
     signal, upstream = (s.double() if by is reference else s for s in (x, grad))
     leaves = [signal.detach().clone(), *(p.to(x.device, wide) for p in parameters)]
     leaves = [leaf.requires_grad_() for leaf in leaves[: 3 if affine else 1]]
-    target = target.to(x.device, wide)
+    target, spec = target.to(x.device, wide), Spec(filter_size, eps)
     if by is reference:
-        measured = reference.row_statistics(leaves[0], filter_size, eps)
-        y = reference.normalize(leaves[0], *measured, target, filter_size, *leaves[1:])
+        measured = reference.row_statistics(leaves[0], spec)
+        y = reference.normalize(leaves[0], *measured, target, spec, *leaves[1:])
     else:
         with empty_memory_is_nan():
-            y = fused.measure_and_normalize(leaves[0], target, filter_size, eps, *leaves[1:])
+            y = fused.measure_and_normalize(leaves[0], target, spec, *leaves[1:])
     with empty_memory_is_nan():
         return [y.detach(), *torch.autograd.grad(y, leaves, upstream)]
 
@@ -40,7 +41,7 @@ def forget_kernels():
 
 
 def served(x, filter_size, window="boxcar", padding_mode="circular", detrend="row"):
-    return resident.serves((x,), filter_size, window, padding_mode, detrend)
+    return resident.serves((x,), Spec(filter_size, 1e-5, window, padding_mode, detrend))
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ class TestOnTheDevice:
     def compare(self, shape, filter_size, dtype=torch.float32, mean=0.3, **options):
         x = signals(shape, mean, dtype).cuda()
         grad = draw(*shape, seed=4).to(x)
-        assert resident.serves((x, grad), filter_size, "boxcar", "circular", "row")
+        assert resident.serves((x, grad), Spec(filter_size))
         assert served(x, filter_size)
         found = outcome(x, grad, filter_size, **options)
         expected = outcome(x, grad, filter_size, by=reference, **options)
@@ -102,7 +103,7 @@ class TestOnTheDevice:
     def test_a_constant_row_becomes_exact_zeros(self):
         x = torch.full((70, 4, 16386), 0.1, device="cuda")
         assert served(x, 5)
-        assert not fused.measure_and_normalize(x, torch.ones(4, 3, device="cuda"), 5).any()
+        assert not fused.measure_and_normalize(x, torch.ones(4, 3, device="cuda"), Spec(5)).any()
 
     def test_a_row_that_is_not_finite_spoils_only_itself(self):
         x, grad = (signals((70, 4, 16386), 0.3, torch.float32).cuda() for _ in range(2))
@@ -121,12 +122,12 @@ class TestOnTheDevice:
 
     def test_a_thread_that_never_used_the_device_can_launch(self):
         x, grad = (signals((70, 4, 16386), 0.3, torch.float32).cuda() for _ in range(2))
-        statistics = (*cuda.row_statistics(x, 5), torch.ones(4, 3, device="cuda"))
+        statistics = (*cuda.row_statistics(x, Spec(5)), torch.ones(4, 3, device="cuda"))
         forget_kernels()
 
         def differentiate():
-            assert resident.serves((x, grad), 5, "boxcar", "circular", "row")
-            return cuda.normalize_backward(grad, x, *statistics, 5)
+            assert resident.serves((x, grad), Spec(5))
+            return resident.normalize_backward(grad, x, *statistics, Spec(5))
 
         with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
             results = [pool.submit(differentiate).result() for pool in (one, other)]
@@ -137,7 +138,7 @@ class TestOnTheDevice:
         target, grad = torch.ones(4, 3, device="cuda"), torch.randn_like(x)
 
         def run():
-            y = fused.measure_and_normalize(x, target, 5)
+            y = fused.measure_and_normalize(x, target, Spec(5))
             return y, *torch.autograd.grad(y, x, grad)
 
         run()  # compiles
@@ -156,7 +157,7 @@ class TestOnTheDevice:
         leaf, target = x.clone().requires_grad_(), torch.ones(4, 3, device="cuda")
 
         def run():
-            y = fused.measure_and_normalize(leaf, target, 5)
+            y = fused.measure_and_normalize(leaf, target, Spec(5))
             # no more of it: a graph that lives on would tie what is captured to the first stream
             return y.detach(), *torch.autograd.grad(y, leaf, grad)
 

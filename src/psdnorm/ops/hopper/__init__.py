@@ -1,1 +1,3 @@
-"""Rows that stay on the chip: CUDA C++ kernels for Hopper."""
+"""Rows that stay on the chip, where the device is a Hopper; entered from ``ops.dispatch`` alone."""
+
+from psdnorm.ops.hopper.rows import measure_and_normalize, normalize_backward, serves

@@ -1,6 +1,7 @@
-"""CUDA C++ without a compiler on the user's machine: NVRTC, which comes with torch, and the driver.
+"""Compile and launch CUDA C++ with NVRTC, which comes with torch, and the driver, through ctypes.
 
-Both are called through ctypes. What was compiled is kept on disk, in ``$XDG_CACHE_HOME/psdnorm``.
+By hand because torch's own ``torch.cuda._compile_kernel`` launches no clusters, cannot start a
+kernel before the previous one has ended, and keeps nothing on disk between processes.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ _SHARED_CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
 
 
 class CompilerError(RuntimeError):
-    """NVRTC or the driver is missing, or refused."""
+    """NVRTC or the driver is missing or reports an error."""
 
 
 class _LaunchAttribute(ctypes.Structure):
@@ -45,7 +46,7 @@ class _LaunchConfig(ctypes.Structure):
 
 
 def compiled(source: str, options: tuple[str, ...]) -> bytes:
-    """Compile CUDA C++ to a cubin, or find it on disk."""
+    """Compile CUDA C++ to a cubin, or find it in ``$XDG_CACHE_HOME/psdnorm``."""
     asked = repr((_nvrtc_version(), options, source)).encode()
     folder = _cache_folder()
     if folder is None:
@@ -59,7 +60,7 @@ def compiled(source: str, options: tuple[str, ...]) -> bytes:
 
 
 class Sizes(NamedTuple):
-    """What a launch is cut into."""
+    """How large a launch is."""
 
     cluster_size: int  # programs
     n_threads: int  # of a program
@@ -67,17 +68,10 @@ class Sizes(NamedTuple):
 
 
 class Kernel:
-    """A kernel of a cubin on the current device, launched in clusters of programs.
+    """A kernel on the current device, launched in clusters of programs.
 
-    It may start before the kernel before it has ended, and must wait for that
+    It may start before the previous kernel has ended, and must wait for that
     (``griddepcontrol.wait``) before it touches memory.
-
-    Parameters
-    ----------
-    cubin : bytes
-    name : str
-    shared_bytes : int
-        The most shared memory that a program will ask for.
     """
 
     def __init__(self, cubin: bytes, name: str, shared_bytes: int):
@@ -165,7 +159,7 @@ def _compile(source: str, options: tuple[str, ...]) -> bytes:
 
 
 def _kept(path: Path) -> bytes | None:
-    """Read what was kept, unless it is not there, not ours to read or not whole."""
+    """Read a cached cubin; None if it is missing, unreadable or truncated."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -175,10 +169,10 @@ def _kept(path: Path) -> bytes | None:
 
 
 def _keep(path: Path, cubin: bytes) -> None:
-    # a home that cannot be written costs seconds, nothing else
+    # a home that is not writable costs seconds, nothing else
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # whole or not at all: another process may look for it at this moment
+        # atomic: another process may read it at this moment
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             try:
                 file.write(hashlib.sha256(cubin).digest() + cubin)
@@ -190,7 +184,7 @@ def _keep(path: Path, cubin: bytes) -> None:
 
 def _cache_folder() -> Path | None:
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    # nobody's home: as little as a relative path a place to keep things
+    # without a home "~" stays as it is, and a relative path is no place for a cache
     return Path(root) / "psdnorm" if os.path.isabs(root) else None
 
 

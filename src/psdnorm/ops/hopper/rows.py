@@ -15,44 +15,9 @@ import torch
 from torch import Tensor
 
 from psdnorm.ops.hopper import nvrtc
-from psdnorm.ops.reference import detrends_segments, n_bins, n_segments
+from psdnorm.ops.reference import Spec, n_bins, n_segments
 
-_COUNTERS_OF_A_DEVICE = 4096
-_KEPT_FOR_STREAMS = 256
-_lock = threading.Lock()
-_free: dict[int, list[Tensor]] = {}
-_of_streams: dict[tuple[int, int], Tensor] = {}
-
-
-def claim_counter() -> Tensor:
-    """Return a counter, (1,), for the next launch on the current stream.
-
-    The first call on a device waits for the host, unless a graph is being captured.
-    """
-    device, captures = torch.cuda.current_device(), torch.cuda.is_current_stream_capturing()
-    key = device, torch.cuda.current_stream().cuda_stream
-    if key in _of_streams and not captures:
-        return _of_streams[key]
-    with _lock:
-        if device not in _free and not captures:
-            zeros = _zeros(_COUNTERS_OF_A_DEVICE)
-            torch.cuda.current_stream().synchronize()  # another stream may come first
-            _free[device] = list(zeros.split(1))
-        free = _free.get(device, [])
-        if len(free) <= (_KEPT_FOR_STREAMS if captures else 0):
-            # cleared before the launch, in a graph before each replay
-            return _zeros(1)
-        taken = free.pop()
-        if not captures:
-            _of_streams[key] = taken
-    return taken
-
-
-def _zeros(count: int) -> Tensor:
-    return torch.zeros(count, dtype=torch.int32, device="cuda")
-
-
-# the way back to the Triton kernels, for those who want to compare
+# PSDNORM_RESIDENT=0 returns to the Triton kernels, to compare
 ENABLED = os.environ.get("PSDNORM_RESIDENT", "1") != "0"
 _SOURCES = Path(__file__).parent / "kernels"
 _TASKS = {1: "forward", 2: "backward"}  # by the number of signals that are read
@@ -74,6 +39,11 @@ _SHORTEST_ROWS = {
 _LEAST_ROWS_OF_A_CLUSTER = {1: 2.0, 2: 0.5}
 # cycles of a multiprocessor that a row takes, per byte of the rows that the device holds
 _CYCLES_PER_BYTE = {"forward": 1 / 1500, "backward": 1 / 720}
+_COUNTERS_OF_A_DEVICE = 4096
+_KEPT_FOR_STREAMS = 256
+_lock = threading.Lock()
+_free: dict[int, list[Tensor]] = {}
+_of_streams: dict[tuple[int, int], Tensor] = {}
 
 
 class _Arguments(ctypes.Structure):
@@ -157,22 +127,17 @@ def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
-def serves(
-    signals: tuple[Tensor, ...],
-    filter_size: int,
-    window: str,
-    padding_mode: str,
-    detrend: str,
-) -> bool:
+def serves(signals: tuple[Tensor, ...], spec: Spec) -> bool:
     """Tell whether the kernels can and should carry rows (N, C, T), or rows and their gradient."""
     x = signals[0]
-    if not (ENABLED and x.is_cuda and window == "boxcar" and padding_mode == "circular"):
+    plain = spec.window == "boxcar" and spec.padding_mode == "circular"
+    if not (ENABLED and x.is_cuda and plain) or spec.detrends_segments:
         return False
     if x.dtype not in _ELEMENTS:
         return False
     n, channels, length = x.shape
-    size = x.element_size()
-    if length % 2 or x.numel() == 0 or detrends_segments(filter_size, detrend):
+    size, filter_size = x.element_size(), spec.filter_size
+    if length % 2 or x.numel() == 0:
         return False
     if length < _shortest_row(len(signals), size, filter_size):
         return False
@@ -242,20 +207,46 @@ def _compiled(
         with torch.cuda.device(device):
             return nvrtc.Kernel(cubin, "resident_kernel", _ALONE)
     except nvrtc.CompilerError as error:
-        warnings.warn(f"PSDNorm takes its slower kernels on this device: {error}", stacklevel=2)
+        warnings.warn(f"PSDNorm uses its slower kernels on this device: {error}", stacklevel=2)
         return None
 
 
-def _launch(
-    task: str, x: Tensor, filter_size: int, eps: float, tensors: dict[str, Tensor | None]
-) -> None:
+def claim_counter() -> Tensor:
+    """Return a counter, (1,), for the next launch on the current stream.
+
+    The first call on a device waits for the host, unless a graph is being captured.
+    """
+    device, captures = torch.cuda.current_device(), torch.cuda.is_current_stream_capturing()
+    key = device, torch.cuda.current_stream().cuda_stream
+    if key in _of_streams and not captures:
+        return _of_streams[key]
+    with _lock:
+        if device not in _free and not captures:
+            zeros = _zeros(_COUNTERS_OF_A_DEVICE)
+            torch.cuda.current_stream().synchronize()  # another stream may come first
+            _free[device] = list(zeros.split(1))
+        free = _free.get(device, [])
+        if len(free) <= (_KEPT_FOR_STREAMS if captures else 0):
+            # cleared before the launch, in a graph before each replay
+            return _zeros(1)
+        taken = free.pop()
+        if not captures:
+            _of_streams[key] = taken
+    return taken
+
+
+def _zeros(count: int) -> Tensor:
+    return torch.zeros(count, dtype=torch.int32, device="cuda")
+
+
+def _launch(task: str, x: Tensor, spec: Spec, tensors: dict[str, Tensor | None]) -> None:
     n, channels, length = x.shape
-    kernel = _kernel(x.device.index, task, x.dtype, filter_size, length)
-    assert kernel is not None  # who asks has asked serves()
+    kernel = _kernel(x.device.index, task, x.dtype, spec.filter_size, length)
+    assert kernel is not None  # the caller has asked serves()
     rows, cut = n * channels, kernel.cut
     clusters = min(kernel.clusters, rows)
-    # in step, all would read at one time and write at another; apart by what a row takes, the
-    # memory has always both to do. Few rows are done before that pays
+    # in step, all clusters would read at one time and write at another; staggered by the time a row
+    # takes, memory always does both. It does not pay for few rows
     held_bytes = clusters * length * x.element_size()
     row_cycles = int(held_bytes * _CYCLES_PER_BYTE[task])
     pointers = {name: t.data_ptr() for name, t in tensors.items() if t is not None}
@@ -264,14 +255,14 @@ def _launch(
         rows=rows,
         channels=channels,
         length=length,
-        segments=n_segments(length, filter_size),
+        segments=n_segments(length, spec.filter_size),
         cluster_size=cut.cluster_size,
         clusters=clusters,
         slice=cut.slice,
         chunks=cut.chunks,
         room=cut.room,
         stagger=row_cycles if rows >= 4 * clusters else 0,
-        eps=eps,
+        eps=spec.eps,
         **pointers,
     )
     is_current = x.device.index == torch.cuda.current_device()
@@ -291,7 +282,7 @@ def normalize_backward(
     offset: Tensor,
     psd: Tensor,
     sqrt_target: Tensor,
-    filter_size: int,
+    spec: Spec,
     weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Differentiate both; see :func:`psdnorm.ops.cpu.normalize_backward`."""
@@ -306,22 +297,21 @@ def normalize_backward(
         "weight": _parameter(weight),
         "row_sums": row_sums,
     }
-    _launch("backward", x, filter_size, 0.0, tensors)
+    _launch("backward", x, spec, tensors)
     return dx, row_sums
 
 
 def measure_and_normalize(
     x: Tensor,
     sqrt_target: Tensor,
-    filter_size: int,
-    eps: float,
+    spec: Spec,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Carry rows onto a target that does not depend on them: the result, offsets and PSDs."""
     y = torch.empty_like(x)
     offset = x.new_empty(x.shape[:2], dtype=torch.float32)
-    psd = offset.new_empty((*x.shape[:2], n_bins(filter_size)))
+    psd = offset.new_empty((*x.shape[:2], n_bins(spec.filter_size)))
     tensors = {
         "result": y,
         "offset": offset,
@@ -330,5 +320,5 @@ def measure_and_normalize(
         "weight": _parameter(weight),
         "bias": _parameter(bias),
     }
-    _launch("forward", x, filter_size, eps, tensors)
+    _launch("forward", x, spec, tensors)
     return y, offset, psd

@@ -1,6 +1,5 @@
 """PSDNorm on CUDA devices: how the Triton kernels are cut to size and launched.
 
-Where rows can stay on the chip, :mod:`psdnorm.ops.hopper.rows` does backward pass and evaluation.
 Triton is imported by the functions that need it, not by those who import psdnorm.
 """
 
@@ -13,8 +12,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from psdnorm.ops.hopper import rows as resident
-from psdnorm.ops.reference import WINDOWS, detrends_segments, n_bins, n_segments
+from psdnorm.ops.reference import WINDOWS, Spec, n_bins, n_segments
 
 # asked without importing it: that takes a second, and most users of a processor never need it
 HAS_TRITON = find_spec("triton") is not None
@@ -34,8 +32,8 @@ _LEAST_SAMPLES_OF_A_LANE = 8  # of statistics with a hop of one sample
 class Launch:
     """A kernel with everything but its tensors.
 
-    A kernel that ``may_be_early`` takes as its last argument whether it is launched before the one
-    before it has ended.
+    A kernel that ``may_be_early`` takes as its last argument whether it may start before the
+    previous one has ended.
     """
 
     def __init__(
@@ -54,7 +52,7 @@ class Launch:
         self._compiled: dict[tuple, tuple[Callable, tuple]] = {}
 
     def __call__(self, *tensors: Tensor | None) -> None:
-        """Run the kernel on tensors; the first is one, and where it is the kernel runs."""
+        """Run the kernel on the device of the first tensor."""
         device = tensors[0].device  # type: ignore[union-attr]
         if device.type == "cuda" and device.index != torch.cuda.current_device():
             with torch.cuda.device(device):
@@ -79,7 +77,7 @@ class Launch:
 
 @cache
 def _launches_early(device: int) -> bool:
-    """Tell whether kernels begin before the one before them has ended; tried on Hopper alone."""
+    """Tell whether kernels may start before the previous one has ended; tried on Hopper alone."""
     if torch.version.hip is not None or os.environ.get("TRITON_INTERPRET") == "1":
         return False
     return torch.cuda.get_device_capability(device)[0] == 9
@@ -133,10 +131,14 @@ def _power_of_two(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 
-def _n_leaky(filter_size: int, window: str, detrends: bool) -> int:
-    if detrends:
+def _n_leaky(spec: Spec) -> int:
+    if spec.detrends_segments:
         return 0
-    return 1 if window == "boxcar" else min(2, n_bins(filter_size))
+    return 1 if spec.window == "boxcar" else min(2, n_bins(spec.filter_size))
+
+
+def _hop(spec: Spec) -> int:
+    return spec.filter_size - spec.filter_size // 2
 
 
 def _contiguous(parameter: Tensor | None) -> Tensor | None:
@@ -149,20 +151,19 @@ def with_unit_time_stride(x: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=256)
-def _measure_plan(shape, stride, itemsize, filter_size, eps, window, detrend):
-    from psdnorm.ops.triton import forward as kernels
+def _measure_plan(shape, stride, itemsize, spec: Spec):
+    from psdnorm.ops.triton import kernels
 
     n, c, length = shape
-    detrends = detrends_segments(filter_size, detrend)
-    hop = filter_size - filter_size // 2
-    sums = filter_size // 2 + 3 + _n_leaky(filter_size, window, detrends)
+    sums = spec.filter_size // 2 + 3 + _n_leaky(spec)
     tiling = _Tiling(
-        shape, stride[:2], itemsize, hop, filter_size, sums, least_samples=_LEAST_SAMPLES_OF_A_LANE
-    )
-    sizes = (c, length, n_segments(length, filter_size))
+        shape, stride[:2], itemsize, _hop(spec), spec.filter_size, sums,
+        least_samples=_LEAST_SAMPLES_OF_A_LANE,
+    )  # fmt: skip
+    sizes = (c, length, n_segments(length, spec.filter_size))
     steps = (tiling.chunks, tiling.tiles)
     in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
-    options = (filter_size, WINDOWS[window], detrends)
+    options = (spec.filter_size, WINDOWS[spec.window], spec.detrends_segments)
     measure = Launch(
         kernels.measure_kernel,
         (n * c * tiling.chunks, 1, 1),
@@ -174,28 +175,20 @@ def _measure_plan(shape, stride, itemsize, filter_size, eps, window, detrend):
     finish = Launch(
         kernels.finish_measure_kernel,
         (n * c, 1, 1),
-        (*sizes, *stride[:2], *steps, eps, *options, tiling.block * tiling.own, chunks),
+        (*sizes, *stride[:2], *steps, spec.eps, *options, tiling.block * tiling.own, chunks),
         1,
         may_be_early=True,
     )
     return measure, finish, n * c * tiling.chunks * sums
 
 
-def row_statistics(
-    x: Tensor,
-    filter_size: int,
-    eps: float = 1e-5,
-    window: str = "boxcar",
-    detrend: str = "row",
-) -> tuple[Tensor, Tensor]:
+def row_statistics(x: Tensor, spec: Spec) -> tuple[Tensor, Tensor]:
     """Measure each row; see :func:`psdnorm.ops.reference.row_statistics`."""
     x = with_unit_time_stride(x)
     offset = x.new_empty(x.shape[:2], dtype=torch.float32)
-    psd = x.new_empty((*x.shape[:2], n_bins(filter_size)), dtype=torch.float32)
+    psd = x.new_empty((*x.shape[:2], n_bins(spec.filter_size)), dtype=torch.float32)
     if offset.numel():
-        measure, finish, n_partials = _measure_plan(
-            x.shape, x.stride(), x.element_size(), filter_size, eps, window, detrend
-        )
+        measure, finish, n_partials = _measure_plan(x.shape, x.stride(), x.element_size(), spec)
         partials = offset.new_empty(n_partials)
         measure(x, partials)
         finish(x, partials, offset, psd)
@@ -203,19 +196,19 @@ def row_statistics(
 
 
 @lru_cache(maxsize=256)
-def _filter_plan(shape, stride, itemsize, filter_size, padding_mode, has_weight, has_bias):
-    from psdnorm.ops.triton import forward as kernels
+def _filter_plan(shape, stride, itemsize, spec: Spec, has_weight, has_bias):
+    from psdnorm.ops.triton import kernels
 
     n, c, length = shape
     steps = (*stride[:2], length)
     tiling = _Tiling(
         shape, steps, itemsize, 1, 1, 0,
-        chunk_bytes=_FILTER_CHUNK_BYTES[filter_size > 8],
-        tile_samples=_FILTER_TILE_SAMPLES[filter_size > 8],
+        chunk_bytes=_FILTER_CHUNK_BYTES[spec.filter_size > 8],
+        tile_samples=_FILTER_TILE_SAMPLES[spec.filter_size > 8],
     )  # fmt: skip
     in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
     sizes = (c, length, *in_units, tiling.chunks, tiling.tiles)
-    options = (filter_size, padding_mode, has_weight, has_bias)
+    options = (spec.filter_size, spec.padding_mode, has_weight, has_bias)
     return Launch(
         kernels.filter_kernel,
         (n * c * tiling.chunks, 1, 1),
@@ -230,51 +223,45 @@ def normalize(
     offset: Tensor,
     psd: Tensor,
     sqrt_target: Tensor,
-    filter_size: int,
+    spec: Spec,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    window: str = "boxcar",
-    padding_mode: str = "circular",
-    detrend: str = "row",
 ) -> Tensor:
     """Carry rows onto the target; see :func:`psdnorm.ops.reference.normalize`."""
     x = with_unit_time_stride(x)
     y = x.new_empty(x.shape)
     if offset.numel():
-        launch = _filter_plan(
-            x.shape, x.stride(), x.element_size(), filter_size, padding_mode,
-            weight is not None, bias is not None,
-        )  # fmt: skip
+        has = weight is not None, bias is not None
+        launch = _filter_plan(x.shape, x.stride(), x.element_size(), spec, *has)
         parameters = (_contiguous(t) for t in (offset, psd, sqrt_target, weight, bias))
         launch(x, y, *parameters)
     return y
 
 
 @lru_cache(maxsize=256)
-def _backward_plan(
-    shape, stride, grad_stride, itemsize, filter_size, window, padding_mode, has_weight, detrend
-):
-    from psdnorm.ops.triton import backward as kernels_backward
+def _backward_plan(shape, stride, grad_stride, itemsize, spec: Spec, has_weight):
+    from psdnorm.ops.triton import kernels
 
     n, c, length = shape
-    bins, hop = n_bins(filter_size), filter_size - filter_size // 2
-    detrends = detrends_segments(filter_size, detrend)
-    sums = 1 + bins + _n_leaky(filter_size, window, detrends)
+    bins = n_bins(spec.filter_size)
+    sums = 1 + bins + _n_leaky(spec)
     steps = (*stride[:2], *grad_stride[:2], length)
-    tiling = _Tiling(shape, steps, itemsize, hop, filter_size, sums)
+    tiling = _Tiling(shape, steps, itemsize, _hop(spec), spec.filter_size, sums)
     in_units = tuple(step // tiling.unit for step in steps[:4])
-    sizes = (c, length, n_segments(length, filter_size))
-    options = (filter_size, WINDOWS[window], padding_mode, detrends)
+    sizes = (c, length, n_segments(length, spec.filter_size))
+    options = (
+        spec.filter_size, WINDOWS[spec.window], spec.padding_mode, spec.detrends_segments
+    )  # fmt: skip
     passes = (*sizes, *in_units, tiling.chunks, tiling.tiles, *options, *tiling.lanes)
     chunks = min(1024, _power_of_two(tiling.chunks))
     between = (*sizes, *grad_stride[:2], tiling.chunks, *options, has_weight, chunks)
     chunked = (n * c * tiling.chunks, 1, 1)
     launches = (
-        Launch(kernels_backward.correlate_kernel, chunked, passes, tiling.warps, may_be_early=True),
-        Launch(kernels_backward.coefficients_kernel, (n * c, 1, 1), between, 1, may_be_early=True),
-        Launch(kernels_backward.gradient_kernel, chunked, passes, tiling.warps, may_be_early=True),
+        Launch(kernels.correlate_kernel, chunked, passes, tiling.warps, may_be_early=True),
+        Launch(kernels.coefficients_kernel, (n * c, 1, 1), between, 1, may_be_early=True),
+        Launch(kernels.gradient_kernel, chunked, passes, tiling.warps, may_be_early=True),
     )
-    tilts = 2 if detrends and window != "boxcar" else 0
+    tilts = 2 if spec.detrends_segments and spec.window != "boxcar" else 0
     return launches, n * c * tiling.chunks * sums, n * c * (2 * bins + 1 + tilts)
 
 
@@ -284,24 +271,17 @@ def normalize_backward(
     offset: Tensor,
     psd: Tensor,
     sqrt_target: Tensor,
-    filter_size: int,
+    spec: Spec,
     weight: Tensor | None = None,
-    window: str = "boxcar",
-    padding_mode: str = "circular",
-    detrend: str = "row",
 ) -> tuple[Tensor, Tensor]:
     """Differentiate both; see :func:`psdnorm.ops.cpu.normalize_backward`."""
-    if resident.serves((x, grad), filter_size, window, padding_mode, detrend):
-        statistics = offset, psd, sqrt_target
-        return resident.normalize_backward(grad, x, *statistics, filter_size, weight)
     x, grad = with_unit_time_stride(x), with_unit_time_stride(grad)
     dx = x.new_empty(x.shape)
     row_sums = x.new_empty((*x.shape[:2], 2), dtype=torch.float32)
     if offset.numel():
         launches, n_partials, n_coefficients = _backward_plan(
-            x.shape, x.stride(), grad.stride(), x.element_size(),
-            filter_size, window, padding_mode, weight is not None, detrend,
-        )  # fmt: skip
+            x.shape, x.stride(), grad.stride(), x.element_size(), spec, weight is not None
+        )
         correlate, between, apply = launches
         offset, psd, sqrt_target = offset.contiguous(), psd.contiguous(), sqrt_target.contiguous()
         weight = _contiguous(weight)
@@ -315,38 +295,18 @@ def normalize_backward(
 
 @lru_cache(maxsize=256)
 def _barycenter_plan(n, c, bins, momentum):
-    from psdnorm.ops.triton import forward as kernels_barycenter
+    from psdnorm.ops.triton import kernels
 
     width = _power_of_two(bins)
     block = min(_power_of_two(n), max(1, 2048 // width))
     sizes = (n, c, momentum, bins, width, block)
-    return Launch(kernels_barycenter.barycenter_kernel, (c, 1, 1), sizes, 4, may_be_early=True)
+    return Launch(kernels.barycenter_kernel, (c, 1, 1), sizes, 4, may_be_early=True)
 
 
 def update_barycenter(
-    psd: Tensor,
-    sqrt_psd: Tensor,
-    batches: Tensor,
-    skipped: Tensor,
-    momentum: float | None,
+    psd: Tensor, sqrt_psd: Tensor, batches: Tensor, skipped: Tensor, momentum: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Move the running state in place, in one launch.
-
-    Parameters
-    ----------
-    psd : Tensor, (N, C, F), float32
-    sqrt_psd : Tensor, (C, F), float32
-    batches : Tensor, (C,), int64
-    skipped : Tensor, (), int64
-    momentum : float or None
-
-    Returns
-    -------
-    total : Tensor, (C, F)
-        The sums of the roots of the batch's valid rows.
-    target : Tensor, (C, F)
-        The moved barycenter, in memory of its own.
-    """
+    """Move the running state in place, in one launch; return the batch's sums and the target."""
     n, c, bins = psd.shape
     total, target = torch.empty_like(sqrt_psd), torch.empty_like(sqrt_psd)
     launch = _barycenter_plan(n, c, bins, -1.0 if momentum is None else float(momentum))

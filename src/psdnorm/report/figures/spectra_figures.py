@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from psdnorm import ops
 from psdnorm.batches import LENGTH
 from psdnorm.errors import PsdnormError, StoreError
 from psdnorm.experiments import ExperimentFolder
 from psdnorm.functional import is_number
 from psdnorm.models import Pretrained, USleep
-from psdnorm.ops import reference
 from psdnorm.present import VERMILION, CannotDraw, Drawing, new_canvas
 from psdnorm.report.figures.comparison import Comparison
 from psdnorm.report.trained import load_trained
@@ -172,7 +172,7 @@ def _frequencies(rate: float) -> NDArray[np.floating]:
 def _decibels(rows: Tensor, rate: float) -> NDArray[np.float64]:
     """Return the one-sided density of the mean over channels at :func:`_frequencies`, dB, (F,)."""
     size = _segment(rate)
-    psd = reference.welch_psd(reference.center(rows.double()), size, "hann").mean(dim=0)
+    psd = ops.welch_psd(ops.center(rows.double()), size, "hann").mean(dim=0)
     return 10 * np.log10(2 * psd.numpy()[1 : (size + 1) // 2] / rate + _FLOOR)
 
 

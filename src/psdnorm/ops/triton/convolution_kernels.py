@@ -1,4 +1,4 @@
-"""Triton kernels of convolutions with few channels; :mod:`psdnorm.ops.conv.banded` launches them.
+"""Triton kernels of convolutions with few channels; :mod:`psdnorm.ops.convolution` launches them.
 
 With 2 to 80 channels a convolution has too little to multiply per sample for a matrix product over
 channels. So neighbouring samples join: SPAN outputs depend on a window of WINDOW inputs, the same

@@ -22,7 +22,7 @@ from triton_kernels import (
     without_kernels,
 )
 
-from psdnorm.ops.conv import banded
+from psdnorm.ops import convolution
 
 
 @without_kernels
@@ -162,7 +162,7 @@ def test_a_view_into_a_signal_of_more_than_two_to_the_31_samples():
 
 @pytest.mark.parametrize("n_programs", [1, 2, 7])
 def test_a_program_that_walks_over_many_tiles(n_programs, monkeypatch):
-    monkeypatch.setattr(banded, "_ENOUGH_PROGRAMS", n_programs)
+    monkeypatch.setattr(convolution, "_ENOUGH_PROGRAMS", n_programs)
     assert_matches(*operands(3, 2, 3, 7, 1301))
 
 
@@ -172,7 +172,7 @@ def test_gradients_of_some_are_those_of_all(wanted):
     everything = kernels(x, weight, bias, grad, 3, 1, True)
     leaves = {"x": x, "weight": weight, "bias": bias}
     chosen = [leaves[name].requires_grad_() for name in sorted(wanted)]
-    y = banded.convolve(x, weight, bias, 3, 1, True)
+    y = convolution.convolve(x, weight, bias, 3, 1, True)
     gradients = torch.autograd.grad(y, chosen, grad)
     for name, gradient in zip(sorted(wanted), gradients, strict=True):
         assert torch.equal(gradient, everything[f"d{name}"]), name
@@ -181,9 +181,11 @@ def test_gradients_of_some_are_those_of_all(wanted):
 def test_without_gradients_the_result_is_the_same():
     x, weight, bias, grad = operands(2, 3, 5, 7, 61)
     expected = kernels(x, weight, bias, grad, 3, 1, True)["y"]
-    assert torch.equal(banded.convolve(x, weight, bias, 3, 1, True), expected)
+    assert torch.equal(convolution.convolve(x, weight, bias, 3, 1, True), expected)
     with torch.no_grad():
-        assert torch.equal(banded.convolve(x.requires_grad_(), weight, bias, 3, 1, True), expected)
+        assert torch.equal(
+            convolution.convolve(x.requires_grad_(), weight, bias, 3, 1, True), expected
+        )
 
 
 def test_gradients_accumulate():
@@ -192,7 +194,7 @@ def test_gradients_accumulate():
     alone = [kernels(x, weight, bias, grad, 3, 1, True) for x, grad in batches]
     weight.requires_grad_(), bias.requires_grad_()
     for x, grad in batches:
-        banded.convolve(x, weight, bias, 3, 1, True).backward(grad)
+        convolution.convolve(x, weight, bias, 3, 1, True).backward(grad)
     torch.testing.assert_close(weight.grad, alone[0]["dweight"] + alone[1]["dweight"])
     torch.testing.assert_close(bias.grad, alone[0]["dbias"] + alone[1]["dbias"])
 
@@ -203,9 +205,9 @@ def test_second_derivatives_are_refused_or_right_but_never_left_out(name, elu):
     x, weight, _, grad = operands(1, 2, 3, 3, 17)
     if name == "weight" or elu:
         with pytest.raises(RuntimeError, match=r"second derivative|no autograd formula"):
-            second_derivatives(banded.convolve, name, elu, x, weight, grad)
+            second_derivatives(convolution.convolve, name, elu, x, weight, grad)
         return
-    found = second_derivatives(banded.convolve, name, elu, x, weight, grad)
+    found = second_derivatives(convolution.convolve, name, elu, x, weight, grad)
     expected = second_derivatives(torchs, name, elu, *(t.double() for t in (x, weight, grad)))
     torch.testing.assert_close([t.double() for t in found], expected, atol=1e-4, rtol=1e-4)
 
@@ -241,7 +243,7 @@ def test_what_is_not_finite_spoils_only_its_neighbours(where, up, value):
     healthy = kernels(x, weight, bias, grad, pad, up, False)
     x[1, 0, where] = grad[1, 0, up * where] = value
     spoiled = kernels(x, weight, bias, grad, pad, up, False)
-    reach = max(grouping.window for grouping in banded.groupings(taps, pad, up))
+    reach = max(grouping.window for grouping in convolution.groupings(taps, pad, up))
     for name, place in (("y", up * where), ("dx", where)):
         # every channel that reads it, and at most a window on either side
         assert not spoiled[name][1, :, place].isfinite().any(), name
@@ -268,7 +270,7 @@ def test_an_empty_batch(up):
 def test_windows_hold_all_that_is_read(up):
     for taps in range(1, 33):
         for pad in range(taps):
-            forward, adjoint = banded.groupings(taps, pad, up)
+            forward, adjoint = convolution.groupings(taps, pad, up)
             assert (forward.span, adjoint.step) == (up * forward.step, up * adjoint.span)
             reads = {t: {(t + k - pad) // up for k in range(taps)} for t in range(-50, 50)}
             assert_holds(forward, set().union(*(reads[t] for t in range(forward.span))))
@@ -284,7 +286,7 @@ def assert_holds(grouping, read):
 def test_windows_are_aligned_and_no_wider_than_need_be():
     for taps in range(1, 33, 2):
         pad = taps // 2
-        for _, _, offset, window in banded.groupings(taps, pad, 1):
+        for _, _, offset, window in convolution.groupings(taps, pad, 1):
             assert offset % 4 == 0
             assert -pad - 4 < offset <= -pad
             assert window.bit_count() == 1

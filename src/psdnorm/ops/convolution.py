@@ -1,7 +1,9 @@
-"""Convolutions as products with banded matrices: operators over the Triton kernels.
+"""Convolution, bias and ELU in one pass over the signal, for networks with few channels.
 
-The operators are functional and know their shapes without running, so that torch.compile takes
-them without a graph break.
+Libraries spend their time with 2 to 80 channels on turning (N, C, T) around and back. In half
+precision on a CUDA device they are products with banded matrices, by Triton kernels; everywhere
+else torch's own convolutions serve. The operators are functional and know their shapes without
+running, so that torch.compile takes them without a graph break.
 """
 
 from functools import lru_cache
@@ -12,12 +14,60 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from psdnorm.errors import BackendError, ShapeError
-from psdnorm.ops.triton.launch import Launch, with_unit_time_stride
+from psdnorm.ops.reference import is_exporting
+from psdnorm.ops.triton import HAS_TRITON, Launch, with_unit_time_stride
 
+# with 110 channels the library was faster, with 80 much slower (docs/performance.md)
+MOST_CHANNELS = 80
+_HALF = (torch.bfloat16, torch.float16)
 # enough programs to keep every multiprocessor busy
 _ENOUGH_PROGRAMS = 1024
 # how far windows may start from a multiple of their vectors
 _ALIGNMENT = 4
+
+
+def conv(x: Tensor, weight: Tensor, bias: Tensor | None, elu: bool = False) -> Tensor:
+    """Convolve (N, C, T) with an odd number K of taps, (C', C, K), and keep the length."""
+    pad = weight.shape[-1] // 2
+    if is_served(x, weight):
+        return convolve(x.to(_dtype(x)), weight, bias, pad, 1, elu)
+    y = F.conv1d(x, weight, bias, padding=pad)
+    return F.elu(y, inplace=True) if elu else y
+
+
+def upsample_conv(x: Tensor, weight: Tensor, bias: Tensor | None, elu: bool = False) -> Tensor:
+    """Repeat every sample of (N, C, T) and convolve with two taps, now and next: (N, C', 2T)."""
+    if is_served(x, weight):
+        return convolve(x.to(_dtype(x)), weight, bias, 0, 2, elu)
+    if x.device.type == "cpu" and _dtype(x) in _HALF:
+        # oneDNN's transposed convolution in half precision kills the process on some processors
+        y = F.conv1d(F.pad(x.repeat_interleave(2, dim=-1), (0, 1)), weight, bias)
+        return F.elu(y, inplace=True) if elu else y
+    now, following = weight.unbind(-1)
+    # y[2i] = (now + following) x[i] and y[2i+1] = now x[i] + following x[i+1], read by what each
+    # x[i] adds to: y[2i-1], y[2i] and y[2i+1]
+    taps = torch.stack([following, now + following, now], dim=-1).transpose(0, 1)
+    y = F.conv_transpose1d(x, taps, bias, stride=2, padding=1, output_padding=1)
+    return F.elu(y, inplace=True) if elu else y
+
+
+def is_served(x: Tensor, weight: Tensor) -> bool:
+    """Tell whether the kernels serve this convolution."""
+    return (
+        not is_exporting()
+        and x.is_cuda
+        and HAS_TRITON
+        and _dtype(x) in _HALF
+        and max(weight.shape[:2]) <= MOST_CHANNELS
+        # positions within a sample are 32 bits in the kernels
+        and MOST_CHANNELS * 2 * x.shape[-1] < 2**31
+    )
+
+
+def _dtype(x: Tensor) -> torch.dtype:
+    # autocast leaves float64 alone
+    in_autocast = x.dtype != torch.float64 and torch.is_autocast_enabled(x.device.type)
+    return torch.get_autocast_dtype(x.device.type) if in_autocast else x.dtype
 
 
 class Grouping(NamedTuple):
@@ -35,22 +85,7 @@ class Grouping(NamedTuple):
 def convolve(
     x: Tensor, weight: Tensor, bias: Tensor | None, pad: int, up: int, elu: bool
 ) -> Tensor:
-    """Convolve x, each sample of it repeated ``up`` times; y[t] = Σ_k weight[k] x[(t+k-pad)//up].
-
-    Parameters
-    ----------
-    x : Tensor, (N, C, T)
-    weight : Tensor, (C', C, K)
-    bias : Tensor, (C',), or None
-    pad : int
-    up : int
-    elu : bool
-        Apply ELU to the result.
-
-    Returns
-    -------
-    Tensor, (N, C', up · T)
-    """
+    """Convolve x, each sample of it repeated ``up`` times; y[t] = Σ_k w[k] x[(t+k-pad)//up]."""
     if x.dim() != 3 or x.shape[1] != weight.shape[1]:
         raise ShapeError(
             f"a convolution with weights of shape {tuple(weight.shape)} expects (N, "
@@ -115,7 +150,7 @@ def _unit(*steps: int) -> int:
 
 @lru_cache(maxsize=256)
 def _convolve_plan(shape, stride, forward, c_out, has_bias, elu):
-    from psdnorm.ops.conv import banded_kernels as kernels_banded
+    from psdnorm.ops.triton import convolution_kernels
 
     step, span, offset, window = forward
     n, c_in, length = shape
@@ -127,7 +162,7 @@ def _convolve_plan(shape, stride, forward, c_out, has_bias, elu):
         stride[0] // unit, stride[1] // unit, length, out_length // out_unit, n_tiles, c_in, c_out,
         step, offset, window, span, has_bias, elu, unit, out_unit, groups, width, height,
     )  # fmt: skip
-    launch = Launch(kernels_banded.convolve_kernel, (n * n_tiles, n_blocks, 1), arguments, 4)
+    launch = Launch(convolution_kernels.convolve_kernel, (n * n_tiles, n_blocks, 1), arguments, 4)
     return launch, (0, -c_out * span % width, 0, -c_in * window % height)
 
 
@@ -156,7 +191,7 @@ def _convolve(
 
 @lru_cache(maxsize=256)
 def _gradient_plan(shape, stride, grad_shape, grad_stride, forward):
-    from psdnorm.ops.conv import banded_kernels as kernels_banded
+    from psdnorm.ops.triton import convolution_kernels
 
     step, span, offset, window = forward
     n, c_in, length = shape
@@ -172,7 +207,9 @@ def _gradient_plan(shape, stride, grad_shape, grad_stride, forward):
         stride[0] // unit, stride[1] // unit, length, out_length, n_tiles, n * n_tiles, each,
         c_in, c_out, step, offset, window, span, unit, grad_unit, groups, width, height,
     )  # fmt: skip
-    return Launch(kernels_banded.matrix_gradient_kernel, (n_parts, *blocks), arguments, 4), n_parts
+    return Launch(
+        convolution_kernels.matrix_gradient_kernel, (n_parts, *blocks), arguments, 4
+    ), n_parts
 
 
 def _matrix_gradient(grad: Tensor, x: Tensor, forward: list[int]) -> Tensor:

@@ -5,7 +5,7 @@ import torch
 from convolutions import HALF, assert_close, assert_matches, operands, outcome, torchs
 from triton_kernels import draw, gpu, waiting_for_the_host_is_an_error
 
-from psdnorm.ops.conv import banded, convolution
+from psdnorm.ops import convolution
 
 pytestmark = gpu
 # (n_in, n_out, taps, up, length of the input)
@@ -51,7 +51,7 @@ def test_autocast_takes_float32_and_gives_half_precision(name):
 
 @pytest.mark.parametrize("up", [1, 2])
 def test_the_operators_pass_torchs_own_checks(up):
-    forward, adjoint = banded.groupings(3, 1, up)
+    forward, adjoint = convolution.groupings(3, 1, up)
     x, grad = draw(2, 4, 61), draw(2, 5, 61 * up, seed=3)
     matrix = draw(4 * forward.window, 5 * forward.span, seed=1).requires_grad_()
     transposed = draw(5 * adjoint.window, 4 * adjoint.span, seed=4)
@@ -83,8 +83,8 @@ def test_more_than_two_to_the_31_samples():
     assert x.numel() > 2**31
     _, weight, bias, _ = operands(1, 20, 20, 7, 8)
     arguments = x, weight, bias, x, 3, 1, True
-    whole = outcome(banded.convolve, *arguments)
-    part = outcome(banded.convolve, x[-2:], weight, bias, x[-2:], *arguments[4:])
+    whole = outcome(convolution.convolve, *arguments)
+    part = outcome(convolution.convolve, x[-2:], weight, bias, x[-2:], *arguments[4:])
     for name in ("y", "dx"):
         assert torch.equal(whole[name][-2:], part[name]), name
 
@@ -92,7 +92,7 @@ def test_more_than_two_to_the_31_samples():
 def test_nothing_waits_for_the_host():
     x, weight, bias, grad = operands(4, 2, 6, 7, 10000, dtype=HALF)
     leaves = [t.requires_grad_() for t in (x, weight, bias)]
-    run = lambda: banded.convolve(*leaves, 3, 1, True).backward(grad)  # noqa: E731
+    run = lambda: convolution.convolve(*leaves, 3, 1, True).backward(grad)  # noqa: E731
     run()  # compiles
     with waiting_for_the_host_is_an_error():
         run()
@@ -100,10 +100,10 @@ def test_nothing_waits_for_the_host():
 
 def test_a_cuda_graph_can_hold_it():
     x, weight, bias, _ = operands(2, 2, 6, 7, 5000, dtype=HALF)
-    banded.convolve(x, weight, bias, 3, 1, True)
+    convolution.convolve(x, weight, bias, 3, 1, True)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        y = banded.convolve(x, weight, bias, 3, 1, True)
+        y = convolution.convolve(x, weight, bias, 3, 1, True)
     x.copy_(draw(*x.shape, seed=8))
     graph.replay()
-    assert torch.equal(y, banded.convolve(x, weight, bias, 3, 1, True))
+    assert torch.equal(y, convolution.convolve(x, weight, bias, 3, 1, True))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from psdnorm.ops.conv import convolution
+from psdnorm.ops import convolution
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 on_a_device = pytest.param(
