@@ -1,14 +1,12 @@
 """Where Triton kernels are tested: on a CUDA device, elsewhere under Triton's interpreter.
 
-The interpreter must be chosen before triton is imported: a file's tests run in a process of their
-own, which one test of the file starts.
+The interpreter must be chosen before triton is imported: in a process of its own, which
+tests/ops/test_interpreted.py starts.
 """
 
 import os
-import subprocess
-import sys
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +14,6 @@ import torch
 HAS_CUDA = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if HAS_CUDA and not INTERPRETED else "cpu"
-LAUNCHER = "test_everything_here_passes_under_tritons_interpreter"
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 1e-2}
 gpu = [
     pytest.mark.gpu,
@@ -24,9 +21,6 @@ gpu = [
     # torch on torch: what its compiler says of itself is not under test
     pytest.mark.filterwarnings("ignore"),
 ]
-without_kernels = pytest.mark.skipif(
-    HAS_CUDA or INTERPRETED, reason="the kernels run in this process"
-)
 
 
 def search_the_language_once_a_launch():
@@ -52,21 +46,26 @@ def search_the_language_once_a_launch():
     interpreter._patch_lang, interpreter.GridExecutor.__call__ = search_once, launch_anew
 
 
+def look_for_no_overflow():
+    """Spare the interpreter a check of every sum whose result it drops unless it debugs.
+
+    It takes two fifths of its time.
+    """
+    from triton.runtime import interpreter
+
+    builder = interpreter.interpreter_builder
+    assert not builder.options.debug
+    builder.options = replace(builder.options, sanitize_overflow=False)
+
+
 if INTERPRETED:
     search_the_language_once_a_launch()
-
-
-def assert_passes_interpreted(file):
-    command = [sys.executable, "-m", "pytest", file, "-q", "-x", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    root = Path(__file__).parents[1]
-    child = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
-    assert child.returncode == 0, child.stdout[-4000:] + child.stderr[-2000:]
+    look_for_no_overflow()
 
 
 @pytest.fixture(autouse=True)
-def kernels_can_run(request):
-    if request.node.name != LAUNCHER and not (HAS_CUDA or INTERPRETED):
+def kernels_can_run():
+    if not (HAS_CUDA or INTERPRETED):
         pytest.skip("runs in the interpreter's own process")
 
 

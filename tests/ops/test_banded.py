@@ -1,7 +1,7 @@
 """The kernels of small convolutions compute what torch computes in float64, gradients included.
 
 On a CUDA device they run there (test_banded_on_a_device.py adds U-Sleep's shapes), elsewhere under
-Triton's interpreter, which must be chosen before triton is imported: in a process of their own.
+Triton's interpreter (tests/ops/test_interpreted.py).
 """
 
 import pytest
@@ -16,18 +16,11 @@ from convolutions import (
 )
 from triton_kernels import (
     DEVICE,
-    assert_passes_interpreted,
     draw,
     kernels_can_run,  # noqa: F401
-    without_kernels,
 )
 
 from psdnorm.ops import convolution
-
-
-@without_kernels
-def test_everything_here_passes_under_tritons_interpreter():
-    assert_passes_interpreted(__file__)
 
 
 # a tile of the convolution has 512 or 1024 samples, one of the gradient of weights 512

@@ -1,7 +1,7 @@
 """The Triton kernels compute what the plain path computes, gradients included.
 
-On a CUDA device they run there (``pytest -m gpu`` adds the full grid). Elsewhere they run under
-Triton's interpreter, which must be chosen before triton is imported: in a process of their own.
+On a CUDA device they run there (``pytest -m gpu`` adds the full grid), elsewhere under
+Triton's interpreter (tests/ops/test_interpreted.py).
 """
 
 import inspect
@@ -12,12 +12,10 @@ from backend_outcomes import assert_matches, outcome, parameters, signals
 from triton_kernels import (
     DEVICE,
     TOLERANCE,
-    assert_passes_interpreted,
     draw,
     gpu,
     kernels_can_run,  # noqa: F401
     waiting_for_the_host_is_an_error,
-    without_kernels,
 )
 
 from psdnorm import PSDNorm
@@ -27,11 +25,6 @@ from psdnorm.ops.reference import Spec
 from psdnorm.ops.triton import launch as cuda
 
 pytest.importorskip("triton", reason="the fused backend needs triton")
-
-
-@without_kernels
-def test_everything_here_passes_under_tritons_interpreter():
-    assert_passes_interpreted(__file__)
 
 
 @pytest.fixture
