@@ -12,7 +12,7 @@ from psdnorm.evaluation.statistics import (
     cohort_caveat,
     subject_caveat,
 )
-from psdnorm.evaluation.statistics.bootstrap import HELD, drawn_means
+from psdnorm.evaluation.statistics.gains import HELD, drawn_means
 
 SIZES = {"a": 3, "b": 12, "c": 6}
 

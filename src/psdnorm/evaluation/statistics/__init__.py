@@ -5,14 +5,24 @@ its tables, blocks by norms, higher is better. Every result carries what its cap
 :class:`Basis`. The page ``docs/statistics.md`` says what each number means and what it does not.
 """
 
-from psdnorm.evaluation.statistics.basis import DECIMALS, Basis, subject_caveat
-from psdnorm.evaluation.statistics.bootstrap import (
-    BEST_BASELINE,
+from psdnorm.evaluation.statistics.blocks import (
+    DECIMALS,
+    Basis,
     BlockTables,
-    BootstrapResult,
     block_tables,
+    subject_caveat,
+)
+from psdnorm.evaluation.statistics.gains import (
+    BEST_BASELINE,
+    BootstrapResult,
+    FewerSubjectsResult,
+    HardestResult,
+    ImprovedResult,
     bootstrap_gains,
     cohort_caveat,
+    fewer_subjects_factor,
+    gain_on_hardest,
+    share_improved,
 )
 from psdnorm.evaluation.statistics.rank_tests import (
     FriedmanResult,
@@ -23,14 +33,6 @@ from psdnorm.evaluation.statistics.rank_tests import (
     holm,
     nemenyi,
     wilcoxon_holm,
-)
-from psdnorm.evaluation.statistics.subject_gains import (
-    FewerSubjectsResult,
-    HardestResult,
-    ImprovedResult,
-    fewer_subjects_factor,
-    gain_on_hardest,
-    share_improved,
 )
 
 __all__ = [

@@ -1,6 +1,5 @@
-"""Friedman and Nemenyi tests, Wilcoxon tests, and cliques of arms that do not differ."""
+"""Friedman and Nemenyi tests, Wilcoxon tests, and cliques of norms that do not differ."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -9,71 +8,69 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from psdnorm.errors import ArgumentError
-from psdnorm.evaluation.statistics.basis import DECIMALS, Basis, check_share, complete_blocks, scipy
+from psdnorm.evaluation.statistics.blocks import (
+    DECIMALS,
+    Basis,
+    check_share,
+    complete_blocks,
+    scipy,
+)
 
-
-def cliques(mean_ranks: "pd.Series[float]", different: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Find the largest groups of norms within which no pair was shown to differ.
-
-    Differences of mean ranks (Nemenyi) give groups of neighbours in rank. Tests of pairs (Wilcoxon)
-    need not: a bar that is drawn from the best to the worst norm of a group may then pass one that
-    is not in it, so mark its members.
-
-    Parameters
-    ----------
-    mean_ranks : Series, (n_norms,)
-    different : DataFrame of bool, (n_norms, n_norms)
-        Symmetric; rows and columns are the norms.
-
-    Returns
-    -------
-    list of tuple of str
-        Groups of two or more, none within another, each from its best norm to its worst; sorted by
-        the rank of their best, then of their worst norm.
-
-    Examples
-    --------
-    >>> ranks = pd.Series({"layer": 2.8, "batch": 2.0, "psd": 1.2})
-    >>> apart = ranks.map(lambda rank: (ranks - rank).abs() > 1)
-    >>> cliques(ranks, pd.DataFrame(dict(apart)))
-    [('psd', 'batch'), ('batch', 'layer')]
-    """
-    norms = list(mean_ranks.sort_values(kind="stable").index)
-    if sorted(norms) != sorted(different.index) or sorted(norms) != sorted(different.columns):
-        raise ArgumentError(
-            f"different compares {', '.join(map(str, different.index))}, expected rows and columns "
-            f"for the norms of mean_ranks, {', '.join(map(str, mean_ranks.index))}"
-        )
-    apart = different.loc[norms, norms].to_numpy(bool)
-    if (apart != apart.T).any():
-        raise ArgumentError("different is not symmetric, expected the same for a pair both ways")
-    alike = [
-        {j for j in range(len(norms)) if j != i and not apart[i, j]} for i in range(len(norms))
-    ]
-    groups = (sorted(group) for group in _maximal(set(), set(range(len(norms))), set(), alike))
-    found = sorted((group for group in groups if len(group) > 1), key=lambda g: (g[0], g[-1], g))
-    return [tuple(norms[place] for place in group) for group in found]
-
-
-def _maximal(
-    group: set[int], candidates: set[int], done: set[int], alike: list[set[int]]
-) -> Iterator[set[int]]:
-    """Bron and Kerbosch's search, with a pivot."""
-    if not candidates and not done:
-        yield group
-        return
-    pivot = max(candidates | done, key=lambda place: len(alike[place] & candidates))
-    for place in sorted(candidates - alike[pivot]):
-        yield from _maximal(group | {place}, candidates & alike[place], done & alike[place], alike)
-        candidates = candidates - {place}
-        done = done | {place}
-
-
-_ENUMERABLE = 13  # blocks up to which SciPy's p is exact in any case
+_FEW = 10  # blocks below which the chi-square is a rough approximation
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class WilcoxonHolmResult(Basis):
+class FriedmanResult(Basis):
+    """Whether norms differ at all.
+
+    Attributes
+    ----------
+    statistic : float
+        Friedman's chi-square, corrected for ties, with one degree of freedom less than norms.
+    p : float
+    mean_ranks : Series, (n_norms,)
+        1 is best; norms that tie within a block share the mean of their ranks.
+    """
+
+    statistic: float
+    p: float
+    mean_ranks: "pd.Series[float]"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _PairwiseResult(Basis):
+    p: pd.DataFrame
+    different: pd.DataFrame
+    mean_ranks: "pd.Series[float]"
+    alpha: float
+
+    @property
+    def cliques(self) -> list[tuple[str, ...]]:
+        """The bars of the diagram, see :func:`cliques`."""
+        return cliques(self.mean_ranks, self.different)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NemenyiResult(_PairwiseResult):
+    """Which norms differ in mean rank.
+
+    Attributes
+    ----------
+    critical_difference : float
+        Mean ranks differ that are at least this far apart.
+    p : DataFrame, (n_norms, n_norms)
+        Of every pair, corrected for the number of norms; 1 on the diagonal.
+    different : DataFrame of bool, (n_norms, n_norms)
+        ``p <= alpha``.
+    mean_ranks : Series, (n_norms,)
+    alpha : float
+    """
+
+    critical_difference: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WilcoxonHolmResult(_PairwiseResult):
     """Which pairs of norms differ.
 
     Attributes
@@ -90,15 +87,76 @@ class WilcoxonHolmResult(Basis):
     """
 
     p_single: pd.DataFrame
-    p: pd.DataFrame
-    different: pd.DataFrame
-    mean_ranks: "pd.Series[float]"
-    alpha: float
 
-    @property
-    def cliques(self) -> list[tuple[str, ...]]:
-        """The bars of the diagram, see :func:`cliques`."""
-        return cliques(self.mean_ranks, self.different)
+
+def friedman(values: pd.DataFrame) -> FriedmanResult:
+    """Test whether all norms rank alike, by SciPy.
+
+    Parameters
+    ----------
+    values : DataFrame, (n_blocks, n_norms)
+        Higher is better. Blocks with a NaN are left out and counted.
+
+    Returns
+    -------
+    FriedmanResult
+        Statistic and p are NaN for fewer than three norms or two blocks, or where all norms tie in
+        every block; a note says so, and where the chi-square is rough.
+    """
+    kept, basis = complete_blocks(values)
+    statistic, p, note = np.nan, np.nan, _untestable(kept)
+    if not note and (kept.nunique(axis=1) == 1).all():
+        note = "all norms tie in every block"
+    elif not note:
+        statistic, p = map(float, scipy().stats.friedmanchisquare(*kept.to_numpy().T))
+        if len(kept) < _FEW:
+            note = "the chi-square is rough with fewer than ten blocks"
+    return FriedmanResult(
+        statistic=statistic, p=p, mean_ranks=_mean_ranks(kept), note=note, **basis
+    )
+
+
+def nemenyi(values: pd.DataFrame, alpha: float = 0.05) -> NemenyiResult:
+    """Compare the mean ranks of every pair of norms.
+
+    Parameters
+    ----------
+    values : DataFrame, (n_blocks, n_norms)
+        Higher is better. Blocks with a NaN are left out and counted.
+    alpha : float
+        Chance of finding any difference where there is none.
+
+    Returns
+    -------
+    NemenyiResult
+        For fewer than three norms or two blocks, critical difference and p are NaN and nothing
+        differs. A note says so, and where there are too few blocks for any norms to differ.
+    """
+    check_share("alpha", alpha)
+    kept, basis = complete_blocks(values)
+    mean_ranks = _mean_ranks(kept)
+    n_norms, note = len(mean_ranks), _untestable(kept)
+    distance, p = np.nan, np.full((n_norms, n_norms), np.nan)
+    if not note:
+        # of a difference of two mean ranks, over √2: ranges are studentized by that of one mean
+        deviation = np.sqrt(n_norms * (n_norms + 1) / (12 * len(kept)))
+        studentized = scipy().stats.studentized_range
+        distance = float(deviation * studentized.ppf(1 - alpha, n_norms, np.inf))
+        apart = np.abs(np.subtract.outer(mean_ranks.to_numpy(), mean_ranks.to_numpy()))
+        p = np.clip(studentized.sf(apart / deviation, n_norms, np.inf), 0, 1)
+        if distance > n_norms - 1:
+            note = _too_few(kept, alpha)
+    np.fill_diagonal(p, 1)
+    table = pd.DataFrame(p, mean_ranks.index, mean_ranks.index)
+    return NemenyiResult(
+        critical_difference=distance,
+        p=table,
+        different=table <= alpha,
+        mean_ranks=mean_ranks,
+        alpha=alpha,
+        note=note,
+        **basis,
+    )
 
 
 def wilcoxon_holm(values: pd.DataFrame, alpha: float = 0.05) -> WilcoxonHolmResult:
@@ -118,7 +176,7 @@ def wilcoxon_holm(values: pd.DataFrame, alpha: float = 0.05) -> WilcoxonHolmResu
     -------
     WilcoxonHolmResult
         p is 1 for two norms that are equal in every block, and NaN where no block is left. A note
-        says where so few blocks could show no difference.
+        says where there are too few blocks to show a difference.
     """
     check_share("alpha", alpha)
     kept, basis = complete_blocks(values)
@@ -126,17 +184,20 @@ def wilcoxon_holm(values: pd.DataFrame, alpha: float = 0.05) -> WilcoxonHolmResu
     pairs = list(combinations(range(len(norms)), 2))
     columns = kept.to_numpy().T
     single = [_signed_rank_p(columns[i] - columns[j]) for i, j in pairs]
-    tables = [_symmetric(p, pairs, norms) for p in (single, holm(single))]
+    p_single, p = (pd.DataFrame(np.eye(len(norms)), norms, norms) for _ in range(2))
+    for (i, j), one, corrected in zip(pairs, single, holm(single), strict=True):
+        p_single.iloc[i, j] = p_single.iloc[j, i] = one
+        p.iloc[i, j] = p.iloc[j, i] = corrected
     note = ""
     if len(kept) == 0:
         note = "no block is left that every norm has"
     elif pairs and len(pairs) * 2.0 ** (1 - len(kept)) > alpha:
-        note = f"too few blocks ({len(kept)}) for any norms to differ at {alpha:g}"
+        note = _too_few(kept, alpha)
     return WilcoxonHolmResult(
-        p_single=tables[0],
-        p=tables[1],
-        different=tables[1] <= alpha,
-        mean_ranks=kept.rank(axis=1, ascending=False).mean(),
+        p_single=p_single,
+        p=p,
+        different=p <= alpha,
+        mean_ranks=_mean_ranks(kept),
         alpha=alpha,
         note=note,
         **basis,
@@ -167,175 +228,71 @@ def holm(p: ArrayLike) -> NDArray[np.float64]:
     return corrected
 
 
+def cliques(mean_ranks: "pd.Series[float]", different: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Find the largest groups of norms within which no pair was shown to differ.
+
+    Differences of mean ranks (Nemenyi) give groups of neighbours in rank. Tests of pairs (Wilcoxon)
+    need not: a bar that is drawn from the best to the worst norm of a group may then pass one that
+    is not in it, so mark its members.
+
+    Parameters
+    ----------
+    mean_ranks : Series, (n_norms,)
+    different : DataFrame of bool, (n_norms, n_norms)
+        Symmetric; rows and columns are the norms.
+
+    Returns
+    -------
+    list of tuple of str
+        Groups of two or more, none within another, each from its best norm to its worst; sorted by
+        the rank of their best, then of their worst norm.
+
+    Examples
+    --------
+    >>> ranks = pd.Series({"layer": 2.8, "batch": 2.0, "psd": 1.2})
+    >>> apart = ranks.map(lambda rank: (ranks - rank).abs() > 1)
+    >>> cliques(ranks, pd.DataFrame(dict(apart)))
+    [('psd', 'batch'), ('batch', 'layer')]
+    """
+    from networkx import find_cliques, from_numpy_array  # comes with torch
+
+    norms = list(mean_ranks.sort_values(kind="stable").index)
+    if sorted(norms) != sorted(different.index) or sorted(norms) != sorted(different.columns):
+        raise ArgumentError(
+            f"different compares {', '.join(map(str, different.index))}, expected rows and columns "
+            f"for the norms of mean_ranks, {', '.join(map(str, mean_ranks.index))}"
+        )
+    apart = different.loc[norms, norms].to_numpy(bool)
+    if (apart != apart.T).any():
+        raise ArgumentError("different is not symmetric, expected the same for a pair both ways")
+    alike = ~apart & ~np.eye(len(norms), dtype=bool)
+    groups = [sorted(group) for group in find_cliques(from_numpy_array(alike)) if len(group) > 1]
+    ordered = sorted(groups, key=lambda group: (group[0], group[-1], group))
+    return [tuple(norms[place] for place in group) for group in ordered]
+
+
+_ENUMERABLE = 13  # blocks up to which SciPy's p is exact in any case
+
+
 def _signed_rank_p(differences: NDArray[np.float64]) -> float:
     if len(differences) == 0:
         return np.nan
     rounded = differences.round(DECIMALS)  # equal differences tie, whatever they were taken from
     if not rounded.any():
         return 1.0
-    if len(rounded) <= _ENUMERABLE:
-        return _enumerated_p(rounded[rounded != 0])
-    return float(scipy().stats.wilcoxon(rounded, zero_method="wilcox", method="auto").pvalue)
-
-
-def _enumerated_p(differences: NDArray[np.float64]) -> float:
-    """Compare with all signs that the differences could have had; SciPy takes seconds for it."""
+    if len(rounded) > _ENUMERABLE:
+        return float(scipy().stats.wilcoxon(rounded, zero_method="wilcox", method="auto").pvalue)
+    # compared with all signs that the differences could have had; SciPy takes seconds for it
+    differences = rounded[rounded != 0]
     ranks = scipy().stats.rankdata(np.abs(differences))  # halves at most, so that sums are exact
     n = len(ranks)
-    signs = np.arange(2**n)[:, None] >> np.arange(n) & 1  # (2**n, n)
-    sums, found = signs @ ranks, ranks[differences > 0].sum()
+    sums = (np.arange(2**n)[:, None] >> np.arange(n) & 1) @ ranks  # (2**n,)
+    found = ranks[differences > 0].sum()
     return float(min(1, 2 * min((sums >= found).mean(), (sums <= found).mean())))
 
 
-def _symmetric(p: ArrayLike, pairs: list[tuple[int, int]], norms: "pd.Index[str]") -> pd.DataFrame:
-    table = np.eye(len(norms))
-    for (i, j), value in zip(pairs, np.asarray(p), strict=True):
-        table[i, j] = table[j, i] = value
-    return pd.DataFrame(table, norms, norms)
-
-
-_FEW = 10  # blocks below which the chi-square is a rough approximation
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FriedmanResult(Basis):
-    """Whether norms differ at all.
-
-    Attributes
-    ----------
-    statistic : float
-        Friedman's chi-square, corrected for ties, with one degree of freedom less than norms.
-    p : float
-    mean_ranks : Series, (n_norms,)
-        1 is best; norms that tie within a block share the mean of their ranks.
-    """
-
-    statistic: float
-    p: float
-    mean_ranks: "pd.Series[float]"
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class NemenyiResult(Basis):
-    """Which norms differ in mean rank.
-
-    Attributes
-    ----------
-    critical_difference : float
-        Mean ranks that are at least so far apart differ.
-    p : DataFrame, (n_norms, n_norms)
-        Of every pair, corrected for the number of norms; 1 on the diagonal.
-    different : DataFrame of bool, (n_norms, n_norms)
-        ``p <= alpha``.
-    mean_ranks : Series, (n_norms,)
-    alpha : float
-    """
-
-    critical_difference: float
-    p: pd.DataFrame
-    different: pd.DataFrame
-    mean_ranks: "pd.Series[float]"
-    alpha: float
-
-    @property
-    def cliques(self) -> list[tuple[str, ...]]:
-        """The bars of the diagram, see :func:`cliques`."""
-        return cliques(self.mean_ranks, self.different)
-
-
-def friedman(values: pd.DataFrame) -> FriedmanResult:
-    """Test whether norms rank alike in every block.
-
-    Parameters
-    ----------
-    values : DataFrame, (n_blocks, n_norms)
-        Higher is better. Blocks with a NaN are left out and counted.
-
-    Returns
-    -------
-    FriedmanResult
-        NaN, with a note that says why, for fewer than three norms (Wilcoxon's test alone compares
-        two), for fewer than two blocks, and where all norms tie in every block. A note says, too,
-        where blocks are so few that p is rough.
-
-    Examples
-    --------
-    >>> scores = pd.DataFrame({"batch": [0.6, 0.5, 0.7], "layer": [0.5, 0.4, 0.6]})
-    >>> result = friedman(scores.assign(psd=[0.7, 0.8, 0.8]))
-    >>> result.mean_ranks.to_dict()
-    {'batch': 2.0, 'layer': 3.0, 'psd': 1.0}
-    >>> result.statistic, round(result.p, 4), result.caption
-    (6.0, 0.0498, '3 blocks. The chi-square is rough with fewer than ten blocks.')
-    """
-    kept, basis = complete_blocks(values)
-    ranks = _ranks(kept)
-    statistic, note = np.nan, _untestable(kept)
-    if not note:
-        n_blocks, n_norms = ranks.shape
-        # Σ t³ - t over the groups of t ties: each norm ties with t norms, itself among them
-        sizes = (ranks.to_numpy()[:, :, None] == ranks.to_numpy()[:, None, :]).sum(axis=2)
-        untied = 1 - (sizes**2 - 1).sum() / (n_norms * (n_norms**2 - 1) * n_blocks)
-        if untied == 0:
-            note = "all norms tie in every block"
-        else:
-            spread = ((ranks.mean() - (n_norms + 1) / 2) ** 2).sum()
-            statistic = float(12 * n_blocks * spread / (n_norms * (n_norms + 1)) / untied)
-            if n_blocks < _FEW:
-                note = "the chi-square is rough with fewer than ten blocks"
-    return FriedmanResult(
-        statistic=statistic,
-        p=float(scipy().stats.chi2.sf(statistic, ranks.shape[1] - 1)),
-        mean_ranks=ranks.mean(),
-        note=note,
-        **basis,
-    )
-
-
-def nemenyi(values: pd.DataFrame, alpha: float = 0.05) -> NemenyiResult:
-    """Compare the mean ranks of every pair of norms.
-
-    Parameters
-    ----------
-    values : DataFrame, (n_blocks, n_norms)
-        Higher is better. Blocks with a NaN are left out and counted.
-    alpha : float
-        Chance of finding any difference where there is none.
-
-    Returns
-    -------
-    NemenyiResult
-        For fewer than three norms or two blocks, critical difference and p are NaN and nothing
-        differs. A note says so, and where no ranks of so few blocks could be far enough apart.
-    """
-    check_share("alpha", alpha)
-    kept, basis = complete_blocks(values)
-    mean_ranks = _ranks(kept).mean()
-    n_norms, note = len(mean_ranks), _untestable(kept)
-    distance, p = np.nan, np.full((n_norms, n_norms), np.nan)
-    if not note:
-        # of a difference of two mean ranks, over √2: ranges are studentized by that of one mean
-        deviation = np.sqrt(n_norms * (n_norms + 1) / (12 * len(kept)))
-        studentized = scipy().stats.studentized_range
-        distance = float(deviation * studentized.ppf(1 - alpha, n_norms, np.inf))
-        apart = np.abs(np.subtract.outer(mean_ranks.to_numpy(), mean_ranks.to_numpy()))
-        p = np.clip(studentized.sf(apart / deviation, n_norms, np.inf), 0, 1)
-        if distance > n_norms - 1:
-            note = f"too few blocks ({len(kept)}) for any norms to differ at {alpha:g}"
-    np.fill_diagonal(p, 1)
-    table = pd.DataFrame(p, mean_ranks.index, mean_ranks.index)
-    return NemenyiResult(
-        critical_difference=distance,
-        p=table,
-        different=table <= alpha,
-        mean_ranks=mean_ranks,
-        alpha=alpha,
-        note=note,
-        **basis,
-    )
-
-
-def _ranks(values: pd.DataFrame) -> pd.DataFrame:
-    return values.rank(axis=1, ascending=False)  # ties share the mean
+def _mean_ranks(values: pd.DataFrame) -> "pd.Series[float]":
+    return values.rank(axis=1, ascending=False).mean()  # ties share the mean
 
 
 def _untestable(values: pd.DataFrame) -> str:
@@ -346,3 +303,7 @@ def _untestable(values: pd.DataFrame) -> str:
     if n_blocks < 2:
         return f"ranks are tested from two blocks on, found {n_blocks} that every norm has"
     return ""
+
+
+def _too_few(values: pd.DataFrame, alpha: float) -> str:
+    return f"too few blocks ({len(values)}) for any norms to differ at {alpha:g}"

@@ -1,0 +1,208 @@
+"""Blocks within which norms are compared, and what a statistic over them stands on."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from psdnorm.errors import ArgumentError, DtypeError, MissingExtraError
+from psdnorm.runtime import plural
+
+# means that differ by less differ by the order in which they were added up, and are ties
+DECIMALS = 12
+KEYS = ["cohort", "subject", "seed"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Basis:
+    """What a statistic stands on, and the caption of a statistic must say.
+
+    Attributes
+    ----------
+    blocks : str
+        What was compared within: "subjects", "datasets", or "blocks" where the table did not say.
+    n_blocks : int
+        How many of them counted.
+    left_out : tuple
+        Labels of those that did not, because a norm has no score there.
+    n_cohorts : int
+        How many cohorts these blocks are of; 0 where the table did not say.
+    note : str
+        Why a number is NaN, or cannot say what it seems to; empty if there is nothing to say.
+    """
+
+    blocks: str
+    n_blocks: int
+    left_out: tuple[Hashable, ...]
+    n_cohorts: int = 0
+    note: str = ""
+
+    @property
+    def caveat(self) -> str:
+        """:func:`subject_caveat` where blocks are two subjects or more, else empty."""
+        is_of_subjects = self.blocks == "subjects" and self.n_blocks > 1
+        return subject_caveat(self.n_blocks, self.n_cohorts) if is_of_subjects else ""
+
+    @property
+    def counted(self) -> str:
+        """The number of blocks, in words that a caption can begin with."""
+        return plural(self.n_blocks, self.blocks[:-1])
+
+    @property
+    def caption(self) -> str:
+        """Blocks, left-out blocks, note and caveat in whole sentences."""
+        counted = self.counted
+        if self.left_out:
+            counted += f"; {len(self.left_out):,} left out, which not every norm has"
+        note = self.note[:1].upper() + self.note[1:]
+        sentences = (text.rstrip(".") + "." for text in (counted, note, self.caveat) if text)
+        return " ".join(sentences)
+
+
+def subject_caveat(n_subjects: int, n_cohorts: int) -> str:
+    """Say why a statistic over two subjects or more looks surer than it is.
+
+    ``n_cohorts`` is 0 where it is not known.
+    """
+    people = f"{n_subjects:,} subjects"
+    if n_cohorts:
+        people += f" from {plural(n_cohorts, 'cohort')}"
+    return (
+        "Subjects of one cohort share its laboratory, devices and scorers, and are staged by the "
+        f"same few networks: {people} are not independent, so that p-values and intervals over "
+        "subjects are too small."
+    )
+
+
+def complete_blocks(values: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return the blocks that every norm has, and the arguments of :class:`Basis` but its note."""
+    if not isinstance(values, pd.DataFrame):
+        raise DtypeError(
+            f"values is a {type(values).__name__}, expected a DataFrame of blocks by norms"
+        )
+    if values.shape[1] == 0:
+        raise ArgumentError("values has no column, expected one for each norm")
+    for what, labels in (("norm", values.columns), ("block", values.index)):
+        if labels.has_duplicates:
+            twice = labels[labels.duplicated()][0]
+            raise ArgumentError(f"values has the {what} {twice!r} more than once")
+    try:
+        numbers = values.astype(np.float64)
+    except (TypeError, ValueError):
+        raise DtypeError("values has entries that are not numbers, expected scores") from None
+    if np.isinf(numbers.to_numpy()).any():
+        raise ArgumentError("values has infinite entries, expected scores, or NaN where unknown")
+    is_known = numbers.notna().all(axis=1).to_numpy()
+    names, known = list(values.index.names), numbers.index[is_known]
+    blocks = "datasets" if names == ["cohort"] else "blocks"
+    basis = {
+        "blocks": "subjects" if "subject" in names else blocks,
+        "n_blocks": len(known),
+        "left_out": tuple(numbers.index[~is_known]),
+        "n_cohorts": known.unique("cohort").size if "cohort" in names else 0,
+    }
+    return numbers[is_known].round(DECIMALS), basis
+
+
+def check_share(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise ArgumentError(f"{name} is {value}, expected a number between 0 and 1")
+
+
+def scipy() -> Any:
+    try:
+        import scipy.optimize
+        import scipy.stats
+    except ImportError as error:
+        raise MissingExtraError('statistics need SciPy: pip install "psdnorm[data]"') from error
+    return scipy
+
+
+@dataclass(frozen=True, eq=False)
+class BlockTables:
+    """Scores of the same people under every norm.
+
+    A row in which a norm has no score is NaN throughout, so that every statistic leaves the same
+    blocks out, and counts them.
+
+    Attributes
+    ----------
+    by_seed : DataFrame, (n_scores, n_norms)
+        Indexed by ``cohort``, ``subject`` and ``seed``.
+    subjects : DataFrame, (n_subjects, n_norms)
+        Mean over the seeds that every norm has; indexed by ``cohort`` and ``subject``.
+    datasets : DataFrame, (n_cohorts, n_norms)
+        Mean over the subjects of a cohort that every norm has; indexed by ``cohort``.
+    lacking : DataFrame of int, (n_cohorts, n_norms)
+        Scores (of a subject in a seed) that another norm has and this one has not.
+    """
+
+    by_seed: pd.DataFrame
+    subjects: pd.DataFrame
+    datasets: pd.DataFrame
+    lacking: pd.DataFrame
+
+    @property
+    def left_out(self) -> list[str]:
+        """What was left out and because of which norm, a sentence each."""
+        total = self.by_seed.groupby(level="cohort", observed=True).size()
+        return [
+            f"{norm} lacks {count:,} of the {total[cohort]:,} scores of {cohort}"
+            for cohort, counts in self.lacking.iterrows()
+            for norm, count in counts.items()
+            if count
+        ]
+
+
+def block_tables(
+    scores: pd.DataFrame, metric: str = "value", norms: Sequence[str] | None = None
+) -> BlockTables:
+    """Arrange scores for a comparison of norms, over datasets and over subjects.
+
+    A score counts if every norm has it for the same subject in the same seed; a seed decides who
+    is in the training and the validation set, so that only scores of the same seed are alike.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        One row per ``norm``, ``cohort``, ``subject`` and ``seed``. NaN counts as missing.
+    metric : str
+        The column that holds the score. Higher is better.
+    norms : sequence of str, optional
+        Those to compare, in this order; else all, in order of appearance.
+
+    Returns
+    -------
+    BlockTables
+    """
+    missing = [name for name in ("norm", *KEYS, metric) if name not in scores]
+    if missing:
+        raise ArgumentError(f"scores lack the columns {', '.join(missing)}")
+    if scores.empty:
+        raise ArgumentError("scores has no row, expected one per norm, cohort, subject and seed")
+    unknown = scores[["norm", *KEYS]].isna().any()
+    if unknown.any():
+        raise ArgumentError(f"scores has rows without {unknown.idxmax()}")
+    known = list(dict.fromkeys(scores["norm"]))
+    wanted = known if norms is None else list(dict.fromkeys(norms))
+    if not wanted or not {*wanted} <= {*known}:
+        raise ArgumentError(
+            f"norms are {', '.join(map(str, wanted)) or 'none'}, expected some of those that "
+            f"scores has, {', '.join(map(str, known)) or 'none'}"
+        )
+    chosen = scores[scores["norm"].isin(wanted)]
+    twice = chosen.duplicated(["norm", *KEYS])
+    if twice.any():
+        row = ", ".join(f"{name} {chosen.loc[twice, name].iloc[0]}" for name in ("norm", *KEYS))
+        raise ArgumentError(f"scores has {row} more than once")
+    table = chosen.set_index([*KEYS, "norm"])[metric].unstack("norm")[wanted]
+    by_seed = table.where(table.notna().all(axis=1))
+    subjects = by_seed.groupby(level=["cohort", "subject"], observed=True).mean()  # NaN aside
+    return BlockTables(
+        by_seed=by_seed,
+        subjects=subjects,
+        datasets=subjects.groupby(level="cohort", observed=True).mean(),
+        lacking=table.isna().groupby(level="cohort", observed=True).sum(),
+    )
