@@ -8,7 +8,7 @@ import psdnorm
 from psdnorm.evaluation import score_night
 from psdnorm.evaluation.scores import merge_scores, write_scores
 from psdnorm.experiments.grid import FORMAT
-from psdnorm.lab.dissect.troubles import conditions_of
+from psdnorm.lab.dissect.shifts import conditions_of
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.training import Run
 

@@ -15,7 +15,7 @@ from psdnorm.batches import window_starts
 from psdnorm.experiments.estimate import read_cost
 from psdnorm.experiments.execute import run_grid
 from psdnorm.lab.dissect.dissection import TestNights
-from psdnorm.lab.dissect.troubles import conditions_of
+from psdnorm.lab.dissect.shifts import conditions_of
 from psdnorm.lab.simulate import Settings, add_nights, plan_nights
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.runtime.files import held

@@ -14,16 +14,16 @@ from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.evaluation import score_night, subject_metrics
 from psdnorm.experiments.execute import run_grid
 from psdnorm.experiments.grid import ExperimentFolder
-from psdnorm.lab.dissect.dissected import arm_names, interval, read_losses
-from psdnorm.lab.dissect.dissection import Dissection, Made, TestNights
-from psdnorm.lab.dissect.settings import find_models
-from psdnorm.lab.dissect.troubles import UNSHIFTED, Condition
+from psdnorm.lab.dissect.dissection import Dissection, Made, TestNights, find_models
+from psdnorm.lab.dissect.dissection_report import arm_names, interval, read_losses
+from psdnorm.lab.dissect.shifts import UNSHIFTED, Condition
 from psdnorm.lab.simulate.cohort_files import add_nights
 from psdnorm.lab.simulate.plan import Settings, plan_nights
 from psdnorm.models import USleep
 from psdnorm.prepare.recipe import RECIPES, Recipe
 from psdnorm.store import Store
 from psdnorm.training import Run
+
 from psdnorm.training.predict import predict_night
 
 CELLS = [
@@ -201,9 +201,7 @@ def test_a_network_whose_filter_size_was_chosen_is_taken_apart_like_others(tmp_p
     store = Store.open(tmp_path / "store")
     cell = Run("usleep", "psd", "auto", norm_depth=2, hold_out="SHHS")
     assert [o.reason for o in run_grid(store, [cell], TINY, tmp_path / "r", keep="weights")] == [""]
-    found = planned(
-        ExperimentFolder(tmp_path / "r"), tmp_path / "out", conditions=(UNSHIFTED, NOTHING)
-    )
+    found = planned(ExperimentFolder(tmp_path / "r"), tmp_path / "out", conditions=(UNSHIFTED, NOTHING))
     made, predicted = run(found)
     assert [each.reason for each in (*made, *predicted)] == [""] * (6 + 2)
 

@@ -5,7 +5,7 @@ import pytest
 from psdnorm.experiments.estimate import read_cost
 from psdnorm.lab.dissect import dissection as dissected_cost
 from psdnorm.lab.dissect.dissection import Predicted, metered
-from psdnorm.lab.dissect.troubles import UNSHIFTED
+from psdnorm.lab.dissect.shifts import UNSHIFTED
 from psdnorm.training import Run
 
 CELL = Run("usleep", "psd")

@@ -3,9 +3,8 @@
 import pandas as pd
 import pytest
 
-from psdnorm.lab.dissect.dissected import Losses
-from psdnorm.lab.dissect.dissection_page import limits
-from psdnorm.lab.dissect.troubles import UNSHIFTED, conditions_of
+from psdnorm.lab.dissect.dissection_report import Losses, limits
+from psdnorm.lab.dissect.shifts import UNSHIFTED, conditions_of
 
 NAMES = {"b": "BatchNorm", "i": "InstanceNorm", "p": "PSDNorm"}
 ASKED = tuple(conditions_of(["gain", "line", "age"]))

@@ -6,10 +6,15 @@ import pytest
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.grid import FORMAT, ExperimentFolder, complete
-from psdnorm.lab.dissect.dissection import Dissection
-from psdnorm.lab.dissect.settings import find_models, predicted_folder, predicting_order
-from psdnorm.lab.dissect.troubles import conditions_of
+from psdnorm.lab.dissect.dissection import (
+    Dissection,
+    find_models,
+    predicted_folder,
+    predicting_order,
+)
+from psdnorm.lab.dissect.shifts import conditions_of
 from psdnorm.training import Run
+
 
 BATCH, PSD, TMA = (Run("usleep", norm, hold_out="SHHS") for norm in ("batch", "psd", "tma"))
 ADABN = Run("usleep", "adabn3", hold_out="SHHS")

@@ -6,7 +6,7 @@ import pytest
 
 import psdnorm
 from psdnorm.errors import ArgumentError
-from psdnorm.lab.dissect.settings import begun_with, claim_dissection
+from psdnorm.lab.dissect.dissection import begun_with, claim_dissection
 
 NIGHTS = {"subjects": 3, "hours": 1.0, "seed": 0, "recipe": {"name": "paper"}}
 

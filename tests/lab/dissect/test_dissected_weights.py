@@ -9,12 +9,18 @@ from cells import TINY
 
 from psdnorm.errors import ArgumentError, CheckpointError
 from psdnorm.experiments.grid import FORMAT, ExperimentFolder
-from psdnorm.lab.dissect.dissection import Dissection, trained_for
-from psdnorm.lab.dissect.settings import find_models, predicted_folder, without_damaged
-from psdnorm.lab.dissect.troubles import conditions_of
+from psdnorm.lab.dissect.dissection import (
+    Dissection,
+    find_models,
+    predicted_folder,
+    trained_for,
+    without_damaged,
+)
+from psdnorm.lab.dissect.shifts import conditions_of
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.store import Store
 from psdnorm.training import Run
+
 from psdnorm.training.network import build_model
 
 RECIPE = RECIPES["paper"]

@@ -7,15 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from psdnorm.lab.dissect.dissected import Losses
-from psdnorm.lab.dissect.dissection_page import (
+from psdnorm.lab.dissect.dissection_report import (
+    Losses,
     cell_text,
     choices,
     draw_losses,
-    sentences,
     write_dissection,
 )
-from psdnorm.lab.dissect.troubles import KINDS, UNSHIFTED
+from psdnorm.lab.dissect.shifts import KINDS, UNSHIFTED
 from psdnorm.present.figure import styled
 
 NAMES = {"b": "BatchNorm", "i": "InstanceNorm", "p": "PSDNorm"}
@@ -54,7 +53,7 @@ def without(found, arm, kind, strengths):
 
 
 def said(found):
-    return [" ".join(sentences(found, choice)) for choice in choices(found)]
+    return [" ".join(choice.sentences()) for choice in choices(found)]
 
 
 def test_a_norm_that_loses_least_beyond_noise_is_picked_and_the_others_are_told():
@@ -126,7 +125,7 @@ def test_a_norm_that_loses_more_but_stays_ahead_is_said_to_stay_ahead():
     found = losses({"gain": [(1, 0, 0), (2, 0, 0), (5, 0, 0)]}, unshifted=(90, 70, 70))
     (words,) = said(found)
     assert "BatchNorm is still the most accurate, with 8" in words
-    assert "it began at 90.0 %" in words
+    assert "it started from 90.0 %" in words
 
 
 def test_one_subject_tells_norms_apart_by_no_words():
@@ -146,7 +145,7 @@ def test_the_matrix_goes_from_mild_to_severe_in_the_order_of_kinds_and_norms():
 def test_a_norm_without_a_score_at_the_greatest_strength_is_said_not_to_be_compared():
     found = without(losses(TILTED), "p", "response", [-2.0])
     (choice,) = choices(found)
-    first, *others = sentences(found, choice)
+    first, *others = choice.sentences()
     assert first.startswith("Pick InstanceNorm: at −2 dB per octave it loses least, ")
     assert first.endswith("PSDNorm is not compared: it has no score at −2 dB per octave.")
     assert "PSDNorm loses nothing beyond noise at −0.5 and −1 dB per octave." in others
@@ -231,7 +230,7 @@ def test_a_number_that_rounds_to_zero_is_in_brackets_as_the_caption_says():
     assert cell_text(-0.049, -0.06, -0.01) == "(0.0)"
     assert cell_text(0.06, 0.01, 0.09) == "0.1"
     with styled():
-        assert "holds zero, or the number rounds to it." in draw_losses(losses(HARMLESS)).caption
+        assert "contains zero, or the number rounds to it." in draw_losses(losses(HARMLESS)).caption
 
 
 def test_the_page_has_the_words_and_the_tables_are_the_matrix(tmp_path):

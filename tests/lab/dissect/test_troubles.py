@@ -7,7 +7,7 @@ import pytest
 import scipy.signal
 
 from psdnorm.errors import ArgumentError
-from psdnorm.lab.dissect.troubles import (
+from psdnorm.lab.dissect.shifts import (
     KINDS,
     UNSHIFTED,
     Condition,

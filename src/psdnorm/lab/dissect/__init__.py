@@ -1,7 +1,12 @@
-"""Which trouble costs which norm how much."""
+"""Which kind of shift costs which norm how much accuracy."""
 
-from psdnorm.lab.dissect.dissected import read_losses
-from psdnorm.lab.dissect.dissection import Dissection, metered
-from psdnorm.lab.dissect.dissection_page import limits, write_dissection
-from psdnorm.lab.dissect.settings import Models, begun_with, find_models, without_damaged
-from psdnorm.lab.dissect.troubles import KINDS, conditions_of
+from psdnorm.lab.dissect.dissection import (
+    Dissection,
+    Models,
+    begun_with,
+    find_models,
+    metered,
+    without_damaged,
+)
+from psdnorm.lab.dissect.dissection_report import limits, read_losses, write_dissection
+from psdnorm.lab.dissect.shifts import KINDS, conditions_of, simulate_condition

@@ -1,39 +1,48 @@
-"""Run a dissection: nights with troubles, weights, cost."""
+"""A dissection: trained networks predict simulated nights with one shift at a time."""
 
 import contextlib
 import functools
 import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psdnorm
-from psdnorm.errors import ArgumentError, CheckpointError, PsdnormError, RecordingError, StoreError
-from psdnorm.experiments import ExperimentFolder, PieceMeter, commit_of
-from psdnorm.io import Recording
-from psdnorm.lab.dissect.settings import (
-    PREDICTED,
-    WHICH,
-    claim_dissection,
-    has_predicted,
-    predicted_folder,
-    predicting_order,
-    weights_of,
+from psdnorm.errors import (
+    ArgumentError,
+    CheckpointError,
+    PsdnormError,
+    RecordingError,
+    StoreError,
+    os_errors_as,
 )
-from psdnorm.lab.dissect.troubles import NAME, UNSHIFTED_PROFILE, Condition, simulate_condition
+from psdnorm.experiments import PieceMeter, ExperimentFolder, Unit, commit_of, units_of
+from psdnorm.io import Recording
+from psdnorm.lab.dissect.shifts import (
+    KINDS,
+    NAME,
+    UNSHIFTED,
+    UNSHIFTED_PROFILE,
+    Condition,
+    simulate_condition,
+)
 from psdnorm.lab.simulate import check_length
+from psdnorm.models import WEIGHTS as WEIGHTS_FILE
 from psdnorm.prepare import Recipe, preprocess
 from psdnorm.report import Trained, load_trained
 from psdnorm.runtime import read_json, run_all, write_json
 from psdnorm.store import Night, Store
 from psdnorm.training import (
     CONFIG,
+    SCORES,
+    TMA,
+    WEIGHTS,
+    Run,
     Network,
     NightPrediction,
     Protocol,
-    Run,
     adapted_predictions,
     alignment_of,
     finite_predictions,
@@ -52,13 +61,171 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
+SETTINGS = f"{NAME}.json"
+_FORMAT = 1
+_TYPES = {"subjects": int, "hours": float, "seed": int}
+
+
+def begun_with(out: Path) -> dict[str, Any]:
+    """Return the settings with which a folder was begun; empty for a new folder."""
+    path = out / SETTINGS
+    if not path.exists():
+        return {}
+    found = read_json(path)
+    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        raise ArgumentError(
+            f"{path} is not of a dissection, or of another version of psdnorm: give another folder"
+        )
+    for name, kind in _TYPES.items():
+        if type(found.get(name)) is not kind:
+            raise ArgumentError(
+                f"{path} has {found.get(name)!r:.80} as {name}, expected {kind.__name__}"
+            )
+    kinds = found.get("kinds", [])
+    if not isinstance(kinds, list) or not all(kind in list(KINDS) for kind in kinds):
+        raise ArgumentError(
+            f"{path} has {kinds!r:.80} as kinds, expected a list of some of {', '.join(KINDS)}"
+        )
+    return found
+
+
+def claim_dissection(
+    out: Path, nights: dict[str, Any], kinds: Collection[str], *, to_predict: bool
+) -> None:
+    """Write a folder's settings; raise if it has others, or ``to_predict`` another version."""
+    described = {"format": _FORMAT, **nights, "psdnorm": psdnorm.__version__}
+    there = begun_with(out)
+    if there:
+        for name, value in described.items():
+            found = there.get(name)
+            if found != value and (to_predict or name != "psdnorm"):
+                raise ArgumentError(
+                    f"{out} was begun with {name} {found!r:.80}, found {value!r:.80}: give another "
+                    "folder"
+                )
+        # a folder without kinds has all of them
+        described = there
+        kinds = {*kinds, *there.get("kinds", KINDS)}
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ArgumentError(
+            f"{out} holds something other than a dissection, expected a new or empty folder"
+        )
+    described = {**described, "kinds": [name for name in KINDS if name in kinds]}
+    if described == there:
+        return
+    with os_errors_as(StoreError, out, "cannot be made"):
+        out.mkdir(parents=True, exist_ok=True)
+    write_json(out / SETTINGS, described)
+
+
+PREDICTED, WHICH = "scores", "weights.json"
+# if a command is stopped, the most important norms have predicted; TMA has BatchNorm's network, and
+# AdaBN comes with the cell that it adapts
+_FIRST = {"psd": 0, "batch": 1, TMA: 1}
+
+
+class Models(NamedTuple):
+    """The networks of a folder of runs."""
+
+    cells: list[Run]  # with weights or scores; those of one shape together
+    lacking: list[str]  # a sentence for each cell that never had weights
+    gone: list[str]  # a sentence for each cell that lost its weights before it predicted everything
+
+
+def find_models(
+    runs: ExperimentFolder, out: Path | None = None, conditions: Sequence[Condition] = ()
+) -> Models:
+    """Find the cells of a grid that kept their weights, or predicted something in ``out``."""
+    cells = [entry.cell for entry in runs.entries()]
+    if not cells:
+        raise ArgumentError(f"{runs.path} has no grid, expected a folder of psdnorm lodo")
+    found = Models([], [], [])
+    for cell in cells:
+        base = cell.base
+        owner = "it" if base == cell else base.name
+        if not runs.is_done(base):
+            found.lacking.append(f"{cell.name} is left out: {owner} is not finished")
+        elif weights_of(runs, cell).exists():
+            found.cells.append(cell)
+        elif out is None or not (out / PREDICTED / cell.name / WHICH).exists():
+            found.lacking.append(f"{cell.name} is left out: {owner} kept no weights")
+        else:
+            weights = "its weights" if base == cell else f"the weights of {owner}"
+            before = f"{weights} were gone before it predicted"
+            why = f"{before} a night with and without a shift", f"{before} the others"
+            _keep_if_predicted(found, out, cell, conditions, why)
+    if not found.cells:
+        nor = f", and {out} has no loss of any" if found.gone else ""
+        raise ArgumentError(
+            f"{runs.path} has no finished cell with weights{nor}, expected some: psdnorm lodo "
+            "--keep weights"
+        )
+    return found
+
+
+def without_damaged(
+    models: Models,
+    runs: ExperimentFolder,
+    out: Path,
+    conditions: Sequence[Condition],
+    damaged: Mapping[Run, str],
+) -> Models:
+    """Keep networks with damaged weights only if they have predicted something."""
+    found = Models([], models.lacking, [*models.gone])
+    for cell in models.cells:
+        if cell not in damaged:
+            found.cells.append(cell)
+        else:
+            _keep_if_predicted(found, out, cell, conditions, (damaged[cell], damaged[cell]))
+    if not found.cells:
+        raise ArgumentError(
+            f"{runs.path} has no network that can predict, expected at least one: {found.gone[-1]}"
+        )
+    return found
+
+
+def _keep_if_predicted(
+    found: Models, out: Path, cell: Run, conditions: Sequence[Condition], why: tuple[str, str]
+) -> None:
+    """Keep a cell that has a loss; ``why`` says why it has none, or not all."""
+    done = {condition for condition in conditions if has_predicted(out, cell, condition)}
+    if not {UNSHIFTED} < done:
+        found.gone.append(f"{cell.name} is left out: {why[0]}")
+        return
+    found.cells.append(cell)
+    if len(done) < len(conditions):
+        found.gone.append(
+            f"{cell.name} counts with {len(done)} of {len(conditions)} conditions: {why[1]}"
+        )
+
+
+def predicting_order(cells: Sequence[Run]) -> list[Unit]:
+    """Return trainings, with their AdaBN evaluations, in the order in which they predict."""
+    # those of one shape stay together, as a process keeps only the network that it compiled last
+    return sorted(units_of(cells), key=lambda unit: _FIRST.get(unit[0].base.norm, len(_FIRST)))
+
+
+def weights_of(runs: ExperimentFolder, cell: Run) -> Path:
+    """Return the path of a cell's weights, which need not exist."""
+    return runs.folder(cell.base) / WEIGHTS / WEIGHTS_FILE
+
+
+def predicted_folder(out: Path, cell: Run, condition: Condition) -> Path:
+    """Return the folder of the scores of a cell under a condition."""
+    return out / PREDICTED / cell.name / condition.name
+
+
+def has_predicted(out: Path, cell: Run, condition: Condition) -> bool:
+    """Tell whether a cell has predicted a condition."""
+    return (predicted_folder(out, cell, condition) / SCORES).exists()
+
 
 class Made(NamedTuple):
-    """What became of a night."""
+    """A test night."""
 
     condition: Condition
     subject: str
-    reason: str = ""  # a sentence where the recipe refuses it, else ""
+    reason: str = ""  # why the recipe cannot prepare it, if so
 
     @property
     def recording(self) -> str:
@@ -70,7 +237,7 @@ class Made(NamedTuple):
 class TestNights:
     """Nights of the same subjects under several conditions; in a store, a condition is a cohort."""
 
-    __test__ = False  # pytest takes every class of such a name for its own
+    __test__ = False  # not a class of tests, for pytest
 
     folder: Path  # of the store
     recipe: Recipe
@@ -79,9 +246,9 @@ class TestNights:
     seed: int
 
     def check(self) -> None:
-        """Refuse what cannot be simulated, before anything is written."""
+        """Raise if the nights cannot be simulated, before anything is written."""
         if type(self.subjects) is not int or self.subjects < 1:
-            raise ArgumentError(f"subjects is {self.subjects!r}, expected a whole number from 1 on")
+            raise ArgumentError(f"subjects is {self.subjects!r}, expected an integer from 1")
         check_length(UNSHIFTED_PROFILE, 0, self.seed, self.hours)
         n_channels = len(UNSHIFTED_PROFILE.channels)
         if self.recipe.n_channels != n_channels:
@@ -91,12 +258,12 @@ class TestNights:
             )
 
     def named(self, conditions: Sequence[Condition]) -> list[Made]:
-        """Return the nights of some conditions, those of a subject together."""
+        """Return the nights of some conditions, subject by subject."""
         names = [f"{number:03}" for number in range(self.subjects)]
         return [Made(condition, name) for name in names for condition in conditions]
 
     def make(self, conditions: Sequence[Condition], jobs: int = 1) -> Iterator[Made]:
-        """Simulate and prepare the nights of some conditions; those that are there stay."""
+        """Simulate and prepare the nights of some conditions that do not exist yet."""
         if jobs < 1:
             raise ArgumentError(f"jobs is {jobs}, expected at least 1")
         nights = self.named(conditions)
@@ -120,7 +287,7 @@ class TestNights:
         recording = Recording(
             found.signal, found.channels, found.sfreq, found.stages, None, made.recording
         )
-        # trimmed as a cohort that no recipe names
+        # trimmed like a cohort that no recipe names
         prepared = preprocess(recording, self.recipe, NAME)
         return Night(
             made.recording,
@@ -142,7 +309,7 @@ def _add(store: Store, nights: TestNights, made: Made) -> Made:
         return made
     try:
         store.add(nights.night(made))
-    except RecordingError as error:  # it would be refused the next time, too
+    except RecordingError as error:  # it would fail again
         return made._replace(reason=str(error))
     return made
 
@@ -152,12 +319,12 @@ def _lost(made: Made, reason: str) -> Made:
 
 
 def protocol_of(runs: ExperimentFolder) -> Protocol:
-    """Return how the cells of a folder of runs were trained."""
+    """Return the protocol of a folder of runs."""
     return Protocol.from_json(runs.settings()["protocol"])
 
 
 def trained_for(runs: ExperimentFolder, cell: Run, store: Store) -> Trained:
-    """Load the network of a cell; refuse one of another cell, or for other nights."""
+    """Load the network of a cell; raise if it is another cell's or for another recipe."""
     trained = load_trained(runs.folder(cell))
     trained.check_takes(store)
     alignment_of(trained.training, store.layout.n_channels, trained.folder)
@@ -170,12 +337,7 @@ def trained_for(runs: ExperimentFolder, cell: Run, store: Store) -> Trained:
                 f"{trained.folder} has a network whose {name} is {found.get(name)!r:.80}, expected "
                 f"{expected.get(name)!r:.80} as {cell.name} has it"
             )
-    _check_training(trained, cell)
-    return trained
-
-
-def _check_training(trained: Trained, cell: Run) -> None:
-    """Refuse a network of the same shape that learned from other nights, or aligned ones."""
+    # a network of the same shape may have been trained on other nights
     said, own = trained.training.get("cell"), cell.to_json()
     for name in ("norm", "hold_out", "balanced", "seed"):
         if isinstance(said, dict) and said.get(name, own[name]) != own[name]:
@@ -183,44 +345,46 @@ def _check_training(trained: Trained, cell: Run) -> None:
                 f"{trained.folder} has a network that was trained with {name} "
                 f"{said[name]!r:.80}, expected {own[name]!r} as {cell.name} has it"
             )
+    return trained
 
 
 NIGHTS = "nights"
 
 
 class Predicted(NamedTuple):
-    """What became of one network under one condition."""
+    """The outcome of one network under one condition."""
 
     cell: Run
     condition: Condition
-    reason: str = ""  # a sentence where it failed, else ""
-    sequences: int = 0  # in which its nights were predicted; 0 where it failed
+    reason: str = ""  # why it failed, if it did
+    sequences: int = 0  # that were predicted
 
 
 @dataclass(frozen=True)
 class Dissection:
-    """Networks, conditions, and the folder for what comes of them."""
+    """Networks, conditions, and the folder of their scores."""
 
-    runs: ExperimentFolder  # whose networks they are
+    runs: ExperimentFolder
     out: Path
-    cells: tuple[Run, ...]  # from psdnorm.lab.dissect.settings.find_models
+    cells: tuple[Run, ...]  # from find_models
     conditions: tuple[Condition, ...]  # the unshifted one first
-    subjects: int = 10  # simulated test subjects, the same in all conditions
-    hours: float = 8.0  # length of their nights
-    seed: int = 0  # of their simulation
-    # those of cells that count with what they predicted: their weights are damaged
+    # of the test nights
+    subjects: int = 10
+    hours: float = 8.0
+    seed: int = 0
+    # cells with damaged weights, of which only earlier predictions count
     unable: frozenset[Run] = frozenset()
 
     @property
     def recipe(self) -> Recipe:
-        """How the nights of the networks' training were prepared."""
+        """The recipe of the networks' training nights."""
         path = self.runs.folder(self.cells[0]) / CONFIG
-        if not path.exists():  # an AdaBN cell that was asked for, but not run
+        if not path.exists():  # an AdaBN cell that was not run
             path = self.runs.folder(self.cells[0].base) / CONFIG
         try:
             return Recipe.from_dict(read_json(path)["recipe"])
         except (KeyError, TypeError, ArgumentError) as error:
-            raise ArgumentError(f"{path} holds no recipe that psdnorm prepares: {error}") from error
+            raise ArgumentError(f"{path} has no recipe that psdnorm knows: {error}") from error
 
     @property
     def nights(self) -> TestNights:
@@ -230,7 +394,7 @@ class Dissection:
         )
 
     def folder(self, cell: Run, condition: Condition) -> Path:
-        """Return where the scores of a network under a condition are."""
+        """Return the folder of the scores of a network under a condition."""
         return predicted_folder(self.out, cell, condition)
 
     def is_done(self, cell: Run, condition: Condition) -> bool:
@@ -238,7 +402,7 @@ class Dissection:
         return has_predicted(self.out, cell, condition)
 
     def left(self) -> list[tuple[Run, Condition]]:
-        """Return what is still to be predicted, by networks whose weights are there."""
+        """Return what networks with weights have not predicted yet."""
         able = [
             cell
             for cell in self.cells
@@ -247,7 +411,8 @@ class Dissection:
         return [(a, b) for a in able for b in self.conditions if not self.is_done(a, b)]
 
     def damaged(self) -> dict[Run, str]:
-        """Look for networks whose weights cannot be used, before any night is simulated."""
+        """Return why the weights of some cells cannot be used; AdaBN has its base cell's reason."""
+        # those that have predicted everything are loaded only if their weights have changed since
         changed = [cell for cell in self.cells if self._has_changed(cell)]
         needed = dict.fromkeys(cell.base for cell in [*(cell for cell, _ in self.left()), *changed])
         if not needed:
@@ -262,7 +427,8 @@ class Dissection:
         return {cell: reasons[cell.base] for cell in self.cells if cell.base in reasons}
 
     def claim(self) -> None:
-        """Write down how nights are simulated; refuse a folder of something else."""
+        """Write the settings of the nights and the digests of the weights; raise on conflict."""
+        # kinds and networks can be added later; other nights or weights need another folder
         nights = {
             "subjects": self.subjects,
             "hours": float(self.hours),
@@ -272,53 +438,47 @@ class Dissection:
         kinds = {condition.kind for condition in self.conditions}
         claim_dissection(self.out, nights, kinds, to_predict=bool(self.left()))
         for cell in self.cells:
-            self._claim_weights(cell)
-
-    def _claim_weights(self, cell: Run) -> None:
-        if cell in self.unable:
-            return
-        path = self._which(cell)
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, self._own_weights(cell))
-        elif self._has_changed(cell):
-            raise ArgumentError(
-                f"{path.parent} is of other weights than {weights_of(self.runs, cell)}: delete it, "
-                "or give another folder"
-            )
+            path = self._which(cell)
+            if cell in self.unable:
+                continue
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(path, self._own_weights(cell))
+            elif self._has_changed(cell):
+                raise ArgumentError(
+                    f"{path.parent} is of other weights than {weights_of(self.runs, cell)}: delete "
+                    "it, or give another folder"
+                )
 
     def _which(self, cell: Run) -> Path:
         return self.out / PREDICTED / cell.name / WHICH
 
     def _own_weights(self, cell: Run) -> dict[str, Any]:
         path = weights_of(self.runs, cell)
-        try:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-        return {"cell": cell.to_json(), "sha256": digest}
+        with os_errors_as(CheckpointError, path, "cannot be read"), path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"cell": cell.to_json(), "sha256": sha256}
 
     def _has_changed(self, cell: Run) -> bool:
-        """Tell whether a network predicted with other weights than it has now, if it has any."""
+        """Tell whether a network with weights has predicted with others."""
         path = self._which(cell)
         if not path.exists() or not weights_of(self.runs, cell).exists():
             return False
         before = read_json(path)
         try:
             return before != self._own_weights(cell)
-        except CheckpointError:  # no longer what it predicted with, whatever it is
+        except CheckpointError:  # unreadable, so not what it predicted with
             return True
 
     def make_nights(self, jobs: int = 1) -> Iterator[Made]:
-        """Simulate what the predictions that are left need; see :meth:`TestNights.make`."""
+        """Simulate the nights that are left to predict."""
         needed = dict.fromkeys(condition for _, condition in self.left())
         return self.nights.make(list(needed), jobs)
 
     def predict(
         self, *, device: str = "auto", fast: bool | str = "auto", keep: bool = False
     ) -> Iterator[Predicted]:
-        """Predict all that is left, network by network; a failure stops no other."""
+        """Predict what is left, network by network; a failure does not stop the others."""
         left = self.left()
         if not left:
             return
@@ -338,7 +498,7 @@ class Dissection:
                     yield self._attempt(predictor, cell, condition, keep)
 
     def forget_nights(self) -> None:
-        """Delete the test nights if nothing is left to predict: a seed brings them back."""
+        """Delete the test nights if nothing is left to predict; they can be simulated again."""
         if not self.left():
             shutil.rmtree(self.out / NIGHTS, ignore_errors=True)
 
@@ -358,7 +518,7 @@ class Dissection:
         index = predictor.store.index
         index = index[index["cohort"] == condition.name].reset_index(drop=True)
         if index.empty:
-            return Predicted(cell, condition, "no night of it could be made")
+            return Predicted(cell, condition, "none of its nights could be made")
         folder = self.folder(cell, condition)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -371,7 +531,7 @@ class Dissection:
 
 @dataclass(frozen=True)
 class _Predictor:
-    """A network with its weights, and the nights as it takes them."""
+    """A network with its weights, and the nights as it expects them."""
 
     trained: Trained
     network: Network
@@ -400,14 +560,14 @@ class _Predictor:
 
 
 class PredictionMeter(PieceMeter):
-    """Measures a piece, and writes it down after every prediction."""
+    """Measures the cost of a piece; writes it after every prediction."""
 
     def __init__(self, out: Path, device: str, jobs: int) -> None:
         code = commit_of(Path(psdnorm.__file__), only_tracked=True)
         super().__init__(out, device, code, counted="predictions", jobs=jobs)
 
     def count(self, step: Predicted) -> None:
-        """Count a network under a condition, unless it failed."""
+        """Count a prediction, unless it failed."""
         if not step.reason:
             self.add(step.sequences)
         self.write()
@@ -415,7 +575,7 @@ class PredictionMeter(PieceMeter):
 
 @contextlib.contextmanager
 def metered(out: Path, device: str, jobs: int) -> Iterator[PredictionMeter]:
-    """Measure a block, which is written down however it ends."""
+    """Measure a block; write its cost however it ends."""
     meter = PredictionMeter(out, device, jobs)
     try:
         yield meter

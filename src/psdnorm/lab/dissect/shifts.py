@@ -1,8 +1,8 @@
-"""One trouble at a time: the same simulated nights with one kind of shift, at three strengths.
+"""The same simulated nights with one kind of shift at a time, at three strengths.
 
-The unshifted night is one of the reference population, at the rate of a usual recorder. A shifted
-one has the same subject and seed and one knob turned; as every part of a night has a branch of the
-seed of its own, the parts that the knob does not touch are the same samples.
+The unshifted night is of the reference population, at a usual rate. A shifted one has the same
+subject and seed, and one knob is turned: as every part of a night has its own branch of the seed,
+all other parts are the same samples.
 """
 
 from collections.abc import Iterable
@@ -16,9 +16,9 @@ import scipy.signal
 from psdnorm.errors import ArgumentError
 from psdnorm.lab.simulate import CohortProfile, SimulatedNight, simulate_night
 
-# of no cohort's name: a network that learned from simulated cohorts has met none of these subjects
+# not the name of a cohort: no network was trained on these subjects
 NAME = "dissection"
-# mains hum needs more than 100 Hz to be recorded at all
+# 50 Hz hum cannot be recorded at 100 Hz
 UNSHIFTED_PROFILE = CohortProfile(NAME, sfreq=200.0)
 _MONTAGE = ("C3-A2", "C4-A1")
 
@@ -27,12 +27,12 @@ _MONTAGE = ("C3-A2", "C4-A1")
 class Kind:
     """A kind of shift."""
 
-    name: str  # as it is typed
-    title: str  # as it is read
-    unit: str  # of its strengths
+    name: str  # on the command line
+    title: str
+    unit: str
     strengths: tuple[float, float, float]  # mild, marked, severe
     neutral: float  # the strength that changes nothing
-    what: str  # what is turned, in a sentence
+    what: str  # a sentence
 
     def words(self, strength: float) -> str:
         """Return a strength with its unit, as in a sentence.
@@ -43,7 +43,7 @@ class Kind:
         return f"{self.number(strength)} {self.unit.partition(' of ')[0]}"
 
     def number(self, strength: float) -> str:
-        """Return a strength without its unit; with a sign where it is a change.
+        """Return a strength without its unit; with a sign if it is a change.
 
         >>> KINDS["gain"].number(-6), KINDS["age"].number(15), KINDS["rate"].number(80)
         ('−6', '+15', '80')
@@ -62,15 +62,15 @@ KINDS: dict[str, Kind] = {
         Kind("line", "Line noise", "µV of hum", (5.0, 20.0, 80.0), 0.0,
              "Mains hum at 50 Hz is added, of this median amplitude over subjects."),
         Kind("electrode", "Electrode noise", "µV RMS", (2.0, 5.0, 10.0), 0.0,
-             "Each channel has noise of its own, 1/f and white, of this median over subjects."),
+             "Each channel gets independent noise, 1/f and white, of this median over subjects."),
         Kind("montage", "Montage", "% of the way", (25.0, 50.0, 100.0), 0.0,
-             "Electrodes move from Fpz-Cz and Pz-Oz so far towards C3-A2 and C4-A1."),
+             "Electrodes move from Fpz-Cz and Pz-Oz towards C3-A2 and C4-A1."),
         Kind("age", "Age", "years", (15.0, 30.0, 45.0), 0.0,
-             "The same sleepers are so much older than 29; their sleep is another, too."),
+             "The same sleepers are older than 29 by this much; their sleep changes, too."),
         Kind("scorer", "Scorer bias", "epochs", (0.5, 1.0, 2.0), 0.0,
-             "The scorer draws the boundary from N1 to N2 so much later; no sample changes."),
+             "The scorer draws the boundary from N1 to N2 later; no sample changes."),
         Kind("rate", "Sampling rate", "Hz", (128.0, 100.0, 80.0), UNSHIFTED_PROFILE.sfreq,
-             "The recorder keeps fewer samples of the same night, after an anti-aliasing filter."),
+             "The same night is recorded at a lower rate, after an anti-aliasing filter."),
     )
 }  # fmt: skip
 """Every kind of shift, by name."""
@@ -80,12 +80,12 @@ KINDS: dict[str, Kind] = {
 class Condition:
     """A kind of shift at one strength."""
 
-    kind: str  # a name in KINDS, or that of UNSHIFTED
+    kind: str  # in KINDS, or that of UNSHIFTED
     strength: float  # in the kind's unit
 
     @property
     def name(self) -> str:
-        """Name of a folder that no other condition has.
+        """Name of its folder.
 
         >>> Condition("gain", -6).name, UNSHIFTED.name
         ('gain_-6', 'unshifted_0')
@@ -121,12 +121,12 @@ def simulate_condition(
     if condition.kind == "rate":
         return _sampled(simulate_condition(UNSHIFTED, subject, seed, hours=hours), condition)
     if condition.kind == "montage":
-        # nothing but the electrodes differs from the reference, so that nothing else is scaled
+        # only the electrodes differ from the reference, so that the shift scales nothing else
         moved = replace(UNSHIFTED_PROFILE, channels=_MONTAGE)
         shift = condition.strength / 100
         return simulate_night(moved, subject, 0, seed, hours=hours, shift=shift)
     knob = _KNOBS[condition.kind]
-    # all are zero in the reference but the age, of which the strength is a change
+    # zero in the reference, except the age, to which the strength is added
     turned: Any = {knob: getattr(UNSHIFTED_PROFILE, knob) + condition.strength}
     profile = replace(UNSHIFTED_PROFILE, **turned)
     return simulate_night(profile, subject, 0, seed, hours=hours, shift=1.0)
@@ -143,7 +143,7 @@ _KNOBS = {
 
 
 def _sampled(night: SimulatedNight, condition: Condition) -> SimulatedNight:
-    """Keep fewer samples of a night: the simulator itself would draw another background."""
+    """Resample a night: the simulator would draw another background at another rate."""
     ratio = Fraction(condition.strength) / Fraction(night.sfreq)
     signal = scipy.signal.resample_poly(night.signal, ratio.numerator, ratio.denominator, axis=1)
     return replace(night, signal=signal.astype(np.float32), sfreq=condition.strength)
