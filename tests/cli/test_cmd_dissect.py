@@ -134,7 +134,7 @@ def test_where_no_network_can_predict_it_is_refused_before_anything_is_simulated
     code, _, err = dissect(runs, "-o", other, "--no-figures")
     assert code == 2
     said = " ".join(err.split())
-    assert said.startswith(f"psdnorm: {runs} has no network that can predict, expected one at ")
+    assert said.startswith(f"psdnorm: {runs} has no network that can predict, expected at least ")
     assert "weights/config.json" in said
     assert not other.exists()
 

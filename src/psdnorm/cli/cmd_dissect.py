@@ -1,4 +1,4 @@
-"""``psdnorm dissect``: which norm for which trouble."""
+"""``psdnorm dissect``: which kind of shift costs which norm how much."""
 
 import shlex
 from dataclasses import replace
@@ -14,53 +14,52 @@ from psdnorm.runtime import errors, say, track
 if TYPE_CHECKING:
     from psdnorm.lab.dissect import Dissection, Models
 
-_REPORT = "report"
 _DEFAULTS: dict[str, Any] = {"subjects": 10, "hours": 8.0, "seed": 0, "kinds": ()}
 
 
 @command
 def dissect(
     runs: Annotated[
-        Path, typer.Argument(help="The folder of psdnorm lodo, with weights (--keep weights).")
+        Path, typer.Argument(help="Folder of psdnorm lodo, with weights (--keep weights).")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder: new, or one to go on with.")
+        Path, typer.Option("--out", "-o", help="Folder: new, or of an earlier dissection.")
     ] = Path("dissection"),
     subjects: Annotated[
         int | None,
-        typer.Option(min=1, help="Simulated test subjects.  [default: those of OUT, or 10]"),
+        typer.Option(min=1, help="Number of simulated test subjects.  [default: as in OUT, or 10]"),
     ] = None,
     hours: Annotated[
-        float | None, typer.Option(help="Length of their nights.  [default: that of OUT, or 8]")
+        float | None, typer.Option(help="Length of the test nights.  [default: as in OUT, or 8]")
     ] = None,
     kinds: Annotated[
         str | None,
         typer.Option(
-            help="gain, response, line, electrode, montage, age, scorer, rate.  [default: those of "
+            help="gain, response, line, electrode, montage, age, scorer, rate.  [default: as in "
             "OUT, or all]"
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the test nights.  [default: that of OUT, or 0]")
+        int | None, typer.Option(min=0, help="Seed of the test nights.  [default: as in OUT, or 0]")
     ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Nights simulated at a time.  [default: all cores]")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     fast: Annotated[
-        bool, typer.Option(help="bfloat16, compiled, with CUDA graphs, where a GPU can.")
+        bool, typer.Option(help="Use bfloat16, compilation and CUDA graphs where the GPU can.")
     ] = True,
     predictions: Annotated[
-        bool, typer.Option("--predictions", help="Keep the predictions of every epoch, too.")
+        bool, typer.Option("--predictions", help="Also keep the predictions of every epoch.")
     ] = False,
     figures: Annotated[bool, typer.Option(help="Draw the matrix.")] = True,
 ) -> None:
     """Show what each norm of RUNS loses to one kind of shift at a time, at three strengths.
 
-    Networks are not trained again: simulated test nights of the same subjects are shifted. What is
-    done is not done again, and kinds or networks may be added: give the command again. Networks
-    whose weights are gone or damaged count with what they predicted; the exit code is 1 if that is
-    not all. cost.json in OUT tells what it cost.
+    No network is trained again: simulated test nights of the same subjects are shifted. Run the
+    same command again to resume, or to add kinds or networks. Networks whose weights are gone or
+    damaged count with what they have predicted; the exit code is 1 if that is not everything.
+    OUT/cost.json records the cost.
     """
     from psdnorm.lab.study import sigterm_is_ctrl_c
     from psdnorm.runtime import held
@@ -70,7 +69,7 @@ def dissect(
     if figures:
         from psdnorm.present import matplotlib
 
-        matplotlib()  # said before nights are simulated, if it is missing
+        matplotlib()  # raises before nights are simulated if it is missing
     found, models = _planned(runs, out, kinds, subjects, hours, seed)
     for sentence in (*models.lacking, *models.gone):
         say(errors, sentence)
@@ -83,7 +82,7 @@ def dissect(
     except KeyboardInterrupt:
         say(errors, "psdnorm: interrupted; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
-    for sentence in failed:  # first, as without any score there is no report
+    for sentence in failed:  # before the report, which fails without any score
         say(errors, f"failed: {sentence}")
     _report(found, _typed(runs, found), models.gone, figures)
     if failed or models.gone:
@@ -98,7 +97,7 @@ def _planned(
     hours: float | None,
     seed: int | None,
 ) -> "tuple[Dissection, Models]":
-    """Return what is asked for: an option that is not given is what the folder was begun with."""
+    """Return what is asked for; options that are not given are those of the folder."""
     from psdnorm.experiments import GRID, ExperimentFolder
     from psdnorm.lab.dissect import (
         Dissection,
@@ -165,15 +164,15 @@ def _report(found: "Dissection", typed: str, gone: list[str], figures: bool) -> 
     from psdnorm.report import PAGE, without_roots
 
     gone = [without_roots(sentence, found.runs.path) for sentence in gone]
+    folder = found.out / "report"
     with errors.status("Writing"):
         losses = read_losses(found)
-        headlines = write_dissection(losses, found.out / _REPORT, typed, gone=gone, figures=figures)
-    say(output, "The nights are SIMULATED: nobody slept them.")
-    for sentence in headlines:
+        headlines = write_dissection(losses, folder, typed, gone=gone, figures=figures)
+    for sentence in ("The nights are SIMULATED: nobody slept them.", *headlines):
         say(output, sentence)
     for sentence in limits(losses):
         say(errors, sentence)
-    say(output, f"Look at {found.out / _REPORT / PAGE}")
+    say(output, f"Look at {folder / PAGE}")
 
 
 def _typed(runs: Path, found: "Dissection") -> str:

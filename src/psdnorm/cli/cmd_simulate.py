@@ -1,4 +1,4 @@
-"""``psdnorm simulate``: nights of the cohorts, as files or straight into a store."""
+"""``psdnorm simulate``: nights of the cohorts, as files or in a store."""
 
 import contextlib
 from pathlib import Path
@@ -13,33 +13,31 @@ from psdnorm.runtime import errors, say, track
 @command
 def simulate(
     out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Folder to write to; made if it is absent.")
+        Path, typer.Argument(metavar="OUT", help="Output folder; created if it does not exist.")
     ],
-    cohorts: Annotated[
-        str, typer.Option(help="Names with commas between them; all of them by default.")
-    ] = "",
-    subjects: Annotated[int, typer.Option(help="Of each cohort.")] = 4,
-    nights: Annotated[int, typer.Option(help="Of each subject, one a visit.")] = 1,
-    hours: Annotated[float, typer.Option(help="Length of a night.")] = 8.0,
+    cohorts: Annotated[str, typer.Option(help="Comma-separated names.  [default: all]")] = "",
+    subjects: Annotated[int, typer.Option(help="Number of subjects in each cohort.")] = 4,
+    nights: Annotated[int, typer.Option(help="Nights per subject, one per visit.")] = 1,
+    hours: Annotated[float, typer.Option(help="Length of each night.")] = 8.0,
     shift: Annotated[
-        float, typer.Option(help="How far cohorts are from each other: 0 not at all, 1 usual.")
+        float, typer.Option(help="How much cohorts differ: 0 not at all, 1 as their profiles say.")
     ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes at a time.  [default: one per core]")
+        int | None, typer.Option(min=1, help="Number of processes.  [default: all cores]")
     ] = None,
     into_store: Annotated[
         bool,
-        typer.Option("--into-store", help="Make OUT a store of prepared nights, without EDFs."),
+        typer.Option("--into-store", help="Write a store of prepared nights instead of EDFs."),
     ] = False,
     recipe: Annotated[
         str, typer.Option(help="With --into-store: paper, as-released, robust or a file.")
     ] = "",
 ) -> None:
-    """Simulate nights of the cohorts: OUT/COHORT as it is downloaded, or a prepared store.
+    """Simulate nights of the cohorts, in their download layouts (OUT/COHORT) or as a store.
 
-    Nobody slept these nights, and whatever is made of them says so. What is there already is not
-    made again.
+    Everything that is made from these nights says that they are simulated. Existing nights are
+    kept.
     """
     from psdnorm.errors import ArgumentError
     from psdnorm.lab.simulate import (
@@ -56,8 +54,8 @@ def simulate(
 
     if recipe and not into_store:
         raise ArgumentError(
-            f"recipe is {recipe!r}, expected none without --into-store: files hold what was "
-            "recorded, psdnorm prepare takes the recipe"
+            f"recipe is {recipe!r}, expected none without --into-store: files hold raw recordings, "
+            "give psdnorm prepare the recipe"
         )
     names = [name.strip() for name in cohorts.split(",") if name.strip()]
     planned = plan_nights(names or list(PROFILES), subjects, nights, Settings(seed, hours, shift))

@@ -18,7 +18,7 @@ from psdnorm.errors import (
     StoreError,
     os_errors_as,
 )
-from psdnorm.experiments import PieceMeter, ExperimentFolder, Unit, commit_of, units_of
+from psdnorm.experiments import ExperimentFolder, PieceMeter, Unit, commit_of, units_of
 from psdnorm.io import Recording
 from psdnorm.lab.dissect.shifts import (
     KINDS,
@@ -39,10 +39,10 @@ from psdnorm.training import (
     SCORES,
     TMA,
     WEIGHTS,
-    Run,
     Network,
     NightPrediction,
     Protocol,
+    Run,
     adapted_predictions,
     alignment_of,
     finite_predictions,
@@ -264,8 +264,6 @@ class TestNights:
 
     def make(self, conditions: Sequence[Condition], jobs: int = 1) -> Iterator[Made]:
         """Simulate and prepare the nights of some conditions that do not exist yet."""
-        if jobs < 1:
-            raise ArgumentError(f"jobs is {jobs}, expected at least 1")
         nights = self.named(conditions)
         store = Store.plan(self.folder.absolute(), self.recipe.to_dict(), self.recipe.layout())
         store.make_room()

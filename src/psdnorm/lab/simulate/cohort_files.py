@@ -2,12 +2,12 @@
 
 import contextlib
 import csv
-import functools
 import io
 import shutil
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -366,13 +366,6 @@ def _text(rows: list[dict[str, str]]) -> str:
     return text.getvalue()
 
 
-def make_nights(
-    make: Callable[[PlannedNight], PlannedNight], nights: Sequence[PlannedNight], jobs: int
-) -> Iterator[PlannedNight]:
-    """Yield each night when it is made; stop at the first one that fails."""
-    return run_all(make, nights, jobs=jobs, lost=_lost)
-
-
 def _lost(night: PlannedNight, reason: str) -> PlannedNight:
     raise RecordingError(f"a night of {night.cohort} {night.subject} was not made: {reason}")
 
@@ -402,7 +395,7 @@ def write_nights(
     for night in nights:
         for path in (signal_path(night), *scoring_paths(night)):
             _make((root / night.cohort / path).parent)
-    yield from make_nights(functools.partial(_write_night, root), nights, jobs)
+    yield from run_all(partial(_write_night, root), nights, jobs=jobs, lost=_lost)
 
 
 def _write_night(folder: Path, night: PlannedNight) -> PlannedNight:
@@ -528,7 +521,7 @@ def add_nights(
         _check_settings(store, nights)
     store.make_room()
     try:
-        yield from make_nights(functools.partial(_add, store, recipe), nights, jobs)
+        yield from run_all(partial(_add, store, recipe), nights, jobs=jobs, lost=_lost)
     finally:
         store.finish()
 

@@ -20,7 +20,6 @@ from psdnorm.lab.dissect.shifts import conditions_of
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.store import Store
 from psdnorm.training import Run
-
 from psdnorm.training.network import build_model
 
 RECIPE = RECIPES["paper"]

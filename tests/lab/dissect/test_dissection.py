@@ -23,7 +23,6 @@ from psdnorm.models import USleep
 from psdnorm.prepare.recipe import RECIPES, Recipe
 from psdnorm.store import Store
 from psdnorm.training import Run
-
 from psdnorm.training.predict import predict_night
 
 CELLS = [
@@ -201,7 +200,9 @@ def test_a_network_whose_filter_size_was_chosen_is_taken_apart_like_others(tmp_p
     store = Store.open(tmp_path / "store")
     cell = Run("usleep", "psd", "auto", norm_depth=2, hold_out="SHHS")
     assert [o.reason for o in run_grid(store, [cell], TINY, tmp_path / "r", keep="weights")] == [""]
-    found = planned(ExperimentFolder(tmp_path / "r"), tmp_path / "out", conditions=(UNSHIFTED, NOTHING))
+    found = planned(
+        ExperimentFolder(tmp_path / "r"), tmp_path / "out", conditions=(UNSHIFTED, NOTHING)
+    )
     made, predicted = run(found)
     assert [each.reason for each in (*made, *predicted)] == [""] * (6 + 2)
 

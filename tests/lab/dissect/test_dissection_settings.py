@@ -68,14 +68,14 @@ def test_scores_of_another_version_may_be_reported_but_not_added_to(begun):
 def test_a_folder_of_something_else_is_refused_and_an_empty_one_taken(tmp_path):
     claim_dissection(tmp_path, NIGHTS, ["gain"], to_predict=True)
     (tmp_path / "dissection.json").rename(tmp_path / "mine.json")
-    with pytest.raises(ArgumentError, match="holds something else than a dissection"):
+    with pytest.raises(ArgumentError, match="holds something other than a dissection"):
         claim_dissection(tmp_path, NIGHTS, ["gain"], to_predict=True)
 
 
 @pytest.mark.parametrize(
     ("others", "words"),
     [
-        ({"format": 9}, "not that of a dissection"),
+        ({"format": 9}, "is not of a dissection"),
         ({"subjects": "3"}, "'3' as subjects, expected int"),
         ({"subjects": 2.5}, "2.5 as subjects, expected int"),
         ({"seed": True}, "True as seed, expected int"),

@@ -3,7 +3,7 @@
 import pytest
 
 from psdnorm.experiments.estimate import read_cost
-from psdnorm.lab.dissect import dissection as dissected_cost
+from psdnorm.lab.dissect import dissection
 from psdnorm.lab.dissect.dissection import Predicted, metered
 from psdnorm.lab.dissect.shifts import UNSHIFTED
 from psdnorm.training import Run
@@ -48,7 +48,7 @@ def test_it_is_written_after_every_prediction_and_however_it_ends(tmp_path):
 def test_the_commit_is_that_of_the_code(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        dissected_cost, "commit_of", lambda path, **how: asked.append((path.parts, how)) or "abc"
+        dissection, "commit_of", lambda path, **how: asked.append((path.parts, how)) or "abc"
     )
     with metered(tmp_path, "cpu", 1):
         pass

@@ -15,7 +15,6 @@ from psdnorm.lab.dissect.dissection import (
 from psdnorm.lab.dissect.shifts import conditions_of
 from psdnorm.training import Run
 
-
 BATCH, PSD, TMA = (Run("usleep", norm, hold_out="SHHS") for norm in ("batch", "psd", "tma"))
 ADABN = Run("usleep", "adabn3", hold_out="SHHS")
 CONDITIONS = tuple(conditions_of(["gain"]))
@@ -110,7 +109,7 @@ def test_a_folder_without_a_grid_weights_or_scores_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="has no finished cell with weights, expected some"):
         find_models(runs, out, CONDITIONS)
     predicted(out, PSD, ())
-    with pytest.raises(ArgumentError, match=r"and .*out has no loss that it could count"):
+    with pytest.raises(ArgumentError, match=r"and .*out has no loss of any"):
         find_models(runs, out, CONDITIONS)
 
 
