@@ -40,5 +40,15 @@ from psdnorm.experiments.grid import (
     grid_of,
     units_of,
 )
+from psdnorm.experiments.grid_file import (
+    check_keys,
+    file_name,
+    integer,
+    invalid,
+    number,
+    one_of,
+    read_blocks,
+    text,
+)
 from psdnorm.experiments.presets import PAPER_COHORTS, PRESETS, preset_named
 from psdnorm.experiments.status import DONE_STATE, CellStanding, Standing, standing
