@@ -25,8 +25,8 @@ from psdnorm.cohorts import NightFiles, find_nights, read_night
 from psdnorm.io.scoring import write_stages
 from psdnorm.lab.simulate import Trace, write_edf
 from psdnorm.prepare.prepare import checksum, fingerprint, prepare_night
-from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import RECIPES
+from psdnorm.prepare.signals import preprocess
 from psdnorm.store import Night, Store
 
 COLUMNS = ("what", "recipe", "seconds", "times_read", "device", "numpy", "scipy")

@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from psdnorm.demo import PROTOCOL, RECIPE
 from psdnorm.errors import RecordingError
 from psdnorm.evaluation import balanced_accuracy, confusion_matrix
-from psdnorm.io.recording import Recording
+from psdnorm.io import Recording
 from psdnorm.lab.simulate import PlannedNight, Settings, add_nights, plan_nights
 from psdnorm.models import from_pretrained
 from psdnorm.models.checkpoint import Pretrained
-from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import Recipe
+from psdnorm.prepare.signals import preprocess
 from psdnorm.staging.shift import (
     IN_RANGE,
     NOT_TRUSTED,

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from psdnorm.io.recording import Recording
+from psdnorm.io import Recording
 from psdnorm.lab.simulate import simulate_night
-from psdnorm.prepare.preprocess import preprocess
+from psdnorm.prepare.signals import preprocess
 from psdnorm.staging import load_model
 from psdnorm.staging.models import StagingModel
 from psdnorm.staging.shift import shift_report

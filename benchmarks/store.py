@@ -29,7 +29,8 @@ from benchmarks.norms import check_table, environment
 from psdnorm.batches import Loader, class_weights, leave_one_dataset_out
 from psdnorm.batches.loader import RESIDENCES
 from psdnorm.store import Layout, Night, Store
-from psdnorm.store.folder import encode_head, night_path
+from psdnorm.store.folder import night_path
+from psdnorm.store.night import encode_head
 
 N_NIGHTS, N_EPOCHS, N_TIMES = 16, 960, 3000
 N_RECORDINGS = 15_000

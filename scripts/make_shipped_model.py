@@ -12,11 +12,11 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from psdnorm.io.recording import Recording
+from psdnorm.io import Recording
 from psdnorm.lab.simulate import PROFILES, Settings, as_recording, plan_nights, wide_recording
 from psdnorm.models import from_pretrained
-from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import RECIPES
+from psdnorm.prepare.signals import preprocess
 from psdnorm.runtime import run_all
 from psdnorm.store import Night, Store
 from psdnorm.training.run_folder import WEIGHTS

@@ -5,7 +5,8 @@ import os
 import numpy as np
 
 from psdnorm.store import Layout, Night, Store
-from psdnorm.store.folder import encode_head, night_path
+from psdnorm.store.folder import night_path
+from psdnorm.store.night import encode_head
 
 RECIPE = {"name": "robust", "low_pass_hz": 30, "clip": 20.0}
 LAYOUT = Layout(n_channels=2, n_times=30, sfreq=1.0)

@@ -55,7 +55,7 @@ def test_what_failed_is_listed_and_the_exit_code_is_1(prepare, tmp_path):
     code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 1
     assert counts(out) == {"prepared": 2, "already there": 0, "failed": 1}
-    assert f"failed (1):\n  {source}/S02.edf is no EDF" in out
+    assert f"failed (1):\n  {source}/S02.edf is not an EDF" in out
     assert f"problems (1):\n  {source}/S03.edf has no scoring beside it" in out
 
 
@@ -123,7 +123,7 @@ def test_a_line_end_in_a_files_name_ends_no_line(prepare, tmp_path):
     source = cohort_folder(tmp_path / "source", **{"S01\nS02.edf": "no edf"})
     code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 1
-    assert f"failed (1):\n  {source}/S01\\nS02.edf is no EDF" in out
+    assert f"failed (1):\n  {source}/S01\\nS02.edf is not an EDF" in out
 
 
 @pytest.mark.parametrize(
@@ -219,5 +219,5 @@ def test_an_expression_that_no_file_could_serve_is_refused_at_once(prepare, tmp_
     source = cohort_folder(tmp_path / "source", "S01")
     code, _, err = prepare("folder", source, tmp_path / "store", "--channels", "C3-M2; *C4")
     assert code == 2
-    assert err.startswith("psdnorm: '*C4' is no channel and no expression")
+    assert err.startswith("psdnorm: '*C4' is neither a channel nor an expression")
     assert not (tmp_path / "store").exists()

@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from psdnorm.cli import cmd_review as review_command  # noqa: F401  adds the command
 from psdnorm.cli._shared import app
-from psdnorm.io.edf import read_annotations
-from psdnorm.io.edf_header import write_annotations
+from psdnorm.io.edf import read_annotations, write_annotations
 from psdnorm.staging import (
     read_tsv,
     sleep_statistics,

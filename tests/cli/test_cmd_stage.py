@@ -114,7 +114,7 @@ def test_many_nights_are_counted_failures_named_and_the_rest_resumed(stage, tmp_
     code, out, err = stage("in")
     assert code == 1
     assert counts(out) == {"staged": 3, "failed": 1, "verdict: unusual": 3}
-    assert f"failed (1):\n  {tmp_path}/in/bad.edf is no EDF" in out
+    assert f"failed (1):\n  {tmp_path}/in/bad.edf is not an EDF" in out
     assert f"written to {tmp_path}/staged: summary.tsv, and six files for each night\n" in out
     assert "stage" in err  # the bar
     (tmp_path / "in" / "bad.edf").unlink()
@@ -197,7 +197,7 @@ def test_scorings_beside_signals_are_left_out_and_counted(stage, tmp_path):
     [
         (("nowhere.edf",), "psdnorm: nowhere.edf names no recording, expected a file, a pattern"),
         (("deaf.edf",), "psdnorm: deaf.edf has no EEG channel that is known by its name, found E"),
-        (("letter.xyz",), "psdnorm: letter.xyz is no recording of a type that is known: found"),
+        (("letter.xyz",), "psdnorm: letter.xyz is not a recording of a known type: found"),
         (("S1.edf", "--unit", "T"), "psdnorm: --unit is 'T', expected one of V, mV, uV, nV"),
         (("S1.edf", "--lights-off", "x"), "psdnorm: --lights-off is 'x', expected seconds or a"),
         (("S1.edf", "--model", "."), "config.json does not exist"),

@@ -256,7 +256,7 @@ def test_a_channel_that_is_named_twice_is_refused(text):
     "text", ["C3-", "C3-M2; C4*", "C3--M2", "(C3", "C3)", "C3-C3", "C3/0", "A = C3 | 2*", "+"]
 )
 def test_what_is_no_expression_is_refused_before_any_file(text):
-    with pytest.raises(ArgumentError, match="is no channel and no expression of channels such as"):
+    with pytest.raises(ArgumentError, match="is neither a channel nor an expression of"):
         parse_channels(text)
 
 
@@ -315,7 +315,7 @@ def test_participants_that_nobody_may_read_are_noted(download, typed, monkeypatc
     def refuse(path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("psdnorm.cohorts.bids.read_rows", refuse)
+    monkeypatch.setattr("psdnorm.cohorts.own_folder.read_rows", refuse)
     (note,) = find_nights("bids", root).notes
     assert note == f"{root}/participants.tsv was not read: [Errno 13] Permission denied"
 

@@ -40,7 +40,7 @@ def test_samples_come_in_microvolts_and_in_order(save):
     assert read.signal.dtype == np.float32
     expected = np.float32([[0, 0.1, -0.1, 3276.7, -3276.8, 10]])
     np.testing.assert_allclose(read.signal, expected, rtol=1e-6, atol=1e-5)
-    assert (read.names, read.sfreq, read.gaps_s) == (("C3",), 3.0, ())
+    assert (read.channels, read.sfreq, read.gaps_s) == (("C3",), 3.0, ())
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,11 @@ def test_channels_of_different_units_are_derived_in_microvolts(save):
     np.testing.assert_allclose(read_channels(path, ["C3-A2"]).signal, 999, rtol=1e-6)
 
 
-def test_candidates_are_tried_in_order_and_the_one_used_is_named(save):
+def test_candidates_are_tried_in_order_and_the_first_that_fits_is_used(save):
     path = save(edf([constant(label, v) for label, v in {"C3": 9, "M2": 2, "EEG 2": 5}.items()]))
     wanted = {"C3-A2": ("C3-A2", "C3-M2"), "C4-A1": ("EEG(sec)", "EEG2"), "x": "M2"}
     read = read_channels(path, wanted)
-    assert read.names == ("C3-A2", "C4-A1", "x")
-    assert read.expressions == ("C3-M2", "EEG2", "M2")
+    assert read.channels == ("C3-A2", "C4-A1", "x")
     np.testing.assert_allclose(read.signal[:, 0], [0.7, 0.5, 0.2], rtol=1e-5)
 
 
@@ -276,9 +275,9 @@ GOOD = edf([constant("C3", 10), constant("A2", 3)])
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is no EDF"),
-        (b"onset\tduration\tstage\n" * 50, "is no EDF: it begins with b'onset"),
-        (GOOD[:100], "is no EDF"),
+        (b"", "is not an EDF"),
+        (b"onset\tduration\tstage\n" * 50, "is not an EDF: it begins with b'onset"),
+        (GOOD[:100], "is not an EDF"),
         (GOOD[:700], "is truncated: it has 700 bytes, its header alone needs 768"),
         (GOOD[:-1], "is truncated: it holds 1 of the 2 records"),
         (GOOD[:768], "is truncated: it holds 0 of the 2 records"),

@@ -51,7 +51,7 @@ def test_what_mne_reads_comes_in_the_same_form(tmp_path):
     header = read_header(path)
     assert (header.labels, header.duration_s, header.discontinuous) == (("C3", "A2"), 3, False)
     read = read_channels(path, {"C3-A2": ("C3-M2", "c3-a2"), "C3": "C3"})
-    assert (read.sfreq, read.expressions) == (100, ("c3-a2", "C3"))
+    assert (read.sfreq, read.channels) == (100, ("C3-A2", "C3"))
     assert read.start == datetime(2001, 2, 3, 22, 10, 5)
     assert read.signal.dtype == np.float32
     np.testing.assert_allclose(read.signal[0], 0.5 * np.arange(300) - 2, atol=1e-4)
@@ -84,9 +84,9 @@ def test_a_file_of_an_unknown_type_is_refused_in_a_sentence_of_ours(tmp_path, na
     path = tmp_path / name
     path.write_bytes(content)
     message = refusal(path, ["C3"])
-    assert message.startswith(f"{path} is no recording of a type that is known: found {found}, ")
+    assert message.startswith(f"{path} is not a recording of a known type: found {found}, ")
     assert ", expected .edf, .bdf, .rec, .vhdr, .fif, .fif.gz, .set, .gdf or another" in message
-    with pytest.raises(RecordingError, match="is no recording of a type that is known"):
+    with pytest.raises(RecordingError, match="is not a recording of a known type"):
         read_header(path)
 
 

@@ -288,10 +288,10 @@ def test_a_last_epoch_that_is_cut_short_is_none(save):
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [
-        ("<PSGAnnotation><ScoredEvents>", "n.xml", "is no XML"),
-        (b"\xff\xfe\x00", "n.xml", "is no XML"),
-        ("", "n.xml", "is no XML"),
-        ('<?xml version="1.0" encoding="klingon"?><PSGAnnotation/>', "n.xml", "is no XML"),
+        ("<PSGAnnotation><ScoredEvents>", "n.xml", "is not XML"),
+        (b"\xff\xfe\x00", "n.xml", "is not XML"),
+        ("", "n.xml", "is not XML"),
+        ('<?xml version="1.0" encoding="klingon"?><PSGAnnotation/>', "n.xml", "is not XML"),
         (
             "<html/>",
             "n.xml",
@@ -307,7 +307,7 @@ def test_a_last_epoch_that_is_cut_short_is_none(save):
         ("W\n\nN1\n", "n.txt", "has a blank line 2, expected a stage for every epoch"),
         ("W\n", "n.doc", "has the suffix '.doc', expected a scoring in .edf, .xml, .tsv"),
         (edf_files.edf([edf_files.channel("C3", [[1]])]), "n.edf", "has no annotations, found the"),
-        ("W\nN1\n", "n.edf", "is no EDF"),
+        ("W\nN1\n", "n.edf", "is not an EDF"),
     ],
 )
 def test_what_is_no_scoring_is_named_with_what_is_wrong(content, name, message, save):

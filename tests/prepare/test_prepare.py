@@ -18,8 +18,8 @@ from stores import tree
 from psdnorm.cohorts import find_nights, read_night
 from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError, StoreError
 from psdnorm.prepare.prepare import Preparation, prepare_night, recording_name
-from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import RECIPES
+from psdnorm.prepare.signals import preprocess
 from psdnorm.store import Store
 
 ROBUST = RECIPES["robust"]
@@ -285,7 +285,7 @@ def test_a_night_fails_alone_even_by_a_fault_of_ours(source, tmp_path, monkeypat
             raise ZeroDivisionError("division by zero")
         return preprocess(recording, ROBUST)
 
-    monkeypatch.setattr("psdnorm.prepare.prepare.preprocess_night", fail)
+    monkeypatch.setattr("psdnorm.prepare.prepare.preprocess", fail)
     found = run(source, tmp_path / "store")
     assert [o.status for o in found.values()] == ["prepared", "failed", "prepared"]
     assert found["folder-S02"].reason == (

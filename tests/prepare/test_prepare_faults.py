@@ -27,9 +27,9 @@ BAD = {
     ),
     "text": (
         {"bad.edf": "dear colleague, " * 40, "bad.txt": SCORES},
-        "bad.edf is no EDF: it begins with b'dear col' and has 256 of the 256 bytes of a header",
+        "bad.edf is not an EDF: it begins with b'dear col' and has 256 of the 256 bytes",
     ),
-    "empty": ({"bad.edf": b"", "bad.txt": SCORES}, "bad.edf is no EDF: it is empty"),
+    "empty": ({"bad.edf": b"", "bad.txt": SCORES}, "bad.edf is not an EDF: it is empty"),
     "channels": (
         {"bad.edf": signal(labels=("F3", "F4", "M1", "ECG")), "bad.txt": SCORES},
         "has none of 'C3-A2', 'C3-M2', 'EEG C3-A2', 'EEG C3-M2'",
@@ -114,8 +114,8 @@ def test_samples_that_are_not_finite_are_named(tmp_path, monkeypatch):
     # no EDF can hold one, but other formats can
     from psdnorm.prepare import prepare as preparation
 
-    def read(night, original=preparation.read_night):
-        recording = original(night)
+    def read(night, source, original=preparation.read_night):
+        recording = original(night, source)
         recording.signal[0, :: 3000 if "S02" in night.signal.name else 10**9] = np.nan
         return recording
 

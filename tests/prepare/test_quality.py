@@ -9,9 +9,9 @@ from cohort_folder import samples
 
 from psdnorm.errors import RecordingError
 from psdnorm.io import Recording
-from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.quality import examine, percent
 from psdnorm.prepare.recipe import RECIPES, Recipe
+from psdnorm.prepare.signals import preprocess
 
 RECIPE = Recipe("plain")
 

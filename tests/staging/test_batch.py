@@ -56,7 +56,7 @@ def test_of_twelve_nights_two_that_are_bad_are_named_and_the_others_staged(
     assert len(outcomes) == len(nights) == 12
     failed = {name for name, outcome in outcomes.items() if outcome.status == FAILED}
     assert failed == {"bad", "deaf"}
-    assert "bad.edf is no EDF" in outcomes["bad"].reason
+    assert "bad.edf is not an EDF" in outcomes["bad"].reason
     assert "found ECG, EMG" in outcomes["deaf"].reason
     rows = table_of(tmp_path / "out")
     assert set(rows) == set(outcomes)
@@ -272,5 +272,5 @@ def test_the_table_names_files_and_not_the_folders_they_were_in(tmp_path, model,
         (folder / f"{name}.edf").write_bytes(b"no edf")
     outcomes = list(nights_of(folder, tmp_path / "out", model=model).run())
     assert all(str(folder) in outcome.reason for outcome in outcomes)
-    assert table_of(tmp_path / "out")["bad"]["reason"].startswith("bad.edf is no EDF")
+    assert table_of(tmp_path / "out")["bad"]["reason"].startswith("bad.edf is not an EDF")
     assert "Jane" not in (tmp_path / "out" / SUMMARY_TABLE).read_text()

@@ -5,9 +5,10 @@ import pytest
 from cohort_folder import samples
 from small_stagers import flat, recording, small_model
 
+from psdnorm.io import open_source
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import load_model, stage
-from psdnorm.staging.derivations import electrode_conditions, open_source, plan_channels
+from psdnorm.staging.derivations import electrode_conditions, plan_channels
 from psdnorm.staging.shift import UNUSUAL
 
 

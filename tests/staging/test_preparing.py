@@ -9,10 +9,11 @@ from cohort_folder import SCORES, cohort_folder, samples, signal
 from small_stagers import flat, recording
 
 from psdnorm.errors import RecordingError
+from psdnorm.io import open_source
 from psdnorm.prepare.prepare import Preparation
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import preparing
-from psdnorm.staging.derivations import open_source, plan_channels
+from psdnorm.staging.derivations import plan_channels
 from psdnorm.staging.preparing import prepare_channels
 
 ROBUST = RECIPES["robust"]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.io.edf import read_annotations
-from psdnorm.io.edf_header import write_annotations
+from psdnorm.io.edf import read_annotations, write_annotations
 from psdnorm.staging import (
     least_confident,
     read_corrected,

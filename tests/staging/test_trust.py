@@ -9,8 +9,8 @@ from small_stagers import flat, recording, small_model, small_network
 from psdnorm.constants import UNSCORED
 from psdnorm.drift.spectra import measure_spread
 from psdnorm.io import Recording
-from psdnorm.prepare.preprocess import preprocess
 from psdnorm.prepare.recipe import RECIPES
+from psdnorm.prepare.signals import preprocess
 from psdnorm.staging import load_model, stage
 from psdnorm.staging.preparing import PreparedNight
 from psdnorm.staging.shift import IN_RANGE, NOT_TRUSTED, UNUSUAL, Condition

@@ -8,7 +8,7 @@ from stores import night
 
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.store import Layout, Store, mean_psd, summarize
-from psdnorm.store.summary_figures import draw, line_of
+from psdnorm.store.summary import draw, line_of
 
 LAYOUT = Layout(2, 300, 10.0, "float32")
 

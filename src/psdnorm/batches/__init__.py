@@ -1,7 +1,14 @@
 """From a store to a network: who trains, in which order, and how the bytes get there."""
 
-from psdnorm.batches.loader import Loader, available_memory, resolve_residence
-from psdnorm.batches.sequences import LENGTH, STRIDE, Sequences, window_starts
+from psdnorm.batches.loader import (
+    LENGTH,
+    STRIDE,
+    Loader,
+    Sequences,
+    available_memory,
+    resolve_residence,
+    window_starts,
+)
 from psdnorm.batches.splits import (
     Split,
     balanced,

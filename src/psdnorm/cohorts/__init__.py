@@ -1,10 +1,10 @@
 """The cohorts as they lie on disk: which file is whose night, and what is known of the sleeper."""
 
 from psdnorm.cohorts.discovery import NAMES, channels_used, find_nights, read_night
-from psdnorm.cohorts.file_layout import Cohort, Found, NightFiles, People, Problem, below
+from psdnorm.cohorts.file_layout import Found, NightFiles, Problem, below
 from psdnorm.cohorts.own_folder import parse_channels
 from psdnorm.cohorts.people import Person
-from psdnorm.cohorts.ten_cohorts import COHORTS
+from psdnorm.cohorts.ten_cohorts import COHORTS, Cohort, People
 
 __all__ = [
     "COHORTS",

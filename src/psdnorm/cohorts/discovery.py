@@ -1,24 +1,35 @@
 """From a cohort's name and a folder to its nights."""
 
+import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from psdnorm.cohorts.bids import find_bids
 from psdnorm.cohorts.file_layout import (
     Candidates,
-    Cohort,
-    Fit,
     Found,
     NightFiles,
     Problem,
     check_root,
+    children,
     duplicate,
-    fitting,
+    pattern_of,
 )
-from psdnorm.cohorts.own_folder import find_folder
+from psdnorm.cohorts.own_folder import find_bids, find_folder
 from psdnorm.cohorts.people import read_people
-from psdnorm.cohorts.ten_cohorts import COHORTS, central
+from psdnorm.cohorts.ten_cohorts import COHORTS, Cohort, central
 from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.io import Recording, Wanted, candidates, fold, read_header, read_recording, resolve
+from psdnorm.io import (
+    Recording,
+    Source,
+    Wanted,
+    candidates,
+    fold,
+    read_header,
+    read_recording,
+    resolve,
+)
 
 _Night = tuple[str, str]  # subject, visit
 _OWN = {"folder": find_folder, "bids": find_bids}
@@ -69,15 +80,21 @@ def find_nights(
     return found._replace(nights=nights)
 
 
-def read_night(night: NightFiles) -> Recording:
+def read_night(night: NightFiles, source: Source | None = None) -> Recording:
     """Read a night that was found; :func:`channels_used` says from which of its channels.
+
+    Parameters
+    ----------
+    night : NightFiles
+    source : Source, optional
+        Its signal, where it has been opened already.
 
     Raises
     ------
     RecordingError
         If one of its files is damaged, or none of the candidates for a channel is in it.
     """
-    return read_recording(night.signal, night.channels, night.scoring)
+    return read_recording(source or night.signal, night.channels, night.scoring)
 
 
 def channels_used(night: NightFiles) -> dict[str, str]:
@@ -194,3 +211,52 @@ def _signals(
         else:
             signals[night] = path
     return signals
+
+
+class Fit(NamedTuple):
+    """A file that fits a template."""
+
+    path: Path
+    subject: str
+    visit: str
+
+
+def fitting(
+    cohort: Cohort, template: str, root: Path, problems: list[Problem]
+) -> Iterator[tuple[Path, Fit | None]]:
+    """Yield each file in a template's folder, with whose it is, or None if it does not fit.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    template : str
+        One of the cohort's signals or scorings.
+    root : Path
+        Of the download.
+    problems : list of Problem
+        Folders that cannot be read are added to it.
+    """
+    visits = "|".join(re.escape(fold(visit)) for visit in cohort.visits)
+    pattern = pattern_of(fold(template), {"subject": cohort.subject, "visit": visits})
+    above, _, _ = template.rpartition("/")
+    folders = [above.replace("{visit}", visit) for visit in cohort.visits or ("",)]
+    for folder in dict.fromkeys(folders):
+        for place in _folders(root, folder.split("/") if folder else [], problems):
+            for path in children(place, problems):
+                match = pattern.fullmatch(fold(f"{folder}/{path.name}" if folder else path.name))
+                groups = match.groupdict() if match else {}
+                fit = Fit(path, groups["subject"], groups.get("visit", "")) if match else None
+                yield path, fit
+
+
+def _folders(root: Path, names: list[str], problems: list[Problem]) -> list[Path]:
+    """Return the folders of that name below the root; case and blanks do not count."""
+    found = [root]
+    for name in names:
+        found = [
+            path
+            for folder in found
+            for path in children(folder, problems)
+            if fold(path.name) == fold(name) and os.path.isdir(path)
+        ]
+    return found

@@ -3,80 +3,14 @@
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from psdnorm.errors import RecordingError
-from psdnorm.io import fold
 
 Candidates = Mapping[str, tuple[str, ...]]  # a channel's name → what may stand for it, in order
-
-
-@dataclass(frozen=True)
-class People:
-    """Where a cohort's tables say how old its subjects are, of which sex and of which family.
-
-    Names of files and columns are compared without blanks and case, and each may be absent.
-
-    Parameters
-    ----------
-    files : tuple of str
-        Patterns of file names below the download's root.
-    subject : tuple of str
-        Columns that may hold the subject's number; zeros before it do not count.
-    age : tuple of str
-        Columns that may hold the age in years, in order.
-    age_at : mapping of str to str
-        A column for each visit, where visits have their own; it goes before ``age``.
-    sex : mapping of str to mapping of str to {"F", "M"}
-        Columns, each with its codes. Words (``male``, ``f``) need none.
-    family : tuple of str
-        Columns that may hold the family's number.
-    """
-
-    files: tuple[str, ...]
-    subject: tuple[str, ...] = ("nsrrid",)
-    age: tuple[str, ...] = ("nsrr_age", "age")
-    age_at: Mapping[str, str] = field(default_factory=dict)
-    sex: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    family: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """One cohort as it is downloaded.
-
-    Parameters
-    ----------
-    name : str
-        As in the paper.
-    signals, scorings : tuple of str
-        Paths below the download's root, in order of preference, with ``{subject}``, ``{visit}`` and
-        ``?`` for any letter. They are compared without blanks and case.
-    channels : mapping of str to tuple of str
-        The two derivations, each with the expressions that may stand for it, in order.
-    line_hz : float
-        Mains frequency where it was recorded.
-    people : People, optional
-    subject : str
-        Regular expression of a subject's number, in lower case and without blanks.
-    visits : tuple of str
-        What ``{visit}`` may be.
-    beside : str
-        Beginning of names that may lie in the same folder and are another cohort's.
-    """
-
-    name: str
-    signals: tuple[str, ...]
-    scorings: tuple[str, ...]
-    channels: Candidates
-    line_hz: float
-    people: People | None = None
-    subject: str = r"\d+"
-    visits: tuple[str, ...] = ()
-    beside: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,14 +89,6 @@ class Found(NamedTuple):
 _TOKEN = re.compile(r"\{(\w+)\}|(\*\*/)|(\*)|(\?)|(\[[^\]]+\])")
 
 
-class Fit(NamedTuple):
-    """A file that fits a template."""
-
-    path: Path
-    subject: str
-    visit: str
-
-
 def pattern_of(template: str, places: Mapping[str, str]) -> re.Pattern[str]:
     """Return the regular expression of a path with ``{places}`` and a shell's wildcards.
 
@@ -189,34 +115,6 @@ def pattern_of(template: str, places: Mapping[str, str]) -> re.Pattern[str]:
             parts.append("(?:.*/)?" if folders else "[^/]*" if letters else "[^/]" * bool(letter))
     parts.append(re.escape(template[end:]))
     return re.compile("".join(parts))
-
-
-def fitting(
-    cohort: Cohort, template: str, root: Path, problems: list[Problem]
-) -> Iterator[tuple[Path, Fit | None]]:
-    """Yield each file in a template's folder, with whose it is, or None if it does not fit.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    template : str
-        One of the cohort's signals or scorings.
-    root : Path
-        Of the download.
-    problems : list of Problem
-        Folders that cannot be read are added to it.
-    """
-    visits = "|".join(re.escape(fold(visit)) for visit in cohort.visits)
-    pattern = pattern_of(fold(template), {"subject": cohort.subject, "visit": visits})
-    above, _, _ = template.rpartition("/")
-    folders = [above.replace("{visit}", visit) for visit in cohort.visits or ("",)]
-    for folder in dict.fromkeys(folders):
-        for place in _folders(root, folder.split("/") if folder else [], problems):
-            for path in children(place, problems):
-                match = pattern.fullmatch(fold(f"{folder}/{path.name}" if folder else path.name))
-                groups = match.groupdict() if match else {}
-                fit = Fit(path, groups["subject"], groups.get("visit", "")) if match else None
-                yield path, fit
 
 
 def check_root(root: Path, expected: str) -> None:
@@ -279,16 +177,3 @@ def below(root: Path, problems: list[Problem]) -> list[Path]:
                 entered.add(path.resolve())
                 waiting.append(path)
     return sorted(found)
-
-
-def _folders(root: Path, names: list[str], problems: list[Problem]) -> list[Path]:
-    """Return the folders of that name below the root; case and blanks do not count."""
-    found = [root]
-    for name in names:
-        found = [
-            path
-            for folder in found
-            for path in children(folder, problems)
-            if fold(path.name) == fold(name) and os.path.isdir(path)
-        ]
-    return found

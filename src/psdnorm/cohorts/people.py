@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from psdnorm.cohorts.file_layout import Cohort, People, Problem, children
+from psdnorm.cohorts.file_layout import Problem, children
+from psdnorm.cohorts.ten_cohorts import Cohort, People
 from psdnorm.io import decode, fold
 
 _SEXES = {"m": "M", "male": "M", "man": "M", "f": "F", "female": "F", "woman": "F"}

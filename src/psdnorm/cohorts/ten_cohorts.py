@@ -4,7 +4,76 @@ Layouts and labels are those of the downloads; columns of the NSRR's tables are 
 dictionaries, ``nsrr_age`` and ``nsrr_sex`` in all that are harmonized.
 """
 
-from psdnorm.cohorts.file_layout import Candidates, Cohort, People
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from psdnorm.cohorts.file_layout import Candidates
+
+
+@dataclass(frozen=True)
+class People:
+    """Where a cohort's tables say how old its subjects are, of which sex and of which family.
+
+    Names of files and columns are compared without blanks and case, and each may be absent.
+
+    Parameters
+    ----------
+    files : tuple of str
+        Patterns of file names below the download's root.
+    subject : tuple of str
+        Columns that may hold the subject's number; zeros before it do not count.
+    age : tuple of str
+        Columns that may hold the age in years, in order.
+    age_at : mapping of str to str
+        A column for each visit, where visits have their own; it goes before ``age``.
+    sex : mapping of str to mapping of str to {"F", "M"}
+        Columns, each with its codes. Words (``male``, ``f``) need none.
+    family : tuple of str
+        Columns that may hold the family's number.
+    """
+
+    files: tuple[str, ...]
+    subject: tuple[str, ...] = ("nsrrid",)
+    age: tuple[str, ...] = ("nsrr_age", "age")
+    age_at: Mapping[str, str] = field(default_factory=dict)
+    sex: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    family: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """One cohort as it is downloaded.
+
+    Parameters
+    ----------
+    name : str
+        As in the paper.
+    signals, scorings : tuple of str
+        Paths below the download's root, in order of preference, with ``{subject}``, ``{visit}`` and
+        ``?`` for any letter. They are compared without blanks and case.
+    channels : mapping of str to tuple of str
+        The two derivations, each with the expressions that may stand for it, in order.
+    line_hz : float
+        Mains frequency where it was recorded.
+    people : People, optional
+    subject : str
+        Regular expression of a subject's number, in lower case and without blanks.
+    visits : tuple of str
+        What ``{visit}`` may be.
+    beside : str
+        Beginning of names that may lie in the same folder and are another cohort's.
+    """
+
+    name: str
+    signals: tuple[str, ...]
+    scorings: tuple[str, ...]
+    channels: Candidates
+    line_hz: float
+    people: People | None = None
+    subject: str = r"\d+"
+    visits: tuple[str, ...] = ()
+    beside: str = ""
+
 
 _EDFS = "polysomnography/edfs/"
 _NSRR = "polysomnography/annotations-events-nsrr/"

@@ -2,7 +2,7 @@
 
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.io.channels import (
-    Channels,
+    Header,
     Wanted,
     Weights,
     candidates,
@@ -12,16 +12,23 @@ from psdnorm.io.channels import (
     one_rate,
     resolve,
 )
-from psdnorm.io.edf import read_channels, read_header
-from psdnorm.io.edf_header import SIMULATED, Header, decode, write_annotations
-from psdnorm.io.reading import read_recording
-from psdnorm.io.recording import PausedRecording, Recording, epochs_in_gaps, whole_epochs
+from psdnorm.io.edf import SIMULATED, decode, write_annotations
+from psdnorm.io.recording import (
+    Recording,
+    Source,
+    epochs_in_gaps,
+    open_source,
+    read_channels,
+    read_header,
+    read_recording,
+)
 from psdnorm.io.scoring import (
     epochs_as_bouts,
     holds_stages,
     place,
     read_bouts,
     read_stages,
+    whole_epochs,
     write_stages,
 )
 

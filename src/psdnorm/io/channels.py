@@ -1,18 +1,14 @@
-"""Channel names, units, and how a wanted derivation is built from the channels of a file."""
+"""What a file says of its channels, and how a wanted derivation is built from them."""
 
 import contextlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.io.edf_header import Channel
 
 # "" is no unit at all: EDF's own example and most of its writers mean µV
 _MICROVOLTS = {"v": 1e6, "mv": 1e3, "uv": 1.0, "nv": 1e-3, "": 1.0}
@@ -27,39 +23,42 @@ _SPELLINGS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Channels:
-    """Channels as they were read.
+@dataclass(frozen=True)
+class Channel:
+    """What a file says of one channel."""
 
-    Attributes
-    ----------
-    signal : ndarray, (C, T), float32
-        In µV; 0 in gaps.
-    names : tuple of str
-        What they were asked for as.
-    expressions : tuple of str
-        What they were made from: of the candidates, the one that the file allowed.
-    sfreq : float
-        Sampling rate in Hz.
-    start : datetime or None
-        When the first sample was taken.
-    gaps_s : tuple of (float, float)
-        Where the recording paused, in seconds from the first sample.
-    source : str
-        The file.
-    """
-
-    signal: NDArray[np.float32]
-    names: tuple[str, ...]
-    expressions: tuple[str, ...]
+    label: str
     sfreq: float
+    unit: str  # as written, "" where none is given
+    physical_range: tuple[float, float]  # in that unit; nan where the file gives no numbers
+    digital_range: tuple[float, float] = (math.nan, math.nan)  # the stored values it belongs to
+    span: tuple[int, int] = field(default=(0, 0), repr=False)  # its bytes in a data record
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself."""
+
+    channels: tuple[Channel, ...]  # without those that hold annotations
     start: datetime | None
-    gaps_s: tuple[tuple[float, float], ...]
-    source: str
+    duration_s: float  # recorded time, without the gaps of a discontinuous file
+    discontinuous: bool  # whether the recording paused (EDF+D)
+    simulated: bool = False  # by psdnorm; all else that the same field may say is not looked at
+    # where the samples of an EDF are
+    n_records: int = field(default=0, repr=False)
+    record_s: float = field(default=0.0, repr=False)
+    header_bytes: int = field(default=0, repr=False)
+    record_bytes: int = field(default=0, repr=False)
+    sample_bytes: int = field(default=2, repr=False)
+    annotation_spans: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(channel.label for channel in self.channels)
 
 
 def microvolts(channel: Channel, path: str | Path) -> float:
-    """Return what a channel's unit is in µV; refuse a channel that is not measured in volts."""
+    """Return a channel's unit in µV; raise RecordingError if it is not measured in volts."""
     unit = "".join(channel.unit.split()).casefold()
     for spelling, short in _SPELLINGS.items():
         unit = unit.replace(spelling, short)
@@ -70,14 +69,14 @@ def microvolts(channel: Channel, path: str | Path) -> float:
     if not unit and not max(map(abs, channel.physical_range)) >= 1:
         low, high = channel.physical_range
         raise RecordingError(
-            f"{path} gives no unit for {channel.label!r}, and its range, {low:g} to {high:g}, is "
-            "none of µV"
+            f"{path} gives no unit for {channel.label!r}, and its range, {low:g} to {high:g}, "
+            "cannot be in µV"
         )
     return _MICROVOLTS[unit]
 
 
 def one_rate(rates: Mapping[str, float], path: str | Path) -> float:
-    """Return the rate in Hz that all channels have; refuse several."""
+    """Return the rate in Hz that all channels share; raise RecordingError if they differ."""
     lowest, highest = min(rates.values()), max(rates.values())
     if not 0 < lowest <= highest <= 1e5:
         raise RecordingError(
@@ -109,13 +108,7 @@ def fold(label: str) -> str:
 
 
 def candidates(wanted: Wanted) -> dict[str, tuple[str, ...]]:
-    """Return, for each channel that is wanted, the expressions that may stand for it, in order.
-
-    Parameters
-    ----------
-    wanted : sequence of str, or mapping of str to str or sequence of str
-        Expressions; or names, each with one expression or several to be tried in order.
-    """
+    """Return the expressions that may stand for each wanted channel, in order."""
     if isinstance(wanted, str):
         raise ArgumentError(f"wanted must be a list of channels, found the text {wanted!r}")
     pairs = wanted.items() if isinstance(wanted, Mapping) else [(item, item) for item in wanted]
@@ -130,36 +123,17 @@ def candidates(wanted: Wanted) -> dict[str, tuple[str, ...]]:
 
 
 def check_expression(expression: str) -> None:
-    """Refuse what is no expression in whatever file; only a file tells what it lacks."""
+    """Raise ArgumentError if a text is not an expression, whatever the file."""
     _AnyFile(expression).weights()
 
 
 def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> tuple[str, Weights]:
     """Return the first expression that the file's channels allow, and their weights in it.
 
-    Parameters
-    ----------
-    options : sequence of str
-        Expressions, in order of preference: labels joined by ``+``, ``-``, ``*`` and ``/`` with
-        numbers and parentheses. They are compared without blanks and case. A label may itself
-        hold such signs (``EEG Fp1-LER``, ``EEG(sec)``): the longest label that fits is taken, so
-        that ``C3-A2`` is the channel of that name where there is one. Where no expression fits,
-        ``EEG`` before the file's labels is left out: ``Fpz-Cz`` may be ``EEG Fpz-Cz``.
-    labels : sequence of str
-        The file's channels.
-    path : str or Path
-        The file, for the error.
-
-    Returns
-    -------
-    expression : str
-    weights : dict of int to float
-        By place in ``labels``.
-
-    Raises
-    ------
-    RecordingError
-        If none fits: it lists the channels that were found.
+    Expressions are labels joined by ``+``, ``-``, ``*`` and ``/`` with numbers and parentheses,
+    compared without blanks and case. A label may itself hold such signs (``EEG Fp1-LER``,
+    ``EEG(sec)``): the longest label that fits is taken, so ``C3-A2`` is the channel of that name
+    where there is one. Where no expression fits, ``EEG`` before the file's labels is left out.
     """
     absent, others = dict[str, str](), dict[str, str]()
     for expression in options:
@@ -184,7 +158,7 @@ class _AbsentError(LookupError):
 
 
 class _Reader:
-    """Reads one expression from left to right; ``LookupError`` says what the file lacks."""
+    """Reads one expression from left to right; ``LookupError`` names what is missing."""
 
     def __init__(self, expression: str, labels: Sequence[str]):
         self.expression = expression
@@ -294,7 +268,7 @@ class _Reader:
 
     def _malformed(self) -> ArgumentError:
         return ArgumentError(
-            f"{self.expression!r} is no channel and no expression of channels such as "
+            f"{self.expression!r} is neither a channel nor an expression of channels such as "
             "'C3-A2' or '(Fp1+Fp2)/2-Cz'"
         )
 

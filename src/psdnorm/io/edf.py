@@ -1,130 +1,276 @@
-"""EDF, EDF+ and BDF: the channels that are needed, in µV, at their own rate and in their time."""
+"""EDF, EDF+ and BDF: headers, signals in µV at their own rate and in their time, annotations.
 
+Read by hand: MNE joins the pieces of an EDF+D silently, edfio and pyedflib do not read it.
+"""
+
+import io
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime, timedelta
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psdnorm.errors import RecordingError
-from psdnorm.io import mne_formats as other_formats
-from psdnorm.io.channels import Channels, Wanted, Weights, candidates, microvolts, one_rate, resolve
-from psdnorm.io.edf_header import Annotation, Channel, Header, parse_annotations, parse_header
+from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError, os_errors_as
+from psdnorm.io.channels import Channel, Header, Weights, microvolts, one_rate, resolve
 
-_OURS = (".edf", ".rec", ".bdf")
 _AT_ONCE = 2**20  # samples that are held in double precision
-_LONGEST_S = 7 * 86400.0  # gaps are filled up to a week: more is a damaged clock
+_LAST_S = 30 * 86400.0  # no recording is longer than a month: a file that says so is damaged
+_MOST_WITH_GAPS_S = 7 * 86400.0  # gaps are filled up to a week: more is a damaged clock
+
+_SAMPLE_BYTES = {b"0".ljust(8): 2, b"\xffBIOSEMI": 3}
+Gaps = tuple[tuple[float, float], ...]  # where they begin and end, in s from the first sample
+# what a simulated file says of itself where others name hospital and technician
+SIMULATED = b"psdnorm simulated"
+# widths in bytes of what a header says of each signal, all labels first, then all transducers …
+_WIDTHS = {
+    "label": 16,
+    "transducer": 80,
+    "unit": 8,
+    "physical_min": 8,
+    "physical_max": 8,
+    "digital_min": 8,
+    "digital_max": 8,
+    "filter": 80,
+    "n_samples": 8,
+    "reserved": 32,
+}
 
 
-def read_header(path: str | Path) -> Header:
-    """Read what a file says about its channels; no sample and no identity.
+class Annotation(NamedTuple):
+    onset_s: float
+    duration_s: float | None
+    text: str
 
-    Parameters
-    ----------
-    path : str or Path
-        EDF, EDF+ or BDF; whatever else MNE reads (needs ``psdnorm[recordings]``).
 
-    Returns
-    -------
-    Header
-        Labels, rates, units and ranges of its channels, start, duration, discontinuous or not.
+def read_signals(
+    path: str | Path, header: Header, options: Iterable[Sequence[str]]
+) -> tuple[NDArray[np.float32], float, float, Gaps]:
+    """Read derivations in µV, each by the first of its expressions that the file allows.
 
-    Raises
-    ------
-    RecordingError
-        If there is no such file, or it is damaged.
+    Returns the signal, (C, T), which is 0 in gaps; its rate; when its first sample was taken, in
+    seconds after the header's start; and where the gaps are.
     """
-    if Path(path).suffix.lower() not in _OURS:
-        return other_formats.read_header(path)
-    with _reading(path):
-        return parse_header(Path(path))
-
-
-def read_channels(path: str | Path, wanted: Wanted) -> Channels:
-    """Read the channels that are wanted and none besides.
-
-    Parameters
-    ----------
-    path : str or Path
-        EDF, EDF+ or BDF; whatever else MNE reads (needs ``psdnorm[recordings]``).
-    wanted : sequence of str, or mapping of str to str or sequence of str
-        Expressions such as ``"C3-A2"``, C3 minus A2 unless the file has a channel of that name, or
-        ``"(Fp1+Fp2)/2-Cz"``; or names, each with the expressions that may stand for it, in order.
-        Blanks and case do not count.
-
-    Returns
-    -------
-    Channels
-        The signal, (C, T), in µV; where an EDF+D pauses it is 0, and ``gaps_s`` says where.
-
-    Raises
-    ------
-    RecordingError
-        If a channel is missing (the error lists those found), is not measured in volts, or has
-        another rate than the others; if the file is damaged.
-    """
-    names = candidates(wanted)
-    if Path(path).suffix.lower() not in _OURS:
-        return other_formats.read_channels(path, names)
-    with _reading(path):
-        header = parse_header(Path(path))
-        found = [resolve(options, header.labels, path) for options in names.values()]
-        used = sorted({index for _, weights in found for index in weights})
-        sfreq = one_rate({header.labels[i]: header.channels[i].sfreq for i in used}, path)
-        if header.duration_s == 0:
-            raise RecordingError(f"{path} has channels but not one record of them")
-        records = _records(header, Path(path))
+    found = [resolve(each, header.labels, path)[1] for each in options]
+    used = sorted({index for weights in found for index in weights})
+    sfreq = one_rate({header.labels[i]: header.channels[i].sfreq for i in used}, path)
+    if header.duration_s == 0:
+        raise RecordingError(f"{path} has channels but not one record of them")
+    with os_errors_as(RecordingError, path, "cannot be read"):
+        records = _records(header, path)
         first_s, runs = _runs(header, records, sfreq, path)
-        signal = np.stack([_derive(records, header, weights, path) for _, weights in found])
-    start = None if header.start is None else header.start + timedelta(seconds=first_s)
+        signal = np.stack([_derive(records, header, weights, path) for weights in found])
     signal, gaps_s = _in_time(signal, runs, sfreq, header.n_records, path)
-    expressions = tuple(expression for expression, _ in found)
-    return Channels(signal, tuple(names), expressions, sfreq, start, gaps_s, str(path))
+    return signal, sfreq, first_s, gaps_s
 
 
-def read_annotations(path: str | Path) -> tuple[list[Annotation], datetime | None]:
-    """Read the annotations of an EDF+ file.
-
-    Returns
-    -------
-    annotations : list of Annotation
-        In the order of the file, without those that only keep time.
-    start : datetime or None
-        What their onsets are counted from.
-    """
-    with _reading(path):
-        header = parse_header(Path(path))
+def read_annotations(
+    path: str | Path, header: Header | None = None
+) -> tuple[list[Annotation], datetime | None]:
+    """Read the annotations of an EDF+ file, and what their onsets are counted from."""
+    header = header or parse_header(path)
     if not header.annotation_spans:
         raise RecordingError(
             f"{path} has no annotations, found the channels {', '.join(header.labels)}, "
             "expected an EDF+ with 'EDF Annotations'"
         )
-    return list(each_annotation(path)), header.start
+    return list(each_annotation(path, header)), header.start
 
 
-def each_annotation(path: str | Path) -> Iterator[Annotation]:
-    """Yield the annotations of :func:`read_annotations` as they are read; none of a plain EDF."""
-    with _reading(path):
-        header = parse_header(Path(path))
-        for record in _records(header, Path(path)) if header.annotation_spans else ():
+def each_annotation(path: str | Path, header: Header) -> Iterator[Annotation]:
+    """Yield annotations as they are read, without those that only keep time."""
+    with os_errors_as(RecordingError, path, "cannot be read"):
+        for record in _records(header, path) if header.annotation_spans else ():
             for begin, end in header.annotation_spans:
                 annotations = parse_annotations(record[begin:end].tobytes(), path)
                 yield from (annotation for annotation in annotations if annotation.text)
 
 
-@contextmanager
-def _reading(path: str | Path) -> Iterator[None]:
-    """Say in one sentence what the operating system says of a file."""
+def write_annotations(
+    path: str | Path, annotations: Iterable[tuple[float, float, str]], start: datetime | None = None
+) -> None:
+    """Write an anonymous EDF+ file of annotations (onset and duration in s, text) alone.
+
+    Without a start, or with one whose year EDF cannot hold, it starts on 1 January 1985.
+    """
     try:
-        yield
-    except OSError as error:
-        raise RecordingError(f"{path} cannot be read: {error.strerror or error}") from error
+        import edfio
+    except ImportError as error:
+        raise MissingExtraError(
+            'writing EDF needs edfio: pip install "psdnorm[recordings]"'
+        ) from error
+    notes = [edfio.EdfAnnotation(*each) for each in annotations]
+    if not notes:
+        raise ArgumentError(f"{path} would hold no annotation, expected at least one")
+    day = date(1985, 1, 1)
+    if start is not None and 1985 <= start.year <= 2084:
+        day = start.date()
+    edf = edfio.Edf(
+        [],
+        annotations=notes,
+        patient=edfio.Patient(),
+        recording=edfio.Recording(startdate=day),
+        starttime=time() if start is None else start.time(),
+    )
+    content = io.BytesIO()  # edfio's error for a full disk does not name the file
+    edf.write(content)
+    Path(path).write_bytes(content.getvalue())
 
 
-def _records(header: Header, path: Path) -> NDArray[np.uint8]:
+def parse_header(path: str | Path) -> Header:
+    """Read and check the header of an EDF or BDF file."""
+    with os_errors_as(RecordingError, path, "cannot be read"), open(path, "rb") as file:
+        fixed = file.read(256)
+        if not fixed:
+            raise RecordingError(f"{path} is not an EDF: it is empty")
+        sample_bytes = _SAMPLE_BYTES.get(fixed[:8])
+        if sample_bytes is None or len(fixed) < 256:
+            raise RecordingError(
+                f"{path} is not an EDF: it begins with {fixed[:8]!r} and has {len(fixed)} of the "
+                "256 bytes of a header, expected '0'"
+            )
+        n_signals = _count(fixed[252:256], "number of signals", path, least=1)
+        header_bytes = 256 * (n_signals + 1)
+        signals = file.read(header_bytes - 256)
+        size = file.seek(0, 2)
+    if len(signals) < header_bytes - 256:
+        raise RecordingError(
+            f"{path} is truncated: it has {size} bytes, its header alone needs {header_bytes}"
+        )
+    stated = _count(fixed[184:192], "size of the header", path)
+    if stated != header_bytes:
+        raise RecordingError(
+            f"{path} gives {stated} bytes as the size of its header, expected {header_bytes} for "
+            f"{n_signals} signals"
+        )
+    record_s = _number(fixed[244:252], "duration of a record", path, least=0)
+    columns = _columns(signals, n_signals)
+    channels, annotation_spans, record_bytes = _layout(columns, record_s, sample_bytes, path)
+    n_records = _n_records(fixed[236:244], size - header_bytes, record_bytes, path)
+    duration_s = n_records * record_s
+    if duration_s > _LAST_S:
+        raise RecordingError(
+            f"{path} lasts {duration_s:g} s by its header, expected at most {_LAST_S:.0f} s"
+        )
+    return Header(
+        channels,
+        _start(fixed[168:184]),
+        duration_s,
+        decode(fixed[192:236]).startswith(("EDF+D", "BDF+D")),
+        SIMULATED in fixed[88:168].lower(),
+        n_records,
+        record_s,
+        header_bytes,
+        record_bytes,
+        sample_bytes,
+        annotation_spans,
+    )
+
+
+def _columns(signals: bytes, n_signals: int) -> dict[str, list[bytes]]:
+    """Return each field's bytes, signal by signal."""
+    columns = {}
+    place = 0
+    for name, width in _WIDTHS.items():
+        ends = range(place + width, place + width * n_signals + 1, width)
+        columns[name] = [signals[end - width : end] for end in ends]
+        place += width * n_signals
+    return columns
+
+
+def _layout(
+    columns: dict[str, list[bytes]], record_s: float, sample_bytes: int, path: str | Path
+) -> tuple[tuple[Channel, ...], tuple[tuple[int, int], ...], int]:
+    """Return the channels, the annotations' places in a record, and a record's bytes."""
+    channels, annotation_spans = [], []
+    place = 0
+    for index, written in enumerate(columns["label"]):
+        label = _text(written)
+        n_samples = _count(columns["n_samples"][index], f"samples of {label!r} in a record", path)
+        span = (place, place + sample_bytes * n_samples)
+        place = span[1]
+        if label in ("EDF Annotations", "BDF Annotations"):
+            annotation_spans.append(span)
+            continue
+        if not record_s:
+            raise RecordingError(
+                f"{path} gives 0 s as the duration of a record, expected more with the channel "
+                f"{label!r} in it"
+            )
+        ranges = [
+            (
+                _number_or_nan(columns[f"{kind}_min"][index]),
+                _number_or_nan(columns[f"{kind}_max"][index]),
+            )
+            for kind in ("physical", "digital")
+        ]
+        unit = _text(columns["unit"][index])
+        channels.append(Channel(label, n_samples / record_s, unit, ranges[0], ranges[1], span))
+    return tuple(channels), tuple(annotation_spans), place
+
+
+def _n_records(stated: bytes, data_bytes: int, record_bytes: int, path: str | Path) -> int:
+    """Return the number of data records, which must be those that the header names."""
+    n_records = _count(stated, "number of records", path, least=-1)
+    held = data_bytes // record_bytes if record_bytes else 0
+    if n_records == -1:  # EDF's word for a recorder that was switched off early
+        return held
+    if record_bytes and held < n_records:
+        raise RecordingError(
+            f"{path} is truncated: it holds {held} of the {n_records} records that its header names"
+        )
+    # less than a record is padding, more is data that the header does not describe
+    if held > n_records:
+        raise RecordingError(
+            f"{path} holds {held} records, its header names {n_records}: one of them is wrong"
+        )
+    return n_records
+
+
+def _start(written: bytes) -> datetime | None:
+    match = re.fullmatch(r"(\d\d)\D(\d\d)\D(\d\d)(\d\d)\D(\d\d)\D(\d\d)", decode(written), re.ASCII)
+    if match is None:
+        return None
+    day, month, year, hour, minute, second = map(int, match.groups())
+    # two digits reach from 1985 to 2084
+    try:
+        return datetime(year + (1900 if year >= 85 else 2000), month, day, hour, minute, second)
+    except ValueError:
+        return None
+
+
+def _text(written: bytes) -> str:
+    # anything else would break an error's one sentence or a terminal
+    return "".join(c if c.isprintable() else "?" for c in decode(written).strip(" \x00"))
+
+
+def _number_or_nan(written: bytes) -> float:
+    try:
+        return float(_text(written).replace(",", "."))  # some programs follow their country
+    except ValueError:
+        return math.nan
+
+
+def _number(written: bytes, what: str, path: str | Path, least: float) -> float:
+    value = _number_or_nan(written)
+    if not least <= value < math.inf:
+        raise RecordingError(
+            f"{path} has {_text(written)!r} as the {what}, expected a number from {least:g} on"
+        )
+    return value
+
+
+def _count(written: bytes, what: str, path: str | Path, least: int = 0) -> int:
+    value = _number(written, what, path, least)
+    if value != int(value):
+        raise RecordingError(f"{path} has {value:g} as the {what}, expected a whole number")
+    return int(value)
+
+
+def _records(header: Header, path: str | Path) -> NDArray[np.uint8]:
     """Return the data records, (n_records, bytes), which are read when they are looked at."""
     shape = (header.n_records, header.record_bytes)
     if 0 in shape:
@@ -221,18 +367,18 @@ def _onset(record: NDArray[np.uint8], header: Header, path: str | Path) -> float
 
 def _in_time(
     signal: NDArray[np.float32], runs: Runs, sfreq: float, n_records: int, path: str | Path
-) -> tuple[NDArray[np.float32], tuple[tuple[float, float], ...]]:
-    """Put runs of records where they belong, with zeros between; say in seconds where those are."""
+) -> tuple[NDArray[np.float32], Gaps]:
+    """Put runs of records where they belong in time, with zeros in the gaps between them."""
     if len(runs) == 1:
         return signal, ()
     per_record = signal.shape[1] // n_records
     firsts = [first * per_record for first, _ in runs] + [signal.shape[1]]
     places = [round(begin_s * sfreq) for _, begin_s in runs]
     length = places[-1] + firsts[-1] - firsts[-2]
-    if length > _LONGEST_S * sfreq:
+    if length > _MOST_WITH_GAPS_S * sfreq:
         raise RecordingError(
             f"{path} reaches over {length / sfreq:.0f} s with its gaps, expected at most "
-            f"{_LONGEST_S:.0f} s"
+            f"{_MOST_WITH_GAPS_S:.0f} s"
         )
     filled = np.zeros((len(signal), length), np.float32)
     gaps_s = []
@@ -243,3 +389,49 @@ def _in_time(
         end = place + last - first
         filled[:, place:end] = signal[:, first:last]
     return filled, tuple(gaps_s)
+
+
+# EDF+ separates by control characters: a list ends with NUL, its parts with DC4, and NAK stands
+# before a duration
+_END, _PART, _DURATION = b"\x00", b"\x14", b"\x15"
+
+
+def parse_annotations(content: bytes, path: str | Path) -> list[Annotation]:
+    """Return the annotations of one data record; the first one's text is empty, it keeps time."""
+    annotations = []
+    for entry in content.split(_END):
+        if not entry:
+            continue
+        time, *texts = entry.split(_PART)
+        onset, mark, duration = time.partition(_DURATION)
+        annotations += [
+            Annotation(
+                _seconds(onset, path, signed=True),
+                _seconds(duration, path) if mark else None,
+                decode(text),
+            )
+            for text in (texts[:-1] or [b""])
+        ]
+    return annotations
+
+
+def decode(text: bytes) -> str:
+    """Return text as UTF-8, which EDF+ asks for, or Latin-1, which many programs write."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text.decode("latin-1")
+
+
+def _seconds(text: bytes, path: str | Path, *, signed: bool = False) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    # an onset has a sign, a duration has none
+    if not abs(value) <= _LAST_S or text.startswith((b"+", b"-")) != signed:
+        raise RecordingError(
+            f"{path} has {decode(text)!r:.50} as the time of an annotation, expected seconds "
+            f"within {_LAST_S:.0f}"
+        )
+    return value

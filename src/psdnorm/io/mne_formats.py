@@ -1,18 +1,19 @@
 """Whatever MNE reads besides EDF and BDF: BrainVision, EEGLAB, FIF, GDF and more."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from psdnorm.errors import MissingExtraError, RecordingError
-from psdnorm.io.channels import Channels, microvolts, one_rate, resolve
-from psdnorm.io.edf_header import Channel, Header
+from psdnorm.io.channels import Channel, Header, microvolts, one_rate, resolve
 
 _VOLT = 107  # FIFF's number for it
-# of EEG: what MNE says of these is of use; whatever else it cannot read is no recording
+# of EEG: what MNE says of these is of use; whatever else it cannot read is not a recording
 _SUFFIXES = (
     *(".vhdr", ".ahdr", ".fif", ".fif.gz", ".set", ".gdf", ".cnt", ".mff", ".mefd", ".lay"),
     *(".nedf", ".ns3", ".cdt", ".data"),
@@ -21,42 +22,17 @@ _SUFFIXES = (
 _CUTS = ("bad boundary", "edge boundary", "bad_acq_skip", "boundary")
 
 
-def read_header(path: str | Path) -> Header:
-    """Read what a file says about its channels, as :func:`psdnorm.io.read_header` does."""
-    return header_of(_open(path))
-
-
-def read_channels(path: str | Path, names: Mapping[str, tuple[str, ...]]) -> Channels:
-    """Read channels as :func:`psdnorm.io.read_channels` does.
-
-    Parameters
-    ----------
-    path : str or Path
-    names : mapping of str to tuple of str
-        Each channel wanted and the expressions that may stand for it, in order.
-    """
-    return channels_of(_open(path), names, path)
-
-
-def channels_of(raw: Any, names: Mapping[str, tuple[str, ...]], path: str | Path) -> Channels:
-    """Read channels of what MNE has opened.
-
-    Parameters
-    ----------
-    raw : mne.io.BaseRaw
-    names : mapping of str to tuple of str
-        As in :func:`read_channels`.
-    path : str or Path
-        What it is called in errors.
-    """
-    header = header_of(raw)
+def read_signals(
+    raw: Any, header: Header, options: Iterable[Sequence[str]], path: str | Path
+) -> tuple[NDArray[np.float32], float]:
+    """Read derivations, (C, T) in µV, and their rate from what MNE has opened."""
     if header.discontinuous:
         raise RecordingError(
             f"{path} is discontinuous, expected a continuous recording or EDF+D, whose gaps are "
             "filled"
         )
-    found = [resolve(options, header.labels, path) for options in names.values()]
-    used = sorted({index for _, weights in found for index in weights})
+    found = [resolve(each, header.labels, path)[1] for each in options]
+    used = sorted({index for weights in found for index in weights})
     scales = {index: microvolts(header.channels[index], path) for index in used}
     sfreq = one_rate({header.labels[index]: header.channels[index].sfreq for index in used}, path)
     try:
@@ -65,17 +41,12 @@ def channels_of(raw: Any, names: Mapping[str, tuple[str, ...]], path: str | Path
             volts = dict(zip(used, raw.get_data(picks=used, verbose="ERROR"), strict=True))
     except Exception as error:
         raise _unreadable(path, error) from error
-    signal = np.stack(
-        [
-            sum(weight * scales[i] * volts[i] for i, weight in weights.items())
-            for _, weights in found
-        ]
-    ).astype(np.float32)
-    expressions = tuple(expression for expression, _ in found)
-    return Channels(signal, tuple(names), expressions, sfreq, header.start, (), str(path))
+    rows = [sum(weight * scales[i] * volts[i] for i, weight in each.items()) for each in found]
+    return np.stack(rows).astype(np.float32), sfreq
 
 
-def _open(path: str | Path) -> Any:
+def open_raw(path: str | Path) -> Any:
+    """Open a file that MNE reads, as an ``mne.io.BaseRaw``."""
     if not Path(path).exists():
         raise RecordingError(f"{path} cannot be read: No such file or directory")
     try:
@@ -96,7 +67,7 @@ def _open(path: str | Path) -> Any:
 
 
 def header_of(raw: Any) -> Header:
-    """Return what MNE says of the channels of what it has opened."""
+    """Return what MNE says of a recording that it has opened."""
     nothing = (float("nan"), float("nan"))
     channels = tuple(
         Channel(each["ch_name"], raw.info["sfreq"], "V" if each["unit"] == _VOLT else "?", nothing)
@@ -111,13 +82,14 @@ def header_of(raw: Any) -> Header:
         )
         for note in raw.annotations
     )
-    start = None if start is None else start.replace(tzinfo=None)
+    if start is not None:  # a recording that was cut begins later than it was started
+        start = start.replace(tzinfo=None) + timedelta(seconds=float(raw.first_time))
     return Header(channels, start, raw.n_times / raw.info["sfreq"], cut)
 
 
 def _unreadable(path: str | Path, error: Exception) -> RecordingError:
-    # some of MNE's readers give up without a word on what is none of theirs
-    reason = " ".join(str(error).split()) or "it is no recording of the kind that its name says"
+    # some of MNE's readers give up without a word on other files
+    reason = " ".join(str(error).split()) or "it is not a recording of the kind its name says"
     return RecordingError(f"{path} cannot be read through MNE: {reason:.200}")
 
 
@@ -125,6 +97,6 @@ def _unknown(path: str | Path) -> RecordingError:
     suffix = Path(path).suffix
     found = f"the suffix {suffix!r}" if suffix else "no suffix"
     return RecordingError(
-        f"{path} is no recording of a type that is known: found {found}, expected .edf, .bdf, "
+        f"{path} is not a recording of a known type: found {found}, expected .edf, .bdf, "
         ".rec, .vhdr, .fif, .fif.gz, .set, .gdf or another that MNE reads"
     )

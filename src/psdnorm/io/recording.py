@@ -1,22 +1,24 @@
-"""What is known of one night once it is read."""
+"""A night on disk, its signal and its scoring, becomes a :class:`Recording`."""
 
+import os
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
-from psdnorm.errors import RecordingError
+from psdnorm.errors import ArgumentError, RecordingError
+from psdnorm.io import edf, mne_formats
+from psdnorm.io.channels import Header, Wanted, candidates
+from psdnorm.io.edf import Gaps
+from psdnorm.io.scoring import Bout, grid_s, place, read_bouts, whole_epochs
 
+_OURS = (".edf", ".rec", ".bdf")
 _ROUNDING_S = 1e-6  # less than a sample at any rate that is read: it touches no epoch
-
-
-def whole_epochs(duration_s: float) -> int:
-    """Return the number E of 30 s epochs that a duration in seconds holds whole."""
-    # a quotient of floats may fall just short of the whole number that it stands for
-    return int(duration_s / EPOCH_S + 1e-6)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +42,8 @@ class Recording:
         When the first sample was taken, without a time zone, where the file says so.
     source : str
         The file that it was read from.
+    gaps_s : tuple of (float, float)
+        Where the recording paused, in seconds from the first sample; the signal is 0 there.
 
     Raises
     ------
@@ -53,6 +57,7 @@ class Recording:
     stages: NDArray[np.int8]
     start: datetime | None
     source: str
+    gaps_s: Gaps = ()
 
     def __post_init__(self) -> None:
         if self.signal.ndim != 2 or self.signal.dtype != np.float32:
@@ -80,37 +85,161 @@ class Recording:
                 f"expected {UNSCORED} to {len(STAGES) - 1}"
             )
 
+    @property
+    def in_gap(self) -> NDArray[np.bool_]:
+        """Which epochs, (E,), have a gap in them; they are unscored."""
+        return epochs_in_gaps(self.gaps_s, len(self.stages))
+
+
+def epochs_in_gaps(gaps_s: Iterable[tuple[float, float]], n_epochs: int) -> NDArray[np.bool_]:
+    """Return which epochs, (E,), have a gap in them."""
+    in_gap = np.zeros(n_epochs, bool)
+    for begin_s, end_s in gaps_s:
+        first = np.floor((begin_s + _ROUNDING_S) / EPOCH_S)
+        end = np.ceil((end_s - _ROUNDING_S) / EPOCH_S)
+        in_gap[max(0, int(first)) : max(0, int(end))] = True
+    return in_gap
+
 
 @dataclass(frozen=True, eq=False)
-class PausedRecording(Recording):
-    """A night that was recorded with pauses.
+class Source:
+    """An opened file or MNE Raw: its header is read once, channels when they are asked for."""
 
-    Attributes
-    ----------
-    in_gap : ndarray of bool, (E,)
-        The epochs that have a gap in them; their stage is unscored, and their signal is 0 in it.
-    """
+    name: str  # of the file, without its folder
+    called: str  # the path of a file; what errors call it
+    header: Header
+    raw: Any = None  # None for EDF and BDF
 
-    in_gap: NDArray[np.bool_]
+    def read(self, wanted: Wanted) -> Recording:
+        """Read channels as :func:`read_channels` does."""
+        named = candidates(wanted)
+        start, first_s = self.header.start, 0.0
+        gaps_s: Gaps = ()
+        if self.raw is None:
+            signal, sfreq, first_s, gaps_s = edf.read_signals(
+                self.called, self.header, named.values()
+            )
+        else:
+            signal, sfreq = mne_formats.read_signals(
+                self.raw, self.header, named.values(), self.called
+            )
+        if start is not None:
+            start += timedelta(seconds=first_s)
+        stages = np.full(whole_epochs(signal.shape[1] / sfreq), UNSCORED, np.int8)
+        return Recording(signal, tuple(named), sfreq, stages, start, self.called, gaps_s)
 
 
-def epochs_in_gaps(
-    gaps_s: Iterable[tuple[float, float]], n_epochs: int, cut_s: float = 0.0
-) -> NDArray[np.bool_]:
-    """Return the epochs, (E,), that have a gap in them.
+def open_source(raw_or_path: Any) -> Source:
+    """Open a file or an MNE Raw and read its header."""
+    if isinstance(raw_or_path, str | os.PathLike):
+        path = Path(raw_or_path)
+        if path.suffix.lower() in _OURS:
+            return Source(path.name, str(path), edf.parse_header(path))
+        raw = mne_formats.open_raw(path)
+        return Source(path.name, str(path), mne_formats.header_of(raw), raw)
+    if not (hasattr(raw_or_path, "info") and hasattr(raw_or_path, "get_data")):
+        raise ArgumentError(
+            f"raw_or_path is a {type(raw_or_path).__name__}, expected a path or an MNE Raw"
+        )
+    files = [file for file in getattr(raw_or_path, "filenames", ()) or () if file]
+    name = Path(files[0]).name if files else "raw"
+    return Source(name, name, mne_formats.header_of(raw_or_path), raw_or_path)
+
+
+def read_header(path: str | Path) -> Header:
+    """Read what a file says about its channels; no sample and no identity.
 
     Parameters
     ----------
-    gaps_s : iterable of (float, float)
-        Where they begin and end, in seconds.
-    n_epochs : int
-        E.
-    cut_s : float
-        When the first epoch begins.
+    path : str or Path
+        EDF, EDF+ or BDF; whatever else MNE reads (needs ``psdnorm[recordings]``).
+
+    Returns
+    -------
+    Header
+        Labels, rates, units and ranges of its channels, start, duration, discontinuous or not.
+
+    Raises
+    ------
+    RecordingError
+        If there is no such file, or it is damaged.
     """
-    in_gap = np.zeros(n_epochs, bool)
-    for begin_s, end_s in gaps_s:
-        first = np.floor((begin_s - cut_s + _ROUNDING_S) / EPOCH_S)
-        end = np.ceil((end_s - cut_s - _ROUNDING_S) / EPOCH_S)
-        in_gap[max(0, int(first)) : max(0, int(end))] = True
-    return in_gap
+    return open_source(path).header
+
+
+def read_channels(path: str | Path, wanted: Wanted) -> Recording:
+    """Read the channels that are wanted and none besides.
+
+    Parameters
+    ----------
+    path : str or Path
+        EDF, EDF+ or BDF; whatever else MNE reads (needs ``psdnorm[recordings]``).
+    wanted : sequence of str, or mapping of str to str or sequence of str
+        Expressions such as ``"C3-A2"``, C3 minus A2 unless the file has a channel of that name, or
+        ``"(Fp1+Fp2)/2-Cz"``; or names, each with the expressions that may stand for it, in order.
+        Blanks and case do not count.
+
+    Returns
+    -------
+    Recording
+        Without stages.
+
+    Raises
+    ------
+    RecordingError
+        If a channel is missing (the error lists those found), is not measured in volts, or has
+        another rate than the others; if the file is damaged.
+    """
+    return open_source(path).read(wanted)
+
+
+def read_recording(
+    path: str | Path | Source, wanted: Wanted, scoring: str | Path | None = None
+) -> Recording:
+    """Read a night and its stages.
+
+    Parameters
+    ----------
+    path : str or Path
+        The signal, as in :func:`read_channels`.
+    wanted : sequence of str, or mapping of str to str or sequence of str
+        Channels, as in :func:`read_channels`.
+    scoring : str or Path, optional
+        The stages, as in :func:`read_stages`; without it every epoch is unscored. It may be
+        ``path`` itself, an EDF+ that holds both.
+
+    Returns
+    -------
+    Recording
+        Where the scorer's 30 s epochs do not begin with the signal but, say, 7 s into it, these 7 s
+        are cut off, and ``start`` is 7 s later: an epoch is what the scorer saw. An epoch with a
+        gap in it is unscored.
+
+    Raises
+    ------
+    RecordingError
+        If either file is damaged or they do not belong together.
+    """
+    source = path if isinstance(path, Source) else open_source(path)
+    read = source.read(wanted)
+    signal, start, gaps_s = read.signal, read.start, read.gaps_s
+    bouts = list[Bout]()
+    if scoring is not None:
+        is_within = Path(scoring) == Path(source.called)
+        bouts = read_bouts(scoring, start, source.header if is_within else None)
+        cut = round(grid_s(bouts) * read.sfreq)
+        cut_s = cut / read.sfreq
+        signal = signal[:, cut:]
+        start = None if start is None else start + timedelta(seconds=cut_s)
+        gaps_s = tuple((begin_s - cut_s, end_s - cut_s) for begin_s, end_s in gaps_s)
+        bouts = [bout._replace(onset_s=bout.onset_s - cut_s) for bout in bouts]
+    duration_s = signal.shape[1] / read.sfreq
+    if whole_epochs(duration_s) == 0:
+        raise RecordingError(
+            f"{source.called} lasts {duration_s:g} s, expected at least {EPOCH_S} s"
+        )
+    stages = place(bouts, duration_s, scoring or source.called)
+    stages[epochs_in_gaps(gaps_s, len(stages))] = UNSCORED
+    if scoring is not None and (stages == UNSCORED).all():
+        raise RecordingError(f"{scoring} scores no epoch of {source.called} that has no gap in it")
+    return replace(read, signal=signal, stages=stages, start=start, gaps_s=gaps_s)

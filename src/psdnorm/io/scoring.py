@@ -16,10 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
-from psdnorm.errors import ArgumentError, RecordingError
-from psdnorm.io.edf import each_annotation, read_annotations
-from psdnorm.io.edf_header import Annotation, decode, write_annotations
-from psdnorm.io.recording import whole_epochs
+from psdnorm.errors import ArgumentError, RecordingError, os_errors_as
+from psdnorm.io.channels import Header
+from psdnorm.io.edf import (
+    Annotation,
+    decode,
+    each_annotation,
+    parse_header,
+    read_annotations,
+    write_annotations,
+)
 
 _NAMES = {
     0: ("w", "wake", "awake", "wakefulness", "0", "s0", "n0"),
@@ -58,7 +64,7 @@ def says_stage(text: str) -> bool:
 
 
 def digits_are_ambiguous(texts: set[str]) -> bool:
-    """Return whether a 4 could as well be REM, counted 0…4, as N3: where no 5 is beside it."""
+    """Return whether a 4 may be REM (counted 0…4) or N3: no 5 is beside it."""
     return _FOUR in texts and _FIVE not in texts
 
 
@@ -73,13 +79,19 @@ class Bout(NamedTuple):
     stage: int
 
 
+def whole_epochs(duration_s: float) -> int:
+    """Return the number E of 30 s epochs that a duration in seconds holds whole."""
+    # a quotient of floats may fall just short of the whole number that it stands for
+    return int(duration_s / EPOCH_S + 1e-6)
+
+
 def epochs_as_bouts(stages: Iterable[int]) -> list[Bout]:
     """Return one bout per 30 s epoch, from 0 s on."""
     return [Bout(EPOCH_S * index, EPOCH_S, stage) for index, stage in enumerate(stages)]
 
 
 def bouts_of(stages: Sequence[int]) -> list[Bout]:
-    """Return stages of 30 s epochs, (E,), as bouts, each as long as its stage lasts."""
+    """Return stages of 30 s epochs, (E,), as bouts, one for each run of equal stages."""
     bouts = []
     onset_s = 0
     for stage, run in groupby(map(int, stages)):
@@ -90,7 +102,6 @@ def bouts_of(stages: Sequence[int]) -> list[Bout]:
 
 
 def known_stage(text: str, path: str | Path) -> int:
-    """Return the stage that a text names; refuse one that names none."""
     stage = stage_of(text)
     if stage is None:
         raise RecordingError(
@@ -101,7 +112,6 @@ def known_stage(text: str, path: str | Path) -> int:
 
 
 def seconds(text: str, path: str | Path) -> float:
-    """Return a time in seconds; refuse what is none."""
     try:
         value = float(text)
     except ValueError:
@@ -121,7 +131,7 @@ _LIGHTS_ON = "l"
 
 
 def read_table(content: bytes, path: str | Path) -> list[Bout]:
-    """Return the stages in a table with the columns onset, duration and a stage's name."""
+    """Return the stages in a table with the columns onset, duration and stage or event."""
     rows = list(_rows(_decode(content), path))
     names = [name.strip().lower() for name in rows[0]] if rows else []
     column = next((c for c in _STAGE_COLUMNS + _EVENT_COLUMNS if c in names), None)
@@ -142,7 +152,7 @@ def read_table(content: bytes, path: str | Path) -> list[Bout]:
         events.append(Annotation(seconds(values["onset"], path), duration_s, values[column]))
     if column in _EVENT_COLUMNS:
         return stages_among(events, path)
-    _refuse_ambiguous({event.text.strip() for event in events}, path)
+    _check_ambiguous({event.text.strip() for event in events}, path)
     return [_bout(event, path) for event in events]
 
 
@@ -156,19 +166,19 @@ def read_lines(content: bytes, path: str | Path) -> list[Bout]:
         raise RecordingError(
             f"{path} has a blank line {lines.index('') + 1}, expected a stage for every epoch"
         )
-    _refuse_ambiguous(set(lines), path)
+    _check_ambiguous(set(lines), path)
     return epochs_as_bouts(
         UNSCORED if line.casefold() == _LIGHTS_ON else known_stage(line, path) for line in lines
     )
 
 
 def stages_among(events: Sequence[Annotation], path: str | Path) -> list[Bout]:
-    """Return those events that are stages; apneas, arousals and the like are left out.
+    """Return the events that are stages; apneas, arousals and the like are left out.
 
-    Events that say so (``Sleep stage N2``) are stages. Bare names (``N2``) are where none of those
-    covers them and they last an epoch; what is shorter is a marker. A file without any that says so
-    has its stages in bare names, however long. A number that lasts whole epochs and is covered by
-    none is refused, as it may be either.
+    Events that say so (``Sleep stage N2``) are stages. Bare names (``N2``) are stages where no such
+    event covers them and they last an epoch; shorter ones are markers. A file without any event
+    that says so has its stages in bare names, however long. A bare number that lasts whole epochs
+    and is not covered raises an error, as it may be either.
     """
     saying = [event for event in events if says_stage(event.text)]
     named = [e for e in events if stage_of(e.text) is not None and not says_stage(e.text)]
@@ -188,14 +198,7 @@ def stages_among(events: Sequence[Annotation], path: str | Path) -> list[Bout]:
 
 
 def write_table(path: str | Path, stages: Sequence[int]) -> None:
-    """Write stages, (E,), as BIDS events, with AASM names and n/a for unscored.
-
-    Parameters
-    ----------
-    path : str or Path
-    stages : sequence of int, (E,)
-        0…4 and -1 from the signal's first epoch on.
-    """
+    """Write stages, (E,), as BIDS events, with AASM names and n/a for unscored."""
     rows = [
         f"{onset_s}\t{duration_s}\t{STAGES[stage] if stage >= 0 else _UNSCORED}\n"
         for onset_s, duration_s, stage in bouts_of(stages)
@@ -215,7 +218,7 @@ def _bout(event: Annotation, path: str | Path) -> Bout:
 
 
 def _length_s(event: Annotation) -> float:
-    # without a duration it is taken to be one epoch: what it may not cover stays unscored
+    # without a duration it lasts one epoch; what it may not cover stays unscored
     return EPOCH_S if event.duration_s is None else event.duration_s
 
 
@@ -237,14 +240,14 @@ def _rows(text: str, path: str | Path) -> list[list[str]]:
     try:
         return list(csv.reader(lines, delimiter=delimiter))
     except csv.Error as error:
-        raise RecordingError(f"{path} is no table: {error}") from error
+        raise RecordingError(f"{path} is not a table: {error}") from error
 
 
 def _decode(content: bytes) -> str:
     return decode(content.removeprefix(b"\xef\xbb\xbf"))  # Windows puts a mark before UTF-8
 
 
-def _refuse_ambiguous(texts: set[str], path: str | Path) -> None:
+def _check_ambiguous(texts: set[str], path: str | Path) -> None:
     if digits_are_ambiguous(texts):
         raise RecordingError(
             f"{path} has stages numbered 4 and none numbered 5, expected names, as 4 may be stage "
@@ -274,14 +277,7 @@ def read_xml(content: bytes, path: str | Path) -> list[Bout]:
 
 
 def write_nsrr(path: str | Path, stages: Sequence[int]) -> None:
-    """Write stages, (E,), as the NSRR does: one event per bout.
-
-    Parameters
-    ----------
-    path : str or Path
-    stages : sequence of int, (E,)
-        0…4 and -1 from the signal's first epoch on.
-    """
+    """Write stages, (E,), as the NSRR does: one event per bout."""
     events = "".join(
         "<ScoredEvent>\n<EventType>Stages|Stages</EventType>\n"
         f"<EventConcept>{_NSRR[stage] if stage >= 0 else _NSRR_UNSCORED}</EventConcept>\n"
@@ -297,7 +293,7 @@ def write_nsrr(path: str | Path, stages: Sequence[int]) -> None:
 
 
 def write_profusion(path: str | Path, stages: Sequence[int]) -> None:
-    """Write stages, (E,), as Profusion does: one element per epoch; see :func:`write_nsrr`."""
+    """Write stages, (E,), as Profusion does: one element per epoch."""
     epochs = "".join(
         f"<SleepStage>{_PROFUSION[stage] if stage >= 0 else _PROFUSION_UNSCORED}</SleepStage>\n"
         for stage in stages
@@ -341,7 +337,7 @@ def _parse(content: bytes, path: str | Path) -> Element:
     parser = expat.ParserCreate()
     depth = 0
 
-    def refuse(*_: object) -> None:
+    def reject(*_: object) -> None:
         # entities, external ones and bombs among them, can be declared nowhere else
         raise RecordingError(f"{path} declares a document type, expected an XML without DOCTYPE")
 
@@ -357,7 +353,7 @@ def _parse(content: bytes, path: str | Path) -> Element:
         depth -= 1
         builder.end(tag)
 
-    parser.StartDoctypeDeclHandler = refuse
+    parser.StartDoctypeDeclHandler = reject
     parser.StartElementHandler = start
     parser.EndElementHandler = end
     parser.CharacterDataHandler = builder.data
@@ -367,7 +363,7 @@ def _parse(content: bytes, path: str | Path) -> Element:
     except (expat.ExpatError, ValueError, LookupError) as error:
         if isinstance(error, RecordingError):
             raise
-        raise RecordingError(f"{path} is no XML: {' '.join(str(error).split()):.100}") from error
+        raise RecordingError(f"{path} is not XML: {' '.join(str(error).split()):.100}") from error
 
 
 # onsets and durations are rounded by those who write them; less than this is no gap, no overlap
@@ -417,21 +413,11 @@ def read_stages(
 
 
 def holds_stages(path: str | Path) -> bool:
-    """Tell whether a signal holds its own stages, as an EDF+ may.
-
-    Parameters
-    ----------
-    path : str or Path
-
-    Raises
-    ------
-    RecordingError
-        If it is damaged, or has annotations that may be stages or not.
-    """
+    """Return whether an EDF+ recording holds its own stages."""
     if Path(path).suffix.lower() not in _EDFS:
         return False
     others = []
-    for annotation in each_annotation(path):
+    for annotation in each_annotation(path, parse_header(path)):
         # mostly the first one: then the rest of a long file need not be read
         if says_stage(annotation.text) and stage_of(annotation.text) != UNSCORED:
             return True
@@ -439,20 +425,17 @@ def holds_stages(path: str | Path) -> bool:
     return any(bout.stage != UNSCORED for bout in stages_among(others, path))
 
 
-def read_bouts(path: str | Path, start: datetime | None = None) -> list[Bout]:
+def read_bouts(
+    path: str | Path, start: datetime | None = None, header: Header | None = None
+) -> list[Bout]:
     """Read a scoring in seconds from the signal's first sample, ordered and without overlap.
 
     A stage of 0 s marks where an epoch begins: it lasts that epoch, or until a stage that has a
-    length of its own.
-
-    Parameters
-    ----------
-    path, start
-        As in :func:`read_stages`.
+    length of its own. ``header`` is that of an EDF+ that has been read already.
     """
     suffix = Path(path).suffix.lower()
     if suffix in _EDFS:
-        annotations, own_start = read_annotations(path)
+        annotations, own_start = read_annotations(path, header)
         late_s = _late_s(own_start, start, path)
         bouts = [b._replace(onset_s=b.onset_s + late_s) for b in stages_among(annotations, path)]
     elif suffix in _READERS:
@@ -467,16 +450,7 @@ def read_bouts(path: str | Path, start: datetime | None = None) -> list[Bout]:
 
 
 def place(bouts: Sequence[Bout], duration_s: float, path: str | Path) -> NDArray[np.int8]:
-    """Put bouts on the whole 30 s epochs of a signal; see :func:`read_stages`.
-
-    Parameters
-    ----------
-    bouts : sequence of Bout
-    duration_s : float
-        Length of the signal in seconds.
-    path : str or Path
-        The scoring, for the error.
-    """
+    """Put bouts on the whole 30 s epochs of a signal; see :func:`read_stages`."""
     n_epochs = whole_epochs(duration_s)
     scored = [bout for bout in bouts if bout.stage != UNSCORED]
     first_s = min((bout.onset_s for bout in scored), default=0.0)
@@ -514,17 +488,10 @@ def grid_s(bouts: Sequence[Bout]) -> float:
 def write_stages(
     path: str | Path, stages: Sequence[int], form: str, start: datetime | None = None
 ) -> None:
-    """Write stages in one of the formats that :func:`read_stages` reads.
+    """Write stages, (E,), in one of :data:`FORMATS`, all of which :func:`read_stages` reads.
 
-    Parameters
-    ----------
-    path : str or Path
-    stages : sequence of int, (E,)
-        0…4 and -1 from the signal's first epoch on.
-    form : {"nsrr", "profusion", "edf", "tsv", "text"}
-        ``edf`` holds names by Rechtschaffen & Kales, as Sleep-EDF and MASS do.
-    start : datetime, optional
-        When the signal starts; only ``edf`` says so.
+    ``edf`` holds names by Rechtschaffen & Kales, as Sleep-EDF and MASS do, and alone says when the
+    signal starts.
     """
     writers = {
         "nsrr": write_nsrr,
@@ -546,11 +513,8 @@ def _edf_text(stage: int) -> str:
 
 
 def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise RecordingError(f"{path} cannot be read: {error.strerror or error}") from error
+    with os_errors_as(RecordingError, path, "cannot be read"), path.open("rb") as file:
+        content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise RecordingError(f"{path} has more than {_MOST_BYTES} bytes, expected a scoring")
     return content
@@ -585,7 +549,7 @@ def _with_markers_lasting(ordered: Sequence[Bout]) -> list[Bout]:
 
 
 def _check(ordered: Sequence[Bout], path: str | Path) -> None:
-    """Refuse a scoring that is empty, contradicts itself or has epochs that are not of 30 s."""
+    """Raise an error if a scoring is empty, contradicts itself or its epochs are not of 30 s."""
     scored = [bout for bout in ordered if bout.stage != UNSCORED]
     if not scored:
         raise RecordingError(

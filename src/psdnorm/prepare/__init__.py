@@ -1,6 +1,17 @@
 """From a recording to the store."""
 
 from psdnorm.prepare.prepare import Outcome, Preparation, fingerprint, recording_name
-from psdnorm.prepare.preprocess import between_gaps, in_time, preprocess
-from psdnorm.prepare.quality import MOST_BAD, Quality, electrodes_of, examine, flat_epochs, percent
+from psdnorm.prepare.quality import (
+    EXTREME,
+    MOST_BAD,
+    RUN,
+    Quality,
+    electrodes_of,
+    examine,
+    flat_epochs,
+    percent,
+)
 from psdnorm.prepare.recipe import NARROWEST_HZ, RECIPES, Recipe, load_recipe
+from psdnorm.prepare.signals import Prepared, between_gaps, in_time, preprocess
+
+__all__ = ["RECIPES", "Preparation", "Recipe", "load_recipe", "preprocess"]

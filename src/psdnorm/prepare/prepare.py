@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +15,17 @@ import numpy as np
 
 from psdnorm.cohorts import NightFiles, Problem, find_nights, read_night
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
-from psdnorm.errors import ArgumentError, MissingExtraError, PsdnormError, RecordingError
-from psdnorm.io import Wanted, candidates, read_header, resolve
-from psdnorm.prepare.preprocess import preprocess_night
+from psdnorm.errors import (
+    ArgumentError,
+    MissingExtraError,
+    PsdnormError,
+    RecordingError,
+    os_errors_as,
+)
+from psdnorm.io import Wanted, candidates, open_source, resolve
 from psdnorm.prepare.quality import electrode_flags, electrodes_of
 from psdnorm.prepare.recipe import Recipe
+from psdnorm.prepare.signals import preprocess
 from psdnorm.runtime import check_scheduler, run_all
 from psdnorm.store import Night, Store
 
@@ -29,41 +35,29 @@ _BESIDE = {".vhdr": (".eeg", ".dat", ".vmrk"), ".set": (".fdt",)}
 
 
 def fingerprint(signal: Path, scoring: Path | None, channels: Mapping[str, str]) -> str:
-    """Return a hash of what a night is prepared from.
+    """Return a hash of what a night is prepared from, quick to take.
 
-    Parameters
-    ----------
-    signal : Path
-        Its size and its first and last 64 KiB count, and those of files that belong to it.
-    scoring : Path or None
-        All of it counts.
-    channels : mapping of str to str
-        Each channel and the expression that it is read by.
-
-    Returns
-    -------
-    str
-        SHA-256 in hexadecimal digits.
+    Of the signal, and of files that belong to it, size and first and last 64 KiB count; the scoring
+    counts as a whole.
     """
     sha = hashlib.sha256(json.dumps(dict(channels)).encode())
-    try:
+    with os_errors_as(RecordingError, signal, "cannot be read"):
         others = (signal.with_suffix(suffix) for suffix in _BESIDE.get(signal.suffix.lower(), ()))
         for path in (signal, *(other for other in others if other.exists())):
             sha.update(_ends(path))
         if scoring is not None:
-            sha.update(scoring.read_bytes() if scoring != signal else b"within")
-    except OSError as error:
-        raise _unreadable(error, signal) from error
+            sha.update(_content(scoring) if scoring != signal else b"within")
     return sha.hexdigest()
 
 
 def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise _unreadable(error, path) from error
+    with os_errors_as(RecordingError, path, "cannot be read"), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _content(path: Path) -> bytes:
+    with os_errors_as(RecordingError, path, "cannot be read"):
+        return path.read_bytes()
 
 
 def _ends(path: Path) -> bytes:
@@ -75,46 +69,24 @@ def _ends(path: Path) -> bytes:
         return size.to_bytes(8, "little") + first + file.read(_PIECE)
 
 
-def _unreadable(error: OSError, path: Path) -> RecordingError:
-    return RecordingError(f"{error.filename or path} cannot be read: {error.strerror or error}")
-
-
 PREPARED, THERE, FAILED = "prepared", "already there", "failed"
 _NUMBERS = {stage: number for number, stage in enumerate(STAGES)} | {"unscored": UNSCORED}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one night.
+    """What became of one night."""
 
-    Attributes
-    ----------
-    recording : str
-        Its name in the store.
-    source : str
-        The file of its signal.
-    status : {"prepared", "already there", "failed"}
-    reason : str
-        One sentence where it failed, else "".
-    counts : dict of str to int
-        Epochs per stage and ``unscored``; empty where it failed.
-    flags : tuple of str
-        What is wrong with the signal.
-    channels : dict of str to str
-        Each channel and the expression that it was read by.
-    """
-
-    recording: str
-    source: str
-    status: str
-    reason: str = ""
-    counts: dict[str, int] = dataclasses.field(default_factory=dict)
-    flags: tuple[str, ...] = ()
-    channels: dict[str, str] = dataclasses.field(default_factory=dict)
+    recording: str  # its name in the store
+    source: str  # the file of its signal
+    status: str  # "prepared", "already there" or "failed"
+    reason: str = ""  # one sentence where it failed
+    counts: dict[str, int] = field(default_factory=dict)  # epochs per stage, and unscored
+    flags: tuple[str, ...] = ()  # what is wrong with the signal
+    channels: dict[str, str] = field(default_factory=dict)  # each with its expression
 
     @property
     def hours(self) -> float:
-        """How long the prepared night is."""
         return sum(self.counts.values()) * EPOCH_S / 3600
 
 
@@ -126,21 +98,9 @@ def recording_name(night: NightFiles) -> str:
 def prepare_night(
     night: NightFiles, store_path: str | os.PathLike[str], recipe: Recipe, replace: bool = False
 ) -> Outcome:
-    """Prepare one night and put it into a store; whatever fails is in the outcome.
+    """Prepare one night into a store; whatever fails is in the outcome.
 
-    Parameters
-    ----------
-    night : NightFiles
-    store_path : path
-        A store of the same recipe; made if it does not exist.
-    recipe : Recipe
-    replace : bool
-        Whether a night of this name that was prepared from other files or channels is replaced;
-        otherwise it stays, and this one fails.
-
-    Returns
-    -------
-    Outcome
+    A night of this name that was prepared from other files or channels fails unless ``replace``.
     """
     try:
         store = Store.plan(store_path, recipe.to_dict(), recipe.layout())
@@ -164,12 +124,13 @@ class Preparation:
         As in :func:`psdnorm.cohorts.find_nights`.
     source : str or Path
     store : path
-        Made with the first night that is prepared, if it does not exist.
+        Created with the first night that is prepared, if it does not exist.
     recipe : Recipe
     channels : sequence or mapping, optional
         Other channels than the cohort's; the recipe then has as many.
     replace : bool
-        As in :func:`prepare_night`.
+        Whether nights that were prepared from other files or channels are replaced; otherwise they
+        stay, and the new ones fail.
     name : str, optional
         What the cohort of a ``folder`` or ``bids`` is called in the store.
 
@@ -180,7 +141,7 @@ class Preparation:
         Files that were left out, and nights without a scoring.
     notes : list of str
     same : list of str
-        After a run: one sentence for each of its recordings that is there under several subjects.
+        After a run: a sentence for each of its recordings that is stored under several subjects.
     recipe : Recipe
     store : Store
 
@@ -221,10 +182,11 @@ class Preparation:
         return [problem for problem in self.problems if problem.file.absolute() not in used]
 
     def run(self, jobs: int = 1, dask: str | None = None) -> Generator[Outcome, None, None]:
-        """Prepare all nights and tell what becomes of each; write the index at the end.
+        """Prepare all nights, yield what becomes of each, and write the index at the end.
 
-        The index is written too when the iterator is closed early or interrupted. What is there
-        already is not prepared again, so an interrupted run is resumed by running it again.
+        The index is also written when the iterator is closed early or interrupted. Nights that are
+        in the store already are not prepared again, so an interrupted run is resumed by running it
+        again.
 
         Parameters
         ----------
@@ -255,19 +217,19 @@ class Preparation:
         return self._run(jobs, dask)
 
     def _run(self, jobs: int, dask: str | None) -> Generator[Outcome, None, None]:
-        nights, doubles = self._told_apart()
+        nights, duplicates = self._named()
         work: Callable[[NightFiles], Outcome] = partial(
             prepare_night, store_path=self.store.path, recipe=self.recipe, replace=self._replace
         )
         try:
-            yield from doubles
+            yield from duplicates
             yield from run_all(work, nights, jobs=jobs, dask=dask, lost=_failed)
         finally:
             self.store.finish()
             self.same = self._under_several_subjects()
 
     def _under_several_subjects(self) -> list[str]:
-        """Say which recordings of this run are in the store as several people's."""
+        """Return a sentence for each recording of this run that is stored as several people's."""
         if not self.store.made:
             return []
         index = self.store.index
@@ -284,26 +246,26 @@ class Preparation:
                 )
         return sorted(sentences)
 
-    def _told_apart(self) -> tuple[list[NightFiles], list[Outcome]]:
-        """Return nights with names of their own, and failures for the others."""
+    def _named(self) -> tuple[list[NightFiles], list[Outcome]]:
+        """Return nights whose names are unique, and failures for the others."""
         first: dict[str, NightFiles] = {}
-        doubles = []
+        duplicates = []
         for night in self.nights:
             name = recording_name(night)
             if first.setdefault(name, night) is not night:
                 other = first[name].signal
-                doubles.append(
+                duplicates.append(
                     _failed(night, f"it would be {name!r} in the store, and so would {other}")
                 )
-        return list(first.values()), doubles
+        return list(first.values()), duplicates
 
 
 def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> Outcome:
     name = recording_name(night)
-    header = read_header(night.signal)
+    source = open_source(night.signal)
+    labels = source.header.labels
     resolved = {
-        wanted: resolve(options, header.labels, night.signal)
-        for wanted, options in night.channels.items()
+        wanted: resolve(options, labels, night.signal) for wanted, options in night.channels.items()
     }
     channels = {wanted: expression for wanted, (expression, _) in resolved.items()}
     mark = fingerprint(night.signal, night.scoring, channels)
@@ -317,18 +279,17 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
             "own (--name names a whole folder), or replace it (--replace) if they were changed on "
             "purpose",
         )
-    # tables of people may have come since; without them, what they said stays
+    # tables of people may have been added since; what removed ones said stays
     facts = {"age": night.age, "sex": night.sex, "family": night.family}
     if known is not None and same:
         if all(value in (None, known[fact]) for fact, value in facts.items()):
             return _there(night, known, channels)
         facts = {fact: known[fact] if value is None else value for fact, value in facts.items()}
-    recording = read_night(night)
-    prepared = preprocess_night(recording, recipe, night.cohort)
-    electrodes = {
-        wanted: electrodes_of(weights, header.labels) for wanted, (_, weights) in resolved.items()
-    }
-    flags = (*prepared.flags, *electrode_flags(recording, electrodes, prepared.kept))
+    recording = read_night(night, source)
+    prepared = preprocess(recording, recipe, night.cohort)
+    electrodes = {name: electrodes_of(weights, labels) for name, (_, weights) in resolved.items()}
+    loose = electrode_flags(source, electrodes, recording, prepared.quality, prepared.kept)
+    flags = (*prepared.flags, *loose)
     store.add(
         Night(
             name,
@@ -339,7 +300,7 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
             visit=night.visit,
             channels=recording.channels,
             flags=flags,
-            simulated=header.simulated,
+            simulated=source.header.simulated,
             source=night.signal.name,
             checksum=checksum(night.signal),
             fingerprint=mark,

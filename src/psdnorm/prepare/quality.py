@@ -1,15 +1,15 @@
-"""Whether a channel is usable: flat, clipped, loose or paused."""
+"""Whether a channel is usable: flat, clipped, loose or paused; each is examined once per night."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S
 from psdnorm.errors import RecordingError
-from psdnorm.io import PausedRecording, Recording, Weights, read_channels
+from psdnorm.io import Recording, Source, Weights
 
 # the quietest sleep EEG deviates by several µV, an open or shorted input by less than this
 FLAT_UV = 0.5
@@ -17,80 +17,73 @@ FLAT_UV = 0.5
 LARGE_UV = 1000.0
 # an unclipped signal is at its extremes for a few samples of a night, not for this share of 30 s
 SATURATED_SHARE = 0.05
-_EXTREME = 1e-4  # of the signal's range: as near as rounding leaves a sample to an extreme
+EXTREME = 1e-4  # of the signal's range: as near as rounding leaves a sample to an extreme
 # the samples of a sine meet its extreme once or twice in every period, an amplifier stays there
-_RUN = 3
+RUN = 3
 LEAST_FLAGGED = 0.01  # of the epochs, or of the samples that a recipe clips
-MOST_BAD = 0.5  # the same
+MOST_BAD = 0.5  # likewise
 _LARGE = "above 1 mV"
 
 
 class Quality(NamedTuple):
-    """Which epochs of which channel are bad, and how; each (E, C)."""
+    """What was measured of each epoch and channel of a recording."""
 
-    not_finite: NDArray[np.bool_]
-    flat: NDArray[np.bool_]
-    saturated: NDArray[np.bool_]
-    large: NDArray[np.bool_]
+    deviation_uv: NDArray[np.float64]  # (E, C), standard deviation; NaN if a sample is not finite
+    saturated: NDArray[np.bool_]  # (E, C), 5 % of the samples stay at the night's extremes
+
+    @property
+    def not_finite(self) -> NDArray[np.bool_]:
+        return np.isnan(self.deviation_uv)
+
+    @property
+    def flat(self) -> NDArray[np.bool_]:
+        return self.deviation_uv < FLAT_UV
+
+    @property
+    def large(self) -> NDArray[np.bool_]:
+        return self.deviation_uv > LARGE_UV
+
+    @property
+    def measured(self) -> NDArray[np.bool_]:
+        """Epochs that hold a signal, (E, C)."""
+        return self.deviation_uv >= FLAT_UV
 
     @property
     def bad(self) -> NDArray[np.bool_]:
-        """Epochs, (E, C), of which nothing can be learned; what is only large can be scaled."""
-        return self.not_finite | self.flat | self.saturated
+        """Epochs of which nothing can be learned, (E, C); what is only large can be scaled."""
+        return ~self.measured | self.saturated
 
-    def within(self, epochs: slice) -> "Quality":
-        """Return the quality of some of the epochs."""
-        return Quality(*(part[epochs] for part in self))
+    def at(self, where: Any) -> "Quality":
+        """Return some of the epochs, or of epochs and channels."""
+        return Quality(self.deviation_uv[where], self.saturated[where])
 
 
 def examine(recording: Recording) -> Quality:
-    """Look at every epoch and channel of a recording as it was read.
-
-    Parameters
-    ----------
-    recording : Recording
-
-    Returns
-    -------
-    Quality
-        Not finite: an epoch with at least one such sample. Flat: its standard deviation is below
-        0.5 µV. Saturated: 5 % of its samples or more are at the channel's extremes of the night,
-        three or more in a row. Large: its standard deviation is above 1 mV.
-    """
-    signal = recording.signal
-    shape = (len(recording.stages), len(signal))
-    quality = Quality(*(np.zeros(shape, bool) for _ in range(len(Quality._fields))))
-    edges = _edges(recording.sfreq, shape[0])
-    for channel, row in enumerate(signal):
-        deviation_uv = deviations_uv(row, recording.sfreq, shape[0])
-        quality.not_finite[:, channel] = np.isnan(deviation_uv)
-        quality.flat[:, channel] = deviation_uv < FLAT_UV
-        quality.large[:, channel] = deviation_uv > LARGE_UV
+    """Examine every epoch and channel of a recording as it was read."""
+    n_epochs = len(recording.stages)
+    edges = _edges(recording.sfreq, n_epochs)
+    deviations, saturated = [], np.zeros((n_epochs, len(recording.signal)), bool)
+    for channel, row in enumerate(recording.signal):
+        deviation_uv = _deviations_uv(row, recording.sfreq, n_epochs)
+        deviations.append(deviation_uv)
         usable = row if np.isfinite(row).all() else row[np.isfinite(row)]
         if not len(usable):
             continue
         low, high = usable.min(), usable.max()
-        near = _EXTREME * (high - low)
+        near = EXTREME * (high - low)
         for epoch in np.flatnonzero(deviation_uv >= FLAT_UV):
             samples = row[edges[epoch] : edges[epoch + 1]]
             n_stuck = _n_in_runs(samples <= low + near) + _n_in_runs(samples >= high - near)
-            quality.saturated[epoch, channel] = n_stuck >= SATURATED_SHARE * len(samples)
-    return quality
+            saturated[epoch, channel] = n_stuck >= SATURATED_SHARE * len(samples)
+    return Quality(np.stack(deviations, axis=1), saturated)
 
 
-def deviations_uv(samples: NDArray[np.float32], sfreq: float, n_epochs: int) -> NDArray[np.float64]:
-    """Return the standard deviation of each epoch, (E,); NaN where a sample is not finite.
-
-    Parameters
-    ----------
-    samples : ndarray, (T,)
-        Of one channel, in µV.
-    sfreq : float
-    n_epochs : int
-    """
-    edges = _edges(sfreq, n_epochs)
+def _deviations_uv(
+    samples: NDArray[np.float32], sfreq: float, n_epochs: int
+) -> NDArray[np.float64]:
+    """Return the standard deviation of each epoch, (E,), of a channel; NaN if it is not finite."""
     with np.errstate(invalid="ignore"):  # infinity less infinity
-        epochs = (samples[first:end] for first, end in pairwise(edges))
+        epochs = (samples[first:end] for first, end in pairwise(_edges(sfreq, n_epochs)))
         return np.array([epoch.std(dtype=np.float64) for epoch in epochs])
 
 
@@ -101,27 +94,17 @@ def _edges(sfreq: float, n_epochs: int) -> NDArray[np.intp]:
 
 def _n_in_runs(is_extreme: NDArray[np.bool_]) -> int:
     """Count the samples, of (T,), that are among three or more in a row."""
-    if np.count_nonzero(is_extreme) < _RUN:
+    if np.count_nonzero(is_extreme) < RUN:
         return 0
     edges = np.flatnonzero(np.diff(is_extreme, prepend=False, append=False))
     lengths = edges[1::2] - edges[::2]
-    return int(lengths[lengths >= _RUN].sum())
+    return int(lengths[lengths >= RUN].sum())
 
 
 def flags_of(quality: Quality, channels: tuple[str, ...]) -> list[str]:
-    """Return what deserves a word: ``C3-A2 flat 12 %``.
+    """Return what is bad in 1 % of the epochs or more: ``C3-A2 flat 12 %``.
 
-    Parameters
-    ----------
-    quality : Quality
-    channels : tuple of str
-        C names.
-
-    Returns
-    -------
-    list of str
-        From 1 % of the epochs on; samples that are not finite always, as their epochs are unscored.
-        A channel that is too large for EEG in more than half of them has its unit doubted.
+    Samples that are not finite are always flagged, as their epochs are unscored.
     """
     flags = []
     for channel, name in enumerate(channels):
@@ -133,8 +116,8 @@ def flags_of(quality: Quality, channels: tuple[str, ...]) -> list[str]:
     return flags
 
 
-def refuse_bad(quality: Quality, channels: tuple[str, ...], source: str) -> None:
-    """Refuse a night of which a channel is bad for more than half."""
+def check_usable(quality: Quality, channels: tuple[str, ...], source: str) -> None:
+    """Raise RecordingError if a channel is bad in more than half of the epochs."""
     for channel, name in enumerate(channels):
         share = quality.bad[:, channel].mean()
         if share <= MOST_BAD:
@@ -155,25 +138,20 @@ def percent(share: float) -> str:
 
 
 def _named(quality: Quality, channel: int) -> dict[str, NDArray[np.bool_]]:
-    names = ("not finite", "flat", "saturated", _LARGE)
-    return {name: part[:, channel] for name, part in zip(names, quality, strict=True)}
+    kinds = {
+        "not finite": quality.not_finite,
+        "flat": quality.flat,
+        "saturated": quality.saturated,
+        _LARGE: quality.large,
+    }
+    return {kind: part[:, channel] for kind, part in kinds.items()}
 
 
 def electrodes_of(weights: Weights, labels: Sequence[str]) -> tuple[str, ...]:
     """Return the labels of what a derivation holds against a reference.
 
-    Parameters
-    ----------
-    weights : dict of int to float
-        By place in ``labels``, from :func:`psdnorm.io.channels.resolve`.
-    labels : sequence of str
-        The file's channels.
-
-    Returns
-    -------
-    tuple of str
-        None where the file holds the channel itself. References are not among them: files may hold
-        the electrode that all others were recorded against, which is flat by right.
+    There are none where the file holds the channel itself. References do not count: files may hold
+    the electrode that all others were recorded against, which is rightly flat.
     """
     if len(weights) == 1:
         return ()
@@ -181,60 +159,34 @@ def electrodes_of(weights: Weights, labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def flat_epochs(
-    electrode: NDArray[np.float32], sfreq: float, speaks: NDArray[np.bool_]
+    electrode: NDArray[np.float32], sfreq: float, measured: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return the epochs, (E,), in which an electrode is flat and the derivation from it is not.
-
-    Parameters
-    ----------
-    electrode : ndarray, (T,)
-        As it was recorded, in µV.
-    sfreq : float
-    speaks : ndarray of bool, (E,)
-        Whether an epoch of the derivation holds a signal.
-    """
-    return speaks & (deviations_uv(electrode, sfreq, len(speaks)) < FLAT_UV)
+    """Return the epochs, (E,), in which an electrode is flat and the derivation from it is not."""
+    return measured & (_deviations_uv(electrode, sfreq, len(measured)) < FLAT_UV)
 
 
 def electrode_flags(
-    recording: Recording, electrodes: Mapping[str, Sequence[str]], kept: slice
+    source: Source,
+    electrodes: Mapping[str, Sequence[str]],
+    recording: Recording,
+    quality: Quality,
+    kept: slice,
 ) -> list[str]:
-    """Return which derivations are without one of their electrodes: ``C3-A2 without C3 12 %``.
+    """Return which derivations lack one of their electrodes: ``C3-A2 without C3 12 %``.
 
-    Parameters
-    ----------
-    recording : Recording
-        As it was read from its file, in which the electrodes are looked up.
-    electrodes : mapping of str to sequence of str
-        Labels of the electrodes of each channel, from :func:`electrodes_of`.
-    kept : slice
-        The epochs that count.
-
-    Returns
-    -------
-    list of str
-        From 1 % of the epochs on that have no gap in them.
+    Epochs that are ``kept`` and have no gap count.
     """
-    n_epochs, n_samples = len(recording.stages), recording.signal.shape[1]
-    measured = np.ones(n_epochs, bool)
-    if isinstance(recording, PausedRecording):
-        measured = ~recording.in_gap
+    n_samples, without_gap = recording.signal.shape[1], ~recording.in_gap[kept]
     flags = []
-    for name, derived in zip(recording.channels, recording.signal, strict=True):
-        if not electrodes[name]:
-            continue
-        speaks = deviations_uv(derived, recording.sfreq, n_epochs) >= FLAT_UV
+    for channel, name in enumerate(recording.channels):
         for label in electrodes[name]:
-            # what the recording lacks of the file was cut off its beginning
-            electrode = read_channels(recording.source, [label]).signal[0, -n_samples:]
-            flat = flat_epochs(electrode, recording.sfreq, speaks)
-            counted = flat[kept][measured[kept]]
+            # a recording may be cut at its beginning
+            electrode = source.read([label]).signal[0, -n_samples:]
+            flat = flat_epochs(electrode, recording.sfreq, quality.measured[:, channel])
+            counted = flat[kept][without_gap]
             share = float(counted.mean()) if counted.size else 0.0
             if share >= LEAST_FLAGGED:
-                flags.append(f"{name} without {_in_words(label)} {percent(share)}")
+                # flags have semicolons between them in an index
+                words = "".join(c if c.isprintable() and c != ";" else "?" for c in label)
+                flags.append(f"{name} without {words} {percent(share)}")
     return flags
-
-
-def _in_words(label: str) -> str:
-    """Return a label as an index can hold it: flags have semicolons between them."""
-    return "".join(sign if sign.isprintable() and sign != ";" else "?" for sign in label)

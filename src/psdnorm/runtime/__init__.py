@@ -1,14 +1,18 @@
 """Files, processes, progress, documents and text; nothing about sleep."""
 
-from psdnorm.runtime.documents import digest, json_text, read_json, read_yaml, write_json
 from psdnorm.runtime.files import (
     LOCK,
     Holder,
     check_writable,
     create_once,
+    digest,
     held,
     holder,
+    json_text,
+    read_json,
+    read_yaml,
     remove_leftovers,
+    write_json,
     written,
 )
 from psdnorm.runtime.parallel import (
@@ -20,5 +24,4 @@ from psdnorm.runtime.parallel import (
     stream_all,
     undisturbed,
 )
-from psdnorm.runtime.progress import LINE_EVERY_S, errors, progress, say, track
-from psdnorm.runtime.text import listed, plural
+from psdnorm.runtime.progress import LINE_EVERY_S, errors, listed, plural, progress, say, track

@@ -1,7 +1,7 @@
 """One progress bar, with an ETA; where there is no terminal, a line a minute instead."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -64,3 +64,21 @@ def track(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:
 
 def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
+
+
+def plural(number: int, noun: str, nouns: str | None = None) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "night"), plural(12000, "night"), plural(2, "study", "studies")
+    ('1 night', '12,000 nights', '2 studies')
+    """
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -8,11 +8,11 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from psdnorm.constants import EPOCH_S, UNSCORED
+from psdnorm.constants import EPOCH_S
 from psdnorm.errors import MissingExtraError, RecordingError
-from psdnorm.io import Channels, Recording, epochs_in_gaps, whole_epochs
+from psdnorm.io import Recording, Source, whole_epochs
 from psdnorm.prepare import Recipe, between_gaps, examine, in_time, preprocess
-from psdnorm.staging.derivations import PlannedChannel, Source, doubt_unit, spread_uv
+from psdnorm.staging.derivations import PlannedChannel, doubt_unit, spread_uv
 from psdnorm.staging.result import Spectrogram
 
 _SEGMENT_S = 4
@@ -131,14 +131,15 @@ def prepare_channels(
     spreads_uv: list[float] = []
     ends: list[float] = []
     for read, some in _read(source, planned, night):
-        recording, in_gap = _as_recording(read, some)
+        recording = _in_microvolts(read, some)
+        in_gap = recording.in_gap
         night.start = recording.start
         if not ends:
             night.notes += _gap_notes(read, in_gap)
         ends.append(recording.signal.shape[1] / recording.sfreq)
         spreads_uv += [spread_uv(row, recording.sfreq) for row in recording.signal]
         doubt_unit(spreads_uv, unit, source.called)  # before what takes long
-        between = between_gaps(recording, in_gap)
+        between = between_gaps(recording)
         look(between)
         _prepare_each(recording, between, in_gap, recipe, night)
     if not ends:
@@ -155,7 +156,7 @@ def prepare_channels(
 
 def _read(
     source: Source, planned: Sequence[PlannedChannel], night: PreparedNight
-) -> Iterator[tuple[Channels, list[PlannedChannel]]]:
+) -> Iterator[tuple[Recording, list[PlannedChannel]]]:
     """Read channels, together where that works; those that cannot be read are refused alone."""
     for some in _at_a_time(source, planned):
         together = _try(source, some)
@@ -169,7 +170,7 @@ def _read(
                 yield read, part
 
 
-def _try(source: Source, some: Sequence[PlannedChannel]) -> Channels | RecordingError:
+def _try(source: Source, some: Sequence[PlannedChannel]) -> Recording | RecordingError:
     try:
         return source.read({each.name: each.expression for each in some})
     except RecordingError as error:
@@ -185,23 +186,17 @@ def _at_a_time(source: Source, planned: Sequence[PlannedChannel]) -> Iterator[li
             yield alike[first : first + step]
 
 
-def _as_recording(
-    read: Channels, some: Sequence[PlannedChannel]
-) -> tuple[Recording, NDArray[np.bool_]]:
-    """Return channels in µV without stages, and the epochs, (E,), that have a gap in them."""
-    signal = read.signal
-    for row, each in zip(signal, some, strict=True):
+def _in_microvolts(read: Recording, some: Sequence[PlannedChannel]) -> Recording:
+    """Apply the unit that the user gave; raise RecordingError if it is shorter than an epoch."""
+    for row, each in zip(read.signal, some, strict=True):
         if each.factor != 1:
             row *= np.float32(each.factor)
-    n_epochs = whole_epochs(signal.shape[1] / read.sfreq)
-    if n_epochs == 0:
+    if not len(read.stages):
         raise RecordingError(
-            f"{read.source} lasts {signal.shape[1] / read.sfreq:g} s, expected at least {EPOCH_S} s"
+            f"{read.source} lasts {read.signal.shape[1] / read.sfreq:g} s, expected at least "
+            f"{EPOCH_S} s"
         )
-    stages = np.full(n_epochs, UNSCORED, np.int8)
-    names = tuple(read.names)
-    recording = Recording(signal, names, read.sfreq, stages, read.start, read.source)
-    return recording, epochs_in_gaps(read.gaps_s, n_epochs)
+    return read
 
 
 def _prepare_each(
@@ -270,7 +265,7 @@ def _notes_on(planned: Sequence[PlannedChannel], rest_s: float) -> list[str]:
     return notes
 
 
-def _gap_notes(read: Channels, in_gap: NDArray[np.bool_]) -> list[str]:
+def _gap_notes(read: Recording, in_gap: NDArray[np.bool_]) -> list[str]:
     if not read.gaps_s:
         return []
     gone_s = sum(end_s - begin_s for begin_s, end_s in read.gaps_s)

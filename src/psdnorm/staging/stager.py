@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from psdnorm.cohorts import parse_channels
 from psdnorm.constants import EPOCH_S, UNSCORED
 from psdnorm.errors import ArgumentError
-from psdnorm.io import Recording, Wanted
-from psdnorm.staging.derivations import electrode_conditions, factor_of, open_source, plan_channels
+from psdnorm.io import Recording, Wanted, open_source
+from psdnorm.staging.derivations import electrode_conditions, factor_of, plan_channels
 from psdnorm.staging.models import StagingModel, load_model
 from psdnorm.staging.preparing import PreparedNight, prepare_channels
 from psdnorm.staging.result import StagedNight

@@ -18,7 +18,6 @@ at -70 dB. A night of which rounding would take more than -60 dB is refused.
 
 from psdnorm.store.folder import RECIPE_FILE, Store, night_path, recipe_hash
 from psdnorm.store.night import DTYPES, Layout, Night
-from psdnorm.store.summary import CohortPSD, describe, mean_psd, summarize
-from psdnorm.store.summary_figures import check_ending, draw
+from psdnorm.store.summary import CohortPSD, check_ending, describe, draw, mean_psd, summarize
 
 __all__ = ["Layout", "Night", "Store", "mean_psd", "recipe_hash", "summarize"]

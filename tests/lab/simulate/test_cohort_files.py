@@ -14,8 +14,7 @@ from stores import tree
 
 from psdnorm.cohorts import COHORTS, channels_used, find_nights, read_night
 from psdnorm.errors import ArgumentError, MissingExtraError, StoreError
-from psdnorm.io import read_header, read_stages
-from psdnorm.io.edf import read_channels
+from psdnorm.io import read_channels, read_header, read_stages
 from psdnorm.lab.simulate.cohort_files import (
     Trace,
     bytes_missing,

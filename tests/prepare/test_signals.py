@@ -7,8 +7,8 @@ from cohort_folder import samples
 
 from psdnorm.errors import RecordingError
 from psdnorm.io import Recording
-from psdnorm.prepare.preprocess import lowpass_resample, preprocess
 from psdnorm.prepare.recipe import RECIPES, Recipe
+from psdnorm.prepare.signals import lowpass_resample, preprocess
 
 RATES = (64, 99.9999, 100, 128, 128.2051, 199.9, 200, 250, 256, 1 / 0.003, 500, 512)
 PLAIN = Recipe("plain", n_channels=1)

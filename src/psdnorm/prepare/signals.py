@@ -1,6 +1,7 @@
 """Filter, resample, scale and clip a recording."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -9,8 +10,16 @@ from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S, UNSCORED
 from psdnorm.errors import MissingExtraError, RecordingError
-from psdnorm.io import PausedRecording, Recording
-from psdnorm.prepare.quality import LEAST_FLAGGED, MOST_BAD, examine, flags_of, percent, refuse_bad
+from psdnorm.io import Recording
+from psdnorm.prepare.quality import (
+    LEAST_FLAGGED,
+    MOST_BAD,
+    Quality,
+    check_usable,
+    examine,
+    flags_of,
+    percent,
+)
 from psdnorm.prepare.recipe import NARROWEST_HZ, TRANSITION, Recipe
 
 _HAMMING = 3.3  # length of a Hamming-windowed FIR filter times the width of its slope
@@ -23,27 +32,11 @@ _AT_ONCE = 2**18  # samples in the windows that are held in memory
 def lowpass_resample(
     signal: NDArray[np.float32], sfreq: float, recipe: Recipe, n_out: int, source: str = "signal"
 ) -> NDArray[np.float32]:
-    """Low-pass filter and resample in one pass, without delay.
+    """Low-pass filter and resample (C, T) in one pass, without delay; return (C, n_out).
 
     A linear-phase FIR filter with a Hamming window, as MNE's: flat up to ``lowpass_hz``, half of
     the amplitude an eighth above it, below -50 dB from a quarter above it on. At the ends the
     signal is continued by its point reflection, so that they have no transient.
-
-    Parameters
-    ----------
-    signal : ndarray, (C, T)
-    sfreq : float
-        Its rate in Hz; any.
-    recipe : Recipe
-        Gives ``lowpass_hz`` and the new rate.
-    n_out : int
-        How many samples are wanted, from the first one on.
-    source : str
-        Whose signal it is, for the error.
-
-    Returns
-    -------
-    ndarray, (C, n_out), float32
     """
     slope_hz = max(TRANSITION * recipe.lowpass_hz, NARROWEST_HZ)
     transition_hz = min(slope_hz, sfreq / 2 - recipe.lowpass_hz)
@@ -65,7 +58,7 @@ def lowpass_resample(
 
 
 def _ratio(exact: float, duration_s: float) -> Fraction | None:
-    """Return the ratio of small numbers that two rates have, None if they have none."""
+    """Return the ratio of small numbers that two rates have, if any."""
     ratio = Fraction(exact).limit_denominator(_LARGEST)
     return ratio if abs(float(ratio) / exact - 1) * duration_s < _MOST_DRIFT_S else None
 
@@ -132,28 +125,18 @@ def _scipy_signal() -> Any:
     return scipy.signal
 
 
-# what is divided by less is not EEG, but the rounding of a value that does not change
+# a signal that varies by less is the rounding of a constant
 LEAST_IQR_UV = 0.1
 
 
 class Prepared(NamedTuple):
-    """A night as a network sees it.
+    """A night as a network sees it."""
 
-    Attributes
-    ----------
-    signals : ndarray, (E, C, T), float32
-    stages : ndarray, (E,), int8
-        -1 where unscored.
-    flags : tuple of str
-        What is wrong with the signal, in a few words each.
-    first_epoch : int
-        Which epoch of the recording the first one is: 0 unless wake was cut off.
-    """
-
-    signals: NDArray[np.float32]
-    stages: NDArray[np.int8]
-    flags: tuple[str, ...]
-    first_epoch: int
+    signals: NDArray[np.float32]  # (E, C, T)
+    stages: NDArray[np.int8]  # (E,), -1 where unscored
+    flags: tuple[str, ...]  # what is wrong with the signal
+    first_epoch: int  # of the recording; 0 unless wake was cut off
+    quality: Quality  # of all epochs of the recording; those with a gap are flat
 
     @property
     def kept(self) -> slice:
@@ -161,15 +144,21 @@ class Prepared(NamedTuple):
         return slice(self.first_epoch, self.first_epoch + len(self.stages))
 
 
-def preprocess(recording: Recording, recipe: Recipe, cohort: str = "") -> Prepared:
+def preprocess(
+    recording: Recording, recipe: Recipe, cohort: str = "", quality: Quality | None = None
+) -> Prepared:
     """Filter, resample, cut into epochs, scale, trim and clip a night.
 
     Parameters
     ----------
     recording : Recording
+        Where it paused, epochs with a gap in them are 0 and unscored. Where wake is trimmed around
+        sleep, they do not count as wake, and are cut off before the first epoch and after the last.
     recipe : Recipe
     cohort : str
         Some recipes cut off wake in some cohorts.
+    quality : Quality, optional
+        Of the recording, where it has been examined already.
 
     Returns
     -------
@@ -180,8 +169,28 @@ def preprocess(recording: Recording, recipe: Recipe, cohort: str = "") -> Prepar
     RecordingError
         If the rate is too low for the filter, the number of channels is not the recipe's, a
         channel is not finite, flat or saturated in more than half of the epochs, the recipe would
-        clip more than half of its samples, or divide by an interquartile range that is none.
+        clip more than half of its samples, or its interquartile range is too small to divide by.
     """
+    in_gap = recording.in_gap
+    if not in_gap.any():
+        quality = examine(recording) if quality is None else quality
+        return _preprocess(recording, recipe, cohort, quality)
+    between = between_gaps(recording)
+    quality = examine(between) if quality is None else quality.at(~in_gap)
+    prepared = _preprocess(between, recipe, cohort, quality)
+    measured = np.flatnonzero(~in_gap)[prepared.first_epoch :][: len(prepared.stages)]
+    within = in_gap[measured[0] : measured[-1] + 1]
+    paused = [f"paused {percent(float(within.mean()))}"] if within.any() else []
+    return Prepared(
+        in_time(prepared.signals, within),
+        in_time(prepared.stages, within, UNSCORED),
+        (*prepared.flags, *paused),
+        int(measured[0]),
+        Quality(in_time(quality.deviation_uv, in_gap), in_time(quality.saturated, in_gap)),
+    )
+
+
+def _preprocess(recording: Recording, recipe: Recipe, cohort: str, quality: Quality) -> Prepared:
     if len(recording.signal) != recipe.n_channels:
         raise RecordingError(
             f"{recording.source}: {len(recording.signal)} channels were read, the recipe "
@@ -191,9 +200,8 @@ def preprocess(recording: Recording, recipe: Recipe, cohort: str = "") -> Prepar
     if n_epochs == 0:
         raise RecordingError(f"{recording.source}: no whole epoch of {EPOCH_S} s was read")
     kept = _kept(recording.stages, recipe) if recipe.trims(cohort) else slice(0, n_epochs)
-    quality = examine(recording)
-    refuse_bad(quality.within(kept), recording.channels, recording.source)
-    # the rest after the last whole epoch too, as the filter sees it
+    check_usable(quality.at(kept), recording.channels, recording.source)
+    # also after the last whole epoch, as the filter sees that
     finite = np.isfinite(recording.signal)
     signal = recording.signal if finite.all() else np.where(finite, recording.signal, np.float32(0))
     layout = recipe.layout()
@@ -201,14 +209,14 @@ def preprocess(recording: Recording, recipe: Recipe, cohort: str = "") -> Prepar
         signal, recording.sfreq, recipe, n_epochs * layout.n_times, recording.source
     )
     epochs = signal.reshape(len(signal), n_epochs, layout.n_times)  # (C, E, T)
-    # what was not measured says nothing about how large the signal is
-    _scale(epochs, recording, recipe, (quality.not_finite | quality.flat).T)
+    # epochs without a signal say nothing about how large it is
+    _scale(epochs, recording, recipe, ~quality.measured.T)
     epochs = np.ascontiguousarray(epochs[:, kept].swapaxes(0, 1))  # (E, C, T)
     stages = np.where(quality.not_finite.any(axis=1), np.int8(UNSCORED), recording.stages)[kept]
-    flags = flags_of(quality.within(kept), recording.channels)
+    flags = flags_of(quality.at(kept), recording.channels)
     if recipe.clip is not None:
         flags += _clip(epochs, recording, recipe.name, recipe.clip)
-    return Prepared(epochs, stages, tuple(flags), kept.start)
+    return Prepared(epochs, stages, tuple(flags), kept.start, quality)
 
 
 def _kept(stages: NDArray[np.int8], recipe: Recipe) -> slice:
@@ -223,7 +231,7 @@ def _kept(stages: NDArray[np.int8], recipe: Recipe) -> slice:
 def _scale(
     epochs: NDArray[np.float32], recording: Recording, recipe: Recipe, unusable: NDArray[np.bool_]
 ) -> None:
-    """Scale epochs, (C, E, T), in place; those that are ``unusable``, (C, E), decide nothing."""
+    """Scale epochs, (C, E, T), in place; ``unusable`` ones, (C, E), have no influence."""
     if recipe.scaling == "epoch":
         for channel in epochs:  # one at a time, as copies of a night are large
             channel -= channel.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
@@ -246,7 +254,7 @@ def _scale(
 def _clip(
     epochs: NDArray[np.float32], recording: Recording, recipe_name: str, clip: float
 ) -> list[str]:
-    """Clip epochs, (E, C, T), in place; flag channels that lose much by it, refuse half of one."""
+    """Clip epochs, (E, C, T), in place; return flags of channels that lose much by it."""
     flags = []
     for index, name in enumerate(recording.channels):
         share = float(np.mean(np.abs(epochs[:, index]) > clip))
@@ -262,27 +270,16 @@ def _clip(
     return flags
 
 
-def between_gaps(recording: Recording, in_gap: NDArray[np.bool_]) -> Recording:
-    """Return the epochs that have no gap in them, one after the other.
-
-    Parameters
-    ----------
-    recording : Recording
-        Returned as it is where no epoch has a gap.
-    in_gap : ndarray of bool, (E,)
-
-    Raises
-    ------
-    RecordingError
-        If there is none.
-    """
+def between_gaps(recording: Recording) -> Recording:
+    """Return the epochs that have no gap in them, one after the other."""
+    in_gap = recording.in_gap
     if not in_gap.any():
         return recording
     kept = np.flatnonzero(~in_gap)
     if not len(kept):
         raise RecordingError(
             f"{recording.source} pauses in each of its {len(in_gap)} epochs of {EPOCH_S} s, "
-            "expected one without a pause at least"
+            "expected at least one without a pause"
         )
     length = EPOCH_S * recording.sfreq
     # the borders of epochs in the result; they may lie between samples
@@ -293,55 +290,13 @@ def between_gaps(recording: Recording, in_gap: NDArray[np.bool_]) -> Recording:
         n_samples = end - edges[place]
         first = min(round(epoch * length), recording.signal.shape[1] - n_samples)
         signal[:, edges[place] : end] = recording.signal[:, first : first + n_samples]
-    return Recording(
-        signal,
-        recording.channels,
-        recording.sfreq,
-        recording.stages[kept],
-        recording.start,
-        recording.source,
-    )
+    return replace(recording, signal=signal, stages=recording.stages[kept], gaps_s=())
 
 
 def in_time(epochs: NDArray[Any], in_gap: NDArray[np.bool_], fill: int = 0) -> NDArray[Any]:
-    """Put epochs that have no gap, (n, ...), where they were in time, (E, ...).
-
-    Parameters
-    ----------
-    epochs : ndarray, (n, ...)
-        Returned as they are where no epoch has a gap.
-    in_gap : ndarray of bool, (E,)
-    fill : int
-        What stands in the others.
-    """
+    """Put epochs that have no gap, (n, ...), where they were in time, (E, ...)."""
     if not in_gap.any():
         return epochs
     whole = np.full((len(in_gap), *epochs.shape[1:]), fill, epochs.dtype)
     whole[~in_gap] = epochs
     return whole
-
-
-def preprocess_night(recording: Recording, recipe: Recipe, cohort: str = "") -> Prepared:
-    """Do what :func:`preprocess` does, to what lies between the gaps of a night that pauses.
-
-    Epochs with a gap in them are 0 and unscored. Where wake is trimmed around sleep, they do not
-    count as wake, and none is left before the first epoch or after the last.
-
-    Parameters
-    ----------
-    recording, recipe, cohort
-        As in :func:`preprocess`.
-    """
-    if not isinstance(recording, PausedRecording) or not recording.in_gap.any():
-        return preprocess(recording, recipe, cohort)
-    in_gap = recording.in_gap
-    prepared = preprocess(between_gaps(recording, in_gap), recipe, cohort)
-    measured = np.flatnonzero(~in_gap)[prepared.first_epoch :][: len(prepared.stages)]
-    within = in_gap[measured[0] : measured[-1] + 1]
-    paused = [f"paused {percent(float(within.mean()))}"] if within.any() else []
-    return Prepared(
-        in_time(prepared.signals, within),
-        in_time(prepared.stages, within, UNSCORED),
-        (*prepared.flags, *paused),
-        int(measured[0]),
-    )
