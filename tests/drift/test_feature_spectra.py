@@ -6,7 +6,7 @@ import scipy.linalg
 import scipy.signal
 import torch
 
-from psdnorm.drift.spectra import bures_wasserstein, levels_db, measure_night
+from psdnorm.drift import bures_wasserstein, levels_db, measure_night
 from psdnorm.errors import ShapeError
 from psdnorm.layer import PSDNorm
 from psdnorm.models import USleep

@@ -8,7 +8,7 @@ import pytest
 from cells import CELL, LAYOUT, PROTOCOL, nights, small_store
 
 from psdnorm.batches import leave_one_dataset_out
-from psdnorm.drift.spectra import (
+from psdnorm.drift import (
     QUANTILES,
     bures_wasserstein,
     measure_night,
@@ -122,9 +122,9 @@ def test_a_model_without_a_spread_has_none():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda s: s.pop("ranges"), "it lacks 'ranges'"),
+        (lambda s: s.pop("ranges"), "'ranges' is missing"),
         (lambda s: s.update(format=2), "its format is 2, expected 1"),
-        (lambda s: s["ranges"].pop("input"), "it lacks the range of input"),
+        (lambda s: s["ranges"].pop("input"), "the range of input is missing"),
         (lambda s: s["sqrt_barycenter"].pop(), "is not an array of \\(2, 31\\)"),
         (lambda s: s.update(sqrt_barycenter="wide"), "could not convert"),
         (lambda s: s["ranges"]["input"]["quantiles"].pop(), "has 14 quantiles"),

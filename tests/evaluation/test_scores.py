@@ -162,8 +162,8 @@ def test_counts_that_do_not_add_up_are_neither_written_nor_read(predictions, tmp
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda p: p.drop(columns=["p3", "visit"]), "lack the columns p3, visit"),
-        (lambda p: pd.concat([p, p.head(1)]), "epoch 0 of shhs 2, visit '2', more than once"),
+        (lambda p: p.drop(columns=["p3", "visit"]), "lack the columns visit, p3"),
+        (lambda p: pd.concat([p, p.head(1)]), "visit 2, epoch 0 more than once"),
         (lambda p: p.assign(central=1), "column central of int64, expected bool"),
         (lambda p: p.assign(subject=p["subject"].where(p["epoch"] > 0)), "rows without subject"),
         (lambda p: p.assign(p0=p["p0"] + 1), "do not add up to 1"),

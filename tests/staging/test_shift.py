@@ -8,7 +8,7 @@ import pytest
 import scipy.signal
 import torch
 
-from psdnorm.drift.spectra import measure_spread
+from psdnorm.drift import measure_spread
 from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.models import USleep
 from psdnorm.staging.shift import (

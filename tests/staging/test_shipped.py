@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import psdnorm
-from psdnorm.drift.spectra import spread_of
+from psdnorm.drift import spread_of
 from psdnorm.evaluation import balanced_accuracy, cohen_kappa, confusion_matrix
 from psdnorm.io import read_stages
 from psdnorm.lab.simulate import simulate_night

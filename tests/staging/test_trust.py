@@ -7,7 +7,7 @@ from cohort_folder import samples
 from small_stagers import flat, recording, small_model, small_network
 
 from psdnorm.constants import UNSCORED
-from psdnorm.drift.spectra import measure_spread
+from psdnorm.drift import measure_spread
 from psdnorm.io import Recording
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.prepare.signals import preprocess

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.errors import ArgumentError
-from psdnorm.evaluation.scores import METRICS
+from psdnorm.evaluation.scores import METRICS, check_columns, check_known, check_rows
 
 MEAN_DATASET, MEAN_SUBJECT = "Mean(Dataset)", "Mean(Subject)"
 
@@ -67,19 +67,12 @@ def aggregate(runs: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
         ``datasets``, and of ``subjects`` (where seeds differ, the fewest).
     """
     keys = [*by, "seed", "cohort", "subject"]
-    missing = [name for name in keys if name not in runs]
-    if missing:
-        raise ArgumentError(f"runs lack the columns {', '.join(missing)}")
+    check_columns("runs", runs, keys)
     found = [name for name in METRICS if name in runs]
     if not found or runs.empty:
         raise ArgumentError(f"runs has {len(runs)} rows and {len(found)} metrics, expected some")
-    unknown = runs[["seed", "cohort", "subject"]].isna().any()
-    if unknown.any():
-        raise ArgumentError(f"runs has rows without {unknown.idxmax()}")
-    twice = runs.duplicated(keys)
-    if twice.any():
-        row = ", ".join(f"{name} {runs.loc[twice, name].iloc[0]}" for name in keys)
-        raise ArgumentError(f"runs has {row} more than once: name what tells them apart in by")
+    check_known("runs", runs, ["seed", "cohort", "subject"])
+    check_rows("runs", runs, keys, ": name what tells them apart in by")
     groups = runs.groupby(list(by), sort=True, dropna=False) if by else [((), runs)]
     rows = [
         {**dict(zip(by, names, strict=True)), "metric": metric, **row}

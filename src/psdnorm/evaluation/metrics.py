@@ -1,4 +1,7 @@
-"""Metrics of staging: accuracy, F1, kappa, confusion, calibration."""
+"""Metrics of staging: accuracy, F1, kappa, confusion, calibration.
+
+By hand, as scikit-learn's take the epochs of one subject, and these the counts of all at once.
+"""
 
 from dataclasses import dataclass
 from typing import Self
@@ -84,16 +87,15 @@ def cohen_kappa(confusion: ArrayLike) -> NDArray[np.float64]:
 
 
 def as_stages(true: ArrayLike) -> NDArray[np.intp]:
-    """Return true stages as integers, (n,); refuse what is none."""
+    """Return true stages as integers, (n,), after validation."""
     stages = np.asarray(true)
     if stages.ndim != 1:
         raise ShapeError(f"true has shape {stages.shape}, expected (n,)")
     if stages.size and stages.dtype.kind not in "iu":
         raise ArgumentError(f"true is of type {stages.dtype}, expected integers")
     if stages.size and (stages.min() < UNSCORED or stages.max() >= N_STAGES):
-        found = np.unique(stages)
         raise ArgumentError(
-            f"true has values from {found[0]} to {found[-1]}, expected stages 0 to "
+            f"true has values from {stages.min()} to {stages.max()}, expected stages 0 to "
             f"{N_STAGES - 1}, or {UNSCORED} where unscored"
         )
     return stages.astype(np.intp)
@@ -102,22 +104,7 @@ def as_stages(true: ArrayLike) -> NDArray[np.intp]:
 def count_confusions(
     true: NDArray, predicted: NDArray, groups: NDArray, n_groups: int
 ) -> NDArray[np.int64]:
-    """Count epochs by group, true and predicted stage.
-
-    Parameters
-    ----------
-    true : ndarray of int, (n,)
-        As :func:`as_stages` returns them.
-    predicted : ndarray of int, (n,)
-    groups : ndarray of int, (n,)
-        From 0.
-    n_groups : int
-        G.
-
-    Returns
-    -------
-    ndarray of int64, (G, 5, 5)
-    """
+    """Count epochs by group, true and predicted stage, (G, 5, 5); all but G are (n,)."""
     if predicted.shape != true.shape:
         raise ShapeError(
             f"predicted has shape {predicted.shape}, expected that of true, {true.shape}"
@@ -203,16 +190,12 @@ class CalibrationBins:
     @property
     def accuracy(self) -> NDArray[np.float64]:
         """Share predicted right in each bin, (…, B); NaN in an empty one."""
-        return self._per_epoch(self.correct)
+        return _ratio(self.correct, self.counts)
 
     @property
     def mean_confidence(self) -> NDArray[np.float64]:
         """Mean confidence in each bin, (…, B); NaN in an empty one."""
-        return self._per_epoch(self.confidence_sums)
-
-    def _per_epoch(self, sums: NDArray) -> NDArray[np.float64]:
-        empty = np.full(self.counts.shape, np.nan)
-        return np.divide(sums, self.counts, out=empty, where=self.counts > 0)
+        return _ratio(self.confidence_sums, self.counts)
 
 
 def calibration_bins(
@@ -244,19 +227,17 @@ def expected_calibration_error(bins: CalibrationBins) -> NDArray[np.float64]:
 
     NaN where no epoch was scored.
     """
-    total = bins.counts.sum(axis=-1)
     gaps = np.abs(bins.correct - bins.confidence_sums).sum(axis=-1)
-    return np.divide(gaps, total, out=np.full(np.shape(total), np.nan), where=total > 0)
+    return _ratio(gaps, bins.counts.sum(axis=-1))
 
 
 def as_probabilities(probabilities: ArrayLike, true: NDArray) -> NDArray[np.float64]:
-    """Return probabilities, (n, 5); refuse logits, NaN, and other shapes than that of ``true``."""
+    """Return probabilities, (n, 5), after validation: no logits, no NaN in scored epochs."""
     p = np.asarray(probabilities, dtype=np.float64)
     if p.shape != (len(true), N_STAGES):
         raise ShapeError(f"probabilities have shape {p.shape}, expected {(len(true), N_STAGES)}")
     scored = p[true != UNSCORED]
-    sound = (scored >= 0).all() and (np.abs(scored.sum(axis=-1) - 1) <= _MOST_OFF).all()
-    if not sound:
+    if not ((scored >= 0).all() and (np.abs(scored.sum(axis=-1) - 1) <= _MOST_OFF).all()):
         raise ArgumentError(
             "probabilities has scored epochs that are NaN, negative or do not add up to 1, "
             "expected the softmax of a network"
@@ -267,23 +248,7 @@ def as_probabilities(probabilities: ArrayLike, true: NDArray) -> NDArray[np.floa
 def count_bins(
     true: NDArray, probabilities: NDArray, groups: NDArray, n_groups: int, n_bins: int = N_BINS
 ) -> CalibrationBins:
-    """Sort scored epochs into bins by group and confidence.
-
-    Parameters
-    ----------
-    true : ndarray of int, (n,)
-    probabilities : ndarray of float64, (n, 5)
-        Both checked.
-    groups : ndarray of int, (n,)
-        From 0.
-    n_groups, n_bins : int
-        G and B.
-
-    Returns
-    -------
-    CalibrationBins
-        Of (G, B).
-    """
+    """Sort scored epochs into bins by group and confidence, (G, B), without validation."""
     if type(n_bins) is not int or n_bins < 1:
         raise ArgumentError(f"n_bins is {n_bins!r}, expected a positive integer")
     scored = true != UNSCORED

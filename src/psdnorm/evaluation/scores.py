@@ -112,7 +112,13 @@ def score_predictions(predictions: pd.DataFrame, only_central: bool = True) -> p
     DataFrame
         Scores, sorted by cohort and subject. A subject without an epoch that counts is there too.
     """
-    _check_predictions(predictions)
+    check_columns("predictions", predictions, [*EPOCH, "central", "true", *PROBABILITIES])
+    if predictions["central"].dtype != bool:
+        raise ArgumentError(
+            f"predictions has a column central of {predictions['central'].dtype}, expected bool"
+        )
+    check_known("predictions", predictions, EPOCH)
+    check_rows("predictions", predictions, EPOCH)
     groups = predictions.groupby(KEYS, sort=True, observed=True).ngroup()
     owners = predictions[KEYS].assign(group=groups).drop_duplicates("group").sort_values("group")
     stages = metrics.as_stages(predictions["true"].to_numpy())
@@ -147,10 +153,6 @@ def bins_of(scores: pd.DataFrame) -> CalibrationBins:
 def subject_metrics(scores: pd.DataFrame) -> pd.DataFrame:
     """Compute every metric of every subject.
 
-    Parameters
-    ----------
-    scores : DataFrame
-
     Returns
     -------
     DataFrame
@@ -177,7 +179,7 @@ def subject_metrics(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_scores(path: str | os.PathLike[str], scores: pd.DataFrame) -> None:
-    """Write scores as Parquet, whole or not at all."""
+    """Write scores as Parquet, atomically."""
     _check_sums(scores, "scores")
     table = pa.Table.from_pandas(scores[SCHEMA.names], SCHEMA, preserve_index=False)
     with written(Path(path)) as file:
@@ -185,7 +187,7 @@ def write_scores(path: str | os.PathLike[str], scores: pd.DataFrame) -> None:
 
 
 def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read what :func:`write_scores` wrote; refuse anything else."""
+    """Read and validate what :func:`write_scores` wrote."""
     try:
         table = pq.ParquetFile(path).read()
     except FileNotFoundError:
@@ -200,24 +202,25 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     return scores
 
 
-def _check_predictions(predictions: pd.DataFrame) -> None:
-    lacking = {*EPOCH, "central", "true", *PROBABILITIES} - {*predictions.columns}
-    if lacking:
-        raise ArgumentError(f"predictions lack the columns {', '.join(sorted(lacking))}")
-    if predictions["central"].dtype != bool:
-        raise ArgumentError(
-            f"predictions has a column central of {predictions['central'].dtype}, expected bool"
-        )
-    unknown = predictions[EPOCH].isna().any()
-    if unknown.any():
-        raise ArgumentError(f"predictions has rows without {unknown.idxmax()}")
-    twice = predictions.duplicated(EPOCH)
+def check_columns(what: str, table: pd.DataFrame, names: Iterable[str]) -> None:
+    missing = [name for name in names if name not in table]
+    if missing:
+        raise ArgumentError(f"{what} lack the columns {', '.join(missing)}")
+
+
+def check_rows(what: str, table: pd.DataFrame, keys: list[str], hint: str = "") -> None:
+    """Check that there is one row for each combination of the keys."""
+    twice = table.duplicated(keys)
     if twice.any():
-        row = predictions[twice].iloc[0]
-        raise ArgumentError(
-            f"predictions has epoch {row['epoch']} of {row['cohort']} {row['subject']}, visit "
-            f"{row['visit']!r}, more than once, expected one prediction for each"
-        )
+        first = table[twice].iloc[0]
+        row = ", ".join(f"{name} {first[name]}" for name in keys)
+        raise ArgumentError(f"{what} has {row} more than once{hint}")
+
+
+def check_known(what: str, table: pd.DataFrame, keys: list[str]) -> None:
+    unknown = table[keys].isna().any()
+    if unknown.any():
+        raise ArgumentError(f"{what} has rows without {unknown.idxmax()}")
 
 
 def _scores(
@@ -239,10 +242,10 @@ def _scores(
 
 
 def _check_sums(scores: pd.DataFrame, what: str | os.PathLike[str]) -> None:
-    """Refuse scores of which matrices and bins do not count the same epochs, or a subject twice."""
-    lacking = [name for name in SCHEMA.names if name not in scores]
-    if lacking:
-        raise StoreError(f"{what} lack the columns {', '.join(lacking)}")
+    """Check that matrices and bins count the same epochs, and every subject once."""
+    missing = [name for name in SCHEMA.names if name not in scores]
+    if missing:
+        raise StoreError(f"{what} lack the columns {', '.join(missing)}")
     confusion, bins = confusions_of(scores), bins_of(scores)
     right = np.diagonal(confusion, axis1=1, axis2=2).sum(axis=1)
     same = (confusion.sum(axis=(1, 2)) == bins.counts.sum(axis=1)) & (right == bins.correct.sum(1))

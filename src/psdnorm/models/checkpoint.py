@@ -246,7 +246,7 @@ class Pretrained(nn.Module):
             Under which the weights may be used.
         training_spread : dict, optional
             How the nights that it learned from differ, see
-            :func:`psdnorm.drift.spectra.measure_spread`. Unlike the rest it belongs to these
+            :func:`psdnorm.drift.measure_spread`. Unlike the rest it belongs to these
             very weights: give it anew for a model that was trained further.
         """
         card = self.card or {}

@@ -120,7 +120,7 @@ def reasons_of(
     ----------
     night : NightSpectra
     found : dict of str to float
-        Its :func:`~psdnorm.drift.spectra.measures`.
+        Its :func:`~psdnorm.drift.measures`.
     spread : Spread
     channels : sequence of str
         C names.

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.errors import ArgumentError, DtypeError, MissingExtraError
+from psdnorm.evaluation.scores import check_columns, check_known, check_rows
 from psdnorm.runtime import plural
 
 # means that differ by less differ by the order in which they were added up, and are ties
@@ -177,14 +178,10 @@ def block_tables(
     -------
     BlockTables
     """
-    missing = [name for name in ("norm", *KEYS, metric) if name not in scores]
-    if missing:
-        raise ArgumentError(f"scores lack the columns {', '.join(missing)}")
+    check_columns("scores", scores, ["norm", *KEYS, metric])
     if scores.empty:
         raise ArgumentError("scores has no row, expected one per norm, cohort, subject and seed")
-    unknown = scores[["norm", *KEYS]].isna().any()
-    if unknown.any():
-        raise ArgumentError(f"scores has rows without {unknown.idxmax()}")
+    check_known("scores", scores, ["norm", *KEYS])
     known = list(dict.fromkeys(scores["norm"]))
     wanted = known if norms is None else list(dict.fromkeys(norms))
     if not wanted or not {*wanted} <= {*known}:
@@ -193,10 +190,7 @@ def block_tables(
             f"scores has, {', '.join(map(str, known)) or 'none'}"
         )
     chosen = scores[scores["norm"].isin(wanted)]
-    twice = chosen.duplicated(["norm", *KEYS])
-    if twice.any():
-        row = ", ".join(f"{name} {chosen.loc[twice, name].iloc[0]}" for name in ("norm", *KEYS))
-        raise ArgumentError(f"scores has {row} more than once")
+    check_rows("scores", chosen, ["norm", *KEYS])
     table = chosen.set_index([*KEYS, "norm"])[metric].unstack("norm")[wanted]
     by_seed = table.where(table.notna().all(axis=1))
     subjects = by_seed.groupby(level=["cohort", "subject"], observed=True).mean()  # NaN aside

@@ -1,4 +1,4 @@
-"""Spectra of feature maps, and their spread over the training nights."""
+"""How far a night is from the training nights: spectra of its input and its feature maps."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -28,24 +28,12 @@ _FLOOR = 1e-12  # of power, so that a dead channel is very low instead of minus 
 
 @dataclass(frozen=True, eq=False)
 class NightSpectra:
-    """What is measured of one prepared night.
+    """What is measured of one prepared night."""
 
-    Attributes
-    ----------
-    sqrt_psd : ndarray of float64, (C, F)
-        Root of the barycenter of its epochs' PSDs; white noise of variance σ² has σ everywhere.
-    size : int
-        Samples of a segment, F = size // 2 + 1.
-    sfreq : float
-    layers : dict of str to float
-        How far the barycenter of its windows is from each PSDNorm layer's target, in the order in
-        which the layers are called.
-    """
-
-    sqrt_psd: NDArray[np.float64]
-    size: int
+    sqrt_psd: NDArray[np.float64]  # (C, F), of the barycenter of its epochs; σ for white noise
+    size: int  # samples of a segment, F = size // 2 + 1
     sfreq: float
-    layers: Mapping[str, float]
+    layers: Mapping[str, float]  # distance of its windows from each PSDNorm layer's target
 
     @property
     def frequencies_hz(self) -> NDArray[np.float64]:
@@ -59,7 +47,7 @@ def frequencies_hz(size: int, sfreq: float) -> NDArray[np.float64]:
 
 
 def segment_size(model: Pretrained) -> int:
-    """Return how many samples a segment of a model's input has: 4 s, or an epoch if it is less."""
+    """Return the samples of a segment of the model's input: 4 s, or an epoch if it is less."""
     return min(round(SEGMENT_S * model.config["sfreq"]), model.config["n_times"])
 
 
@@ -69,18 +57,7 @@ def bures_wasserstein(
     """Return the Bures–Wasserstein distance of stationary signals, per sample of time.
 
     It is the root mean square of what the Monge map changes in a sample, in the signals' unit.
-
-    Parameters
-    ----------
-    sqrt_first, sqrt_second : ndarray, (..., F)
-        Roots of PSDs.
-    size : int
-        f, with F = f // 2 + 1: the bins of a real spectrum stand for themselves and their mirror
-        images.
-
-    Returns
-    -------
-    ndarray, (...)
+    Takes roots of PSDs, (…, F), and the segments' ``size``; returns (…).
     """
     square = (np.asarray(sqrt_first, np.float64) - sqrt_second) ** 2
     return np.sqrt((square * bin_weights(size)).sum(axis=-1))
@@ -96,19 +73,10 @@ def bin_weights(size: int) -> NDArray[np.float64]:
 
 
 def measure_night(model: Pretrained, signals: NDArray | Tensor) -> NightSpectra:
-    """Measure eight windows of a prepared night, evenly spaced.
+    """Measure eight windows, evenly spaced, of a prepared night, (E, C, T).
 
-    Parameters
-    ----------
-    model : Pretrained
-        On any device; left as it was.
-    signals : array or Tensor, (E, C, T)
-        As the model expects it. Epochs that are not finite are left out.
-
-    Returns
-    -------
-    NightSpectra
-        NaN for a channel without a finite epoch.
+    Epochs that are not finite are left out; a channel without a finite epoch is NaN. The model may
+    be on any device, and is left as it was.
     """
     shape = (model.config["n_chans"], model.config["n_times"])
     if signals.ndim != 3 or signals.shape[1:] != shape or not len(signals):
@@ -127,17 +95,7 @@ def measure_night(model: Pretrained, signals: NDArray | Tensor) -> NightSpectra:
 
 
 def levels_db(night: NightSpectra) -> list[dict[str, float]]:
-    """Return how strong each channel of a night is from 0.5 to 30 Hz, and what share bands have.
-
-    Parameters
-    ----------
-    night : NightSpectra
-
-    Returns
-    -------
-    list of dict of str to float
-        For each channel ``power`` in dB and, in dB of that power, each band that has a bin.
-    """
+    """Return each channel's power from 0.5 to 30 Hz in dB and, in dB of that, each band's."""
     hz = night.frequencies_hz
     power = night.sqrt_psd**2 * bin_weights(night.size)  # (C, F)
     bands = {name: (low <= hz) & (hz < high) for name, (low, high) in BANDS_HZ.items()}
@@ -204,23 +162,12 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Range:
-    """Where the training nights are in one measure.
+    """Where the training nights are in one measure; beyond ``low`` and ``high`` is unusual."""
 
-    Attributes
-    ----------
-    typical : float
-        Their median.
-    low, high : float
-        Beyond which a night is unusual; ``low`` is minus infinity for a distance, as no night is
-        too near to the barycenter.
-    quantiles : tuple of float
-        Of the nights, at :data:`QUANTILES`.
-    """
-
-    typical: float
-    low: float
+    typical: float  # their median
+    low: float  # minus infinity for a distance: no night is too near to the barycenter
     high: float
-    quantiles: tuple[float, ...]
+    quantiles: tuple[float, ...]  # at QUANTILES
 
     def excess(self, value: float) -> float:
         """Return how far a value is from the middle of the training, in units of its limit.
@@ -243,25 +190,12 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """What a model keeps of the spectra of its training nights.
-
-    Attributes
-    ----------
-    n_nights : int
-        How many were measured.
-    sqrt_barycenter : ndarray, (C, F)
-        Root of the barycenter of their PSDs.
-    ranges : dict of str to Range
-        Of each of :func:`measures`.
-    least_gap : float
-        What 99 % of the nights exceed in :func:`swap_gap`; not above 0 where the channels cannot
-        be told apart.
-    """
+    """What a model keeps of the spectra of its training nights."""
 
     n_nights: int
-    sqrt_barycenter: NDArray[np.float64]
-    ranges: Mapping[str, Range]
-    least_gap: float
+    sqrt_barycenter: NDArray[np.float64]  # of their PSDs, (C, F)
+    ranges: Mapping[str, Range]  # of each of measures()
+    least_gap: float  # 99 % exceed it in swap_gap(); not above 0: channels cannot be told apart
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
@@ -284,17 +218,7 @@ class Spread:
 
 
 def spread_of(model: Pretrained) -> Spread | None:
-    """Return what a model keeps of its training nights, None if it keeps nothing.
-
-    Parameters
-    ----------
-    model : Pretrained
-
-    Raises
-    ------
-    CheckpointError
-        If what it keeps does not fit the model.
-    """
+    """Return what a model keeps of its training nights, None if nothing, after validation."""
     document = (model.card or {}).get("training_spread")
     if document is None:
         return None
@@ -309,27 +233,18 @@ def spread_of(model: Pretrained) -> Spread | None:
             raise ValueError(f"its sqrt_barycenter is not an array of {shape} roots of power")
         plain = NightSpectra(barycenter, segment_size(model), model.config["sfreq"], {})
         for name in measures(plain, barycenter).keys() - ranges.keys():
-            raise ValueError(f"it lacks the range of {name}")
+            raise ValueError(f"the range of {name} is missing")
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        found = f"it lacks {error}" if isinstance(error, KeyError) else error
+        found = f"{error} is missing" if isinstance(error, KeyError) else error
         raise CheckpointError(f"the model's training_spread cannot be used: {found}") from error
     return spread
 
 
 def measure_spread(model: Pretrained, nights: Iterable[NDArray | Tensor]) -> dict[str, Any] | None:
-    """Measure how the nights that a model was trained on spread, for ``save_pretrained``.
+    """Measure the spread of the nights, (E, C, T), that a model was trained on, for its card.
 
-    Parameters
-    ----------
-    model : Pretrained
-        Trained, on any device; left as it was.
-    nights : iterable of ndarray or Tensor, (E, C, T)
-        Prepared by the model's recipe. One of which a channel is flat or never finite is left out.
-
-    Returns
-    -------
-    dict or None
-        None if fewer than two nights could be measured.
+    A night with a flat channel, or one without a finite epoch, is left out; None if fewer than two
+    nights could be measured.
     """
     found = (measure_night(model, signals) for signals in nights)
     measured = [night for night in found if np.all(night.sqrt_psd.sum(axis=1) > 0)]  # NaN is not
@@ -352,21 +267,11 @@ def measure_spread(model: Pretrained, nights: Iterable[NDArray | Tensor]) -> dic
 def measures(
     night: NightSpectra, sqrt_barycenter: NDArray[np.float64], unseen: float = 1.0
 ) -> dict[str, float]:
-    """Return all in which a night is held against the training nights, by name.
+    """Return all in which a night is compared with the training nights, by name.
 
-    Parameters
-    ----------
-    night : NightSpectra
-    sqrt_barycenter : ndarray, (C, F)
-        Of the training nights.
-    unseen : float
-        Factor on the distances from it.
-
-    Returns
-    -------
-    dict of str to float
-        ``input``, the distance of the input; ``channel/0`` …, of each channel; ``layer/NAME``, of
-        each PSDNorm layer; ``level/0/power``, ``level/0/delta`` …, levels in dB.
+    ``input``, the distance of the input; ``channel/0`` …, of each channel; ``layer/NAME``, of each
+    PSDNorm layer; ``level/0/power``, ``level/0/delta`` …, levels in dB. ``unseen`` is a factor on
+    the distances of input and channels.
     """
     distances = unseen * bures_wasserstein(night.sqrt_psd, sqrt_barycenter, night.size)  # (C,)
     found = {"input": float(np.sqrt(np.mean(distances**2)))}
@@ -399,7 +304,7 @@ def _limits(values: NDArray[np.float64], is_distance: bool) -> Range:
     tail = (1 - LEVEL) / (1 if is_distance else 2)
     reach = t.isf(tail, n - 1) * values.std(ddof=1) * math.sqrt(1 + 1 / n)
     typical = float(np.median(values))
-    # nights that are all the same would refuse every other one
+    # nights that are all the same would leave no room for another
     least = 1e-3 * max(abs(typical), 1e-3)
     high = max(np.quantile(values, 1 - tail), values.mean() + reach, typical + least)
     low = min(np.quantile(values, tail), values.mean() - reach, typical - least)
