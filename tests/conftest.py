@@ -41,6 +41,14 @@ def ctrl_c_is_heard():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_the_disk():
+    """No test pulls the plug: what the system has written, it has, and a disk may take its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
+
+
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory):
     """Make a folder by its name and a function that fills it, once for all workers."""

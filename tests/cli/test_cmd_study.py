@@ -14,7 +14,6 @@ from psdnorm.cli import cmd_study as study_command
 from psdnorm.cli import lodo_tables
 from psdnorm.errors import ArgumentError
 from psdnorm.lab.study import read_study, running
-from psdnorm.lab.study import study_nights as nights
 from psdnorm.lab.study.result_cache import pack, packed_path
 from psdnorm.report.build import build_report
 
@@ -146,7 +145,7 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(study, tmp_path, monk
         2 * 64 * (5000 * (3 / training + 1 / prediction) + tested / prediction) for tested in (4, 3)
     )
     assert float(found[1]) == pytest.approx(by_hand / 60, abs=0.051)
-    assert "5000 epochs until early stopping" in out
+    assert "5,000 epochs until early stopping" in out
     assert not (tmp_path / "work").exists()
 
 
@@ -301,7 +300,7 @@ def test_what_is_refused_leaves_packed_results_and_cost_as_they_were(study, tmp_
     def refuse(*_):
         raise ArgumentError("the nights are others, expected the same")
 
-    monkeypatch.setattr(nights, "made_store", refuse)
+    monkeypatch.setattr("psdnorm.lab.study.made_store", refuse)
     code, _, err = study(described.path, "--work", tmp_path / "work")
     assert code == 2
     assert err.endswith("psdnorm: the nights are others, expected the same\n")

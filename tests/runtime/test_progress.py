@@ -1,11 +1,13 @@
 """Long work is told of: by a bar in a terminal, by lines in a log."""
 
+import importlib
 import io
 
 import pytest
 from rich.console import Console
 
-from psdnorm.cli import _shared as console
+# the package has a function of this name
+progress = importlib.import_module("psdnorm.runtime.progress")
 
 
 @pytest.fixture
@@ -16,9 +18,9 @@ def told(monkeypatch):
         printed = io.StringIO()
         shown = Console(file=printed, force_terminal=terminal, width=80)
         clock = iter(range(0, 1000, 30))
-        monkeypatch.setattr(console, "errors", shown)
-        monkeypatch.setattr(console.time, "monotonic", lambda: float(next(clock)))
-        assert list(console.track("abcd", 4, "staging")) == list("abcd")
+        monkeypatch.setattr(progress, "errors", shown)
+        monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+        assert list(progress.track("abcd", 4, "staging")) == list("abcd")
         return printed.getvalue()
 
     return run
