@@ -64,7 +64,7 @@ def test_a_finished_cell_that_cannot_be_read_is_named_and_exit_code_1(compare, f
     (cell / "done.json").unlink()
     code, _, err = compare(*folders)
     assert code == 0
-    assert "1 cell of B gave no result." in err
+    assert "1 run of B gave no result." in err
 
 
 def test_it_writes_a_page_if_it_is_asked_to(compare, folders, tmp_path):
@@ -135,6 +135,6 @@ def test_what_cannot_be_compared_is_one_sentence_and_exit_code_2(compare, folder
     code, said, err = compare(folders[0], cell)
     assert (code, said) == (2, "")
     assert err == (
-        f"psdnorm: {folders[0]} is a folder of runs and {cell} a single cell, expected two of a "
+        f"psdnorm: {folders[0]} is a folder of runs and {cell} a single run, expected two of a "
         "kind\n"
     )

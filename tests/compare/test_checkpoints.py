@@ -8,9 +8,7 @@ import pytest
 import torch
 from cells import LAYOUT, balanced_accuracies, learnable, nights, small_store
 
-from psdnorm.compare.checkpoints import compare_checkpoints
-from psdnorm.compare.compare_page import write_comparison
-from psdnorm.compare.runs import compare
+from psdnorm.compare import compare, compare_checkpoints, write_comparison
 from psdnorm.errors import ArgumentError, CheckpointError, StoreError
 from psdnorm.models import USleep, from_pretrained
 from psdnorm.store import Store
@@ -234,5 +232,5 @@ def test_the_page_says_what_was_compared_on_what(found, tmp_path):
         assert words in page
     record = json.loads((tmp_path / "out" / "report.json").read_text())
     assert record["a"]["protocol"] == {"length": 35, "stride": 21}
-    assert "cell" not in record["a"]["versions"][0]
+    assert "run" not in record["a"]["versions"][0]
     assert len(record["files"]) == 2 + 2 + 2 * 3

@@ -5,9 +5,8 @@ import pandas as pd
 import pytest
 from experiment_runs import MERIT, write_runs
 
-from psdnorm.compare import compare_page as compared_figures
-from psdnorm.compare.compare_page import comparison_figures
-from psdnorm.compare.runs import compare
+from psdnorm import compare as compared_figures
+from psdnorm.compare import compare, comparison_figures
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
 from psdnorm.training import Run

@@ -4,8 +4,7 @@ import pytest
 from browsers import MARKS, chromium, watched
 from experiment_runs import MERIT, write_runs
 
-from psdnorm.compare.compare_page import write_comparison
-from psdnorm.compare.runs import compare
+from psdnorm.compare import compare, write_comparison
 from psdnorm.experiments.grid import Axes
 
 pytestmark = MARKS

@@ -12,8 +12,7 @@ from experiment_runs import COHORTS, MERIT, write_runs
 from stores import filled, night
 
 import psdnorm
-from psdnorm.compare.compare_page import comparison_page, sentences, write_comparison
-from psdnorm.compare.runs import compare
+from psdnorm.compare import compare, comparison_page, write_comparison
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation.statistics import bootstrap_gains
 from psdnorm.experiments.grid import Axes
@@ -103,9 +102,7 @@ def test_gains_are_those_of_the_raw_predictions(folders, found):
 
 def test_a_folder_against_itself_is_not_distinguishable(folders):
     arm = compare(folders / "a", folders / "a").arms[0]
-    assert sentences(arm)[0].startswith(
-        "B is not distinguishable from A: Mean(Dataset) 0.00 points"
-    )
+    assert arm.sentences[0].startswith("B is not distinguishable from A: Mean(Dataset) 0.00 points")
 
 
 def test_a_folder_against_itself_is_said_to_be_one(folders):
@@ -210,7 +207,7 @@ def test_seeds_that_nothing_shares_are_refused(tmp_path):
 
 def test_a_cell_against_a_folder_is_refused(folders):
     cell = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
-    assert refused(folders / "a", cell).endswith("a single cell, expected two of a kind")
+    assert refused(folders / "a", cell).endswith("a single run, expected two of a kind")
 
 
 def test_a_store_is_refused_as_one(folders, tmp_path):
@@ -222,7 +219,7 @@ def test_a_store_is_refused_as_one(folders, tmp_path):
 def test_a_folder_of_something_else_is_refused(folders, tmp_path):
     assert refused(tmp_path, folders / "a") == (
         f"{tmp_path} has neither grid.json nor scores.parquet, expected the folder of psdnorm "
-        "lodo, of one of its cells, or a checkpoint"
+        "lodo, of one of its runs, or a checkpoint"
     )
 
 
@@ -376,7 +373,7 @@ def test_the_page_and_the_record_say_how_it_was_made(folders, tmp_path):
     found = compare(folders / "a", tmp_path / "b")
     write_comparison(found, tmp_path / "out", "psdnorm compare", figures=False)
     page = html.unescape((tmp_path / "out" / "index.html").read_text())
-    for words in ("A: psdnorm 0, torch 0, python 0 (8 cells)", f"psdnorm {psdnorm.__version__}"):
+    for words in ("A: psdnorm 0, torch 0, python 0 (8 runs)", f"psdnorm {psdnorm.__version__}"):
         assert f"<li>{words}" in page or f"this comparison: {words}" in page
     for words in ("Recipe of both:", "Protocol of A:", "Protocol of B:", '"lowpass_hz": 30.0'):
         assert words in page
@@ -384,7 +381,7 @@ def test_the_page_and_the_record_say_how_it_was_made(folders, tmp_path):
     assert record["psdnorm"] == psdnorm.__version__
     assert record["b"]["protocol"]["lr"] == 0.1
     assert record["a"]["recipe"]["name"] == "paper"
-    assert record["a"]["versions"] == ["psdnorm 0, torch 0, python 0 (8 cells)"]
+    assert record["a"]["versions"] == ["psdnorm 0, torch 0, python 0 (8 runs)"]
     assert record["limits"]
 
 

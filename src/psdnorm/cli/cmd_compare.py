@@ -59,7 +59,7 @@ def compare(
     Folders of psdnorm lodo are compared arm by arm, cells (RUNS/cells/NAME) subject by subject. Two
     checkpoints need --store: both are evaluated on its nights, those of their trainings aside.
     """
-    from psdnorm.compare import sentences, write_comparison
+    from psdnorm.compare import write_comparison
     from psdnorm.present import matplotlib
     from psdnorm.report import PAGE, check_place
 
@@ -74,7 +74,7 @@ def compare(
         say(errors, remark)
     for arm, table in zip(found.arms, tables, strict=True):
         output.print(table)
-        for sentence in sentences(arm):
+        for sentence in arm.sentences:
             say(output, sentence)
     for limit in found.limits:
         say(output, limit)

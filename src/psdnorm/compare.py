@@ -1,0 +1,754 @@
+"""Compare two experiments, two runs or two checkpoints, A and B, and write the page of it."""
+
+import json
+import os
+import platform
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+import psdnorm
+from psdnorm.batches import LENGTH, STRIDE
+from psdnorm.constants import STAGES
+from psdnorm.errors import ArgumentError, StoreError, TrainingError
+from psdnorm.evaluation import (
+    merge_scores,
+    overall_means,
+    read_scores,
+    score_night,
+    subject_metrics,
+)
+from psdnorm.evaluation.statistics import BlockTables, block_tables
+from psdnorm.experiments import GRID
+from psdnorm.models import accelerate
+from psdnorm.present import FRAME_BYTES, CannotDraw, Drawing, Page, Part, rendered, styled
+from psdnorm.report import (
+    FIGURES,
+    MOST_BYTES,
+    MOST_SUBJECTS,
+    PAGE,
+    SUBJECTS_CSV,
+    TABLES,
+    Results,
+    Trained,
+    add_figures,
+    instead_of_runs,
+    is_checkpoint,
+    load_trained,
+    lowest_first,
+    model_place,
+    new_folder,
+    norm_place,
+    read_results,
+    runs_inside,
+    whole_rows,
+    without_roots,
+    write_figures,
+)
+from psdnorm.report.figures import SEEDS_LEFT_OUT, Figure, Figures, by_stage, forest, scattered
+from psdnorm.report.verdict import (
+    DUEL_HEAD,
+    METRIC,
+    SIMULATED,
+    Duel,
+    duel_cells,
+    duels,
+    gain_words,
+    of_draws,
+    of_duels,
+    of_one_seed,
+    people_words,
+    percent,
+)
+from psdnorm.runtime import listed, plural, read_json, written
+from psdnorm.store import RECIPE_FILE, Store
+from psdnorm.training import (
+    ARM,
+    CONFIG,
+    SCORES,
+    WEIGHTS,
+    Arm,
+    Forward,
+    NotFiniteError,
+    Run,
+    origin,
+    predict_night,
+    quiet_libraries,
+    reproducible,
+    resolve_device,
+    setting_name,
+)
+
+A, B = "A", "B"
+HEAD = ["cohort", "subjects", "A, %", "B, %", *DUEL_HEAD]
+COMPARED_CSV = "compared.csv"
+Watch = Callable[[Iterable[dict[str, Any]], int, str], Iterable[dict[str, Any]]]
+Pair = tuple[str, Arm, Arm]  # what is compared, the arm of A and the arm of B
+_SCORED = ["cell", "cohort", "subject", METRIC, *(f"f1_{stage}" for stage in STAGES)]
+_SIZES = dict.fromkeys(("filter_size", "norm_depth", "balanced"), "Int64")
+_BATCH = 16  # windows: a night has some 45, and what fills its last batch is lost
+_LABELS = {A: A, B: B}
+_COLUMNS = [("subject", "text"), ("B − A", "gain"), ("A", "percent"), ("B", "percent")]
+
+
+@dataclass(frozen=True, eq=False)
+class ArmComparison:
+    """One arm of A against one of B."""
+
+    name: str  # in words: an arm that both have, or both arms
+    arm: str  # for programs, as ``usleep psd f5 d3 @all``
+    tables: BlockTables  # balanced accuracies, columns A and B, of the scores that both have
+    runs: pd.DataFrame  # the same with the F1 of every stage: norm (A or B), seed, cohort, subject
+
+    @cached_property
+    def subjects(self) -> pd.DataFrame:
+        """Mean over seeds of the subjects that both have, (n_subjects, 2)."""
+        return self.tables.subjects.dropna()
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """Scores of every seed that both have, (n_scores, 2)."""
+        return self.tables.by_seed.dropna()
+
+    @property
+    def n_seeds(self) -> tuple[int, int]:
+        """Fewest and most seeds that count in a cohort."""
+        seeds = self.scores.reset_index("seed")["seed"].groupby(level="cohort").nunique()
+        return int(seeds.min()), int(seeds.max())
+
+    @cached_property
+    def duel(self) -> Duel:
+        """B against A, over all cohorts."""
+        return duels(self.scores, A)[B]
+
+    def rows(self) -> list[list[str]]:
+        """Return a row per cohort, and the means where there are several, see :data:`HEAD`."""
+
+        def row(name: str, n: int, means: Any, cells: list[str]) -> list[str]:
+            return [name, f"{n:,}", percent(means[A]), percent(means[B]), *cells]
+
+        made = []
+        for cohort, scores in self.scores.groupby(level="cohort"):
+            own = self.subjects.xs(cohort, level="cohort")
+            made.append(row(str(cohort), len(own), own.mean(), duel_cells(duels(scores, A)[B])))
+        if len(made) > 1:
+            for mean, values in overall_means(self.subjects).items():
+                made.append(row(mean, len(self.subjects), values, duel_cells(self.duel, mean)))
+        return made
+
+    @cached_property
+    def sentences(self) -> list[str]:
+        """How much B gains over A, how sure that is, and for whom."""
+        gains = gain_words(B, A, self.duel.gains, self.duel.reservation)
+        return [gains, *people_words(B, A, self.duel)]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """B against A, and all that is to be remarked, a sentence each."""
+
+    a: Results
+    b: Results
+    arms: list[ArmComparison]
+    nights: list[str]  # why A and B may not be two experiments on the same people
+    others: list[str]  # in what else they differ, and what was not compared
+    failed: list[str] = field(default_factory=list)  # runs or nights that cannot be read
+
+    @property
+    def remarks(self) -> list[str]:
+        """All remarks, the gravest first."""
+        return [*self.nights, *self.failed, *self.others]
+
+    @cached_property
+    def limits(self) -> list[str]:
+        """What cannot be said, whatever A and B have in common."""
+        fewest, most = zip(*(arm.n_seeds for arm in self.arms), strict=True)
+        n_seeds = min(fewest), max(most)
+        n_cohorts = max(arm.subjects.index.unique("cohort").size for arm in self.arms)
+        return [
+            *([SIMULATED] if self.simulated else []),
+            *of_one_seed(n_seeds),
+            of_draws(n_seeds, n_cohorts),
+            *of_duels(arm.duel for arm in self.arms),
+        ]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether nights of either were simulated."""
+        return self.a.simulated or self.b.simulated
+
+    @property
+    def recipes(self) -> str:
+        """The recipe of both, or both recipes, in words."""
+        return f"recipe {' and '.join(dict.fromkeys((self.a.recipe, self.b.recipe)))}"
+
+
+def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
+    """Compare two experiments (folders of runs), or two runs (``RUNS/cells/NAME``).
+
+    Arms that both experiments have are compared with each other; where each has a single one, these
+    two. A score counts that both have for the same subject, in experiments also in the same seed.
+    """
+    (first, are_experiments), (second, is_other) = _open(a), _open(b)
+    if are_experiments != is_other:
+        experiment, run = (a, b) if are_experiments else (b, a)
+        raise ArgumentError(
+            f"{experiment} is a folder of runs and {run} a single run, expected two of a kind"
+        )
+    ours, theirs = ({*each.subjects["cohort"]} for each in (first, second))
+    if not ours & theirs:
+        raise ArgumentError(
+            f"{first.path} holds out {', '.join(sorted(ours))} and {second.path} "
+            f"{', '.join(sorted(theirs))}: they have no cohort in common, so that nothing can be "
+            "compared"
+        )
+    pairs = _pairs(first, second)
+    nights = _same_folder(first.path, second.path)
+    nights += _other_nights(first, second, pairs, by_seed=are_experiments)
+    remarks = _differences(first, second)
+    if not are_experiments and first.cells["seed"].item() != second.cells["seed"].item():
+        remarks.append("The runs have different seeds: training and validation sets differ.")
+    arms = []
+    for name, one, other in pairs:
+        sides = first.of(arm=one.label), second.of(arm=other.label)
+        tables, runs = _arranged(*sides, by_seed=are_experiments)
+        if tables is None:
+            remarks.append(f"{name}: A and B share no subject in the same seed.")
+            continue
+        arms.append(ArmComparison(name, _both(one, other), tables, runs))
+        remarks += [f"{name}: {words}." for words in tables.left_out]
+    if not arms:
+        raise ArgumentError(f"{first.path} and {second.path} share no subject in the same seed")
+    if pairs[0][1] == pairs[0][2]:  # else both have one arm, and these were compared
+        remarks += _arms_of_one(first, second)
+    failed = [
+        without_roots(f"{side}: {words}", each.path)
+        for side, each in ((A, first), (B, second))
+        for words in each.damaged
+    ]
+    return Comparison(first, second, arms, nights, remarks, failed)
+
+
+def _open(path: str | os.PathLike[str]) -> tuple[Results, bool]:
+    """Return results, and whether they are those of an experiment."""
+    folder = Path(path)
+    if not folder.is_dir() or (folder / RECIPE_FILE).exists():
+        raise ArgumentError(f"{instead_of_runs(path)} or of one of its runs")
+    if folder.name == WEIGHTS and (folder.parent / SCORES).exists():
+        folder = folder.parent
+    if (folder / GRID).exists():
+        return read_results(folder), True
+    if (folder / CONFIG).exists() and (folder / SCORES).exists():
+        return _of_run(folder), False
+    if is_checkpoint(folder):
+        raise ArgumentError(
+            f"{path} is a checkpoint, which has no scores: give the prepared nights to evaluate "
+            "both on (--store STORE)"
+        )
+    raise ArgumentError(
+        runs_inside(path)
+        or f"{path} has neither {GRID} nor {SCORES}, expected the folder of psdnorm lodo, of one "
+        "of its runs, or a checkpoint"
+    )
+
+
+def _of_run(folder: Path) -> Results:
+    config = read_json(folder / CONFIG)
+    try:
+        run = Run(**{name: config["cell"][name] for name in (*ARM, "hold_out", "seed")})
+        simulated = bool(config["simulated"])
+    except (KeyError, TypeError) as error:
+        raise _no_config(folder, error) from error
+    runs = pd.DataFrame([{"cell": 0, **run.row(), "folder": folder}]).astype(_SIZES)
+    subjects = subject_metrics(read_scores(folder / SCORES)).assign(cell=0)
+    return Results(folder.absolute(), runs, subjects, [], config, simulated)
+
+
+def _no_config(folder: Path, error: Exception) -> ArgumentError:
+    return ArgumentError(f"{folder / CONFIG} is not that of a run: {error}")
+
+
+def _pairs(a: Results, b: Results) -> list[Pair]:
+    ours, theirs = _arms(a), _arms(b)
+    shared = [arm for arm in ours if arm in theirs]
+    if shared:
+        return [(_name(arm), arm, arm) for arm in shared]
+    names_a, names_b = ([_name(arm) for arm in each] for each in (ours, theirs))
+    if len(ours) == len(theirs) == 1:
+        return [(f"{names_b[0]} (B) against {names_a[0]} (A)", ours[0], theirs[0])]
+    raise ArgumentError(
+        f"{a.path} has {'; '.join(names_a)} and {b.path} {'; '.join(names_b)}: expected an arm "
+        "that both have, or one arm each"
+    )
+
+
+def _arms(results: Results) -> list[Arm]:
+    """Return the arms, in the order in which a report has them."""
+
+    def place(arm: Arm) -> tuple:
+        size = 1 / arm.balanced if isinstance(arm.balanced, int) else 0  # all, then the largest
+        own = arm.filter_size or 0, arm.norm_depth or 0
+        return model_place(arm.model), size, norm_place(arm.norm), *own
+
+    rows = results.cells.drop_duplicates("arm").to_dict("records")
+    return sorted(map(Arm.of_row, rows), key=place)
+
+
+def _name(arm: Arm) -> str:
+    """Return an arm in words, as "PSDNorm (f = 17) in U-Sleep, all subjects"."""
+    return f"{arm.named()} in {setting_name(arm.model, arm.balanced)}"
+
+
+def _both(a: Arm, b: Arm) -> str:
+    return a.label if a.label == b.label else f"{b.label} (B) against {a.label} (A)"
+
+
+def _arms_of_one(a: Results, b: Results) -> list[str]:
+    """Name the arms that only one of two results has."""
+    ours, theirs = _arms(a), _arms(b)
+    alone = {
+        A: [_name(arm) for arm in ours if arm not in theirs],
+        B: [_name(arm) for arm in theirs if arm not in ours],
+    }
+    return [f"Only {side} has {'; '.join(sorted(arms))}." for side, arms in alone.items() if arms]
+
+
+def _arranged(a: Results, b: Results, *, by_seed: bool) -> tuple[BlockTables | None, pd.DataFrame]:
+    """Arrange the scores of one arm each: None where they share none; see :class:`ArmComparison`.
+
+    Without ``by_seed``, whichever seeds there are are compared.
+    """
+    parts = []
+    for side, results in ((A, a), (B, b)):
+        scores = results.subjects[_SCORED].merge(results.cells[["cell", "seed"]], on="cell")
+        parts.append(scores.assign(norm=side, seed=scores["seed"] if by_seed else 0))
+    scores = pd.concat(parts, ignore_index=True)
+    both = {*a.subjects["cohort"]} & {*b.subjects["cohort"]}
+    scores = scores[scores["cohort"].isin(both)]
+    if scores.empty:
+        return None, scores
+    tables = block_tables(scores, METRIC, norms=[A, B])
+    counted = tables.by_seed.dropna().index
+    kept = pd.MultiIndex.from_frame(scores[list(counted.names)]).isin(counted)
+    return (None if tables.subjects.dropna().empty else tables), scores[kept]
+
+
+def _same_folder(a: Path, b: Path) -> list[str]:
+    return ["A and B are the same folder: nothing can differ."] if a.samefile(b) else []
+
+
+def _other_nights(a: Results, b: Results, pairs: list[Pair], *, by_seed: bool) -> list[str]:
+    """Say where A and B were tested, trained or validated on other nights.
+
+    Without ``by_seed``, training sets differ anyway.
+    """
+    if a.config["recipe_sha256"] != b.config["recipe_sha256"]:  # digests are of prepared nights
+        return [
+            "The recipes differ, so that it cannot be told whether A and B were tested on the same "
+            "nights: subjects of the same name may be other people."
+        ]
+    differ: dict[str, set[str]] = {"test": set(), "train": set(), "validation": set()}
+    keys = ["hold_out", "seed"] if by_seed else ["hold_out"]
+    for _, one, other in pairs:
+        ours, theirs = (
+            each.cells.loc[each.cells["arm"] == arm.label, [*keys, "folder"]]
+            for each, arm in ((a, one), (b, other))
+        )
+        for row in ours.merge(theirs, on=keys, suffixes=("_a", "_b")).to_dict("records"):
+            of_a, of_b = _digests(row["folder_a"]), _digests(row["folder_b"])
+            for part, cohorts in differ.items():
+                if of_a[part] != of_b[part]:
+                    cohorts.add(row["hold_out"])
+    remarks = []
+    if differ["test"]:
+        remarks.append(
+            f"A and B were tested on other nights of {listed(sorted(differ['test']))}: subjects of "
+            "the same name may be other people."
+        )
+    elsewhere = sorted(differ["train"] | differ["validation"])
+    if by_seed and elsewhere:
+        remarks.append(
+            f"A and B were trained or validated on other nights where {listed(elsewhere)} "
+            f"{'was' if len(elsewhere) == 1 else 'were'} held out: gains may come from these."
+        )
+    return remarks
+
+
+def _digests(folder: Path) -> dict[str, Any]:
+    config = read_json(folder / CONFIG)
+    try:
+        return {part: config["data"][part]["sha256"] for part in ("test", "train", "validation")}
+    except (KeyError, TypeError) as error:
+        raise _no_config(folder, error) from error
+
+
+def _differences(a: Results, b: Results) -> list[str]:
+    """Say in what else two results differ, and what is not compared because of it."""
+    remarks = []
+    digests = [str(each.config["recipe_sha256"])[:12] for each in (a, b)]
+    if a.recipe != b.recipe:
+        remarks.append(f"The recipes differ: {a.recipe} (A) and {b.recipe} (B).")
+    elif digests[0] != digests[1]:
+        remarks.append(
+            f"The recipes differ: {a.recipe} is {digests[0]} in A and {digests[1]} in B."
+        )
+    ours, theirs = a.config["protocol"], b.config["protocol"]
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
+            remarks.append(f"{name} is {ours.get(name)!r} in A and {theirs.get(name)!r} in B.")
+    if a.simulated != b.simulated:
+        remarks.append(f"Only the nights of {A if a.simulated else B} are simulated.")
+    alone = sorted({*a.subjects["cohort"]} ^ {*b.subjects["cohort"]})
+    if alone:
+        remarks.append(f"Not compared, as only one of the two holds them out: {', '.join(alone)}.")
+    for side, each in ((A, a), (B, b)):
+        if n := len(each.lacking) - len(each.damaged):
+            remarks.append(f"{plural(n, 'run')} of {side} gave no result.")
+    return remarks
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One of two networks, ready to predict."""
+
+    letter: str
+    forward: Forward
+    nights: Store
+    device: torch.device
+
+    def score(self, night: dict[str, Any]) -> pd.DataFrame:
+        """Score a night by its central epochs, as runs are."""
+        recording = night["recording"]
+        probabilities, central = predict_night(
+            self.forward,
+            self.nights.signals(recording),
+            length=LENGTH,
+            stride=STRIDE,
+            batch_size=_BATCH,
+            device=self.device,
+        )
+        if not np.isfinite(probabilities).all():
+            raise NotFiniteError(
+                f"the predictions of {self.letter} are not finite; "
+                f"{origin(self.nights, [recording])}"
+            )
+        true = np.frombuffer(night["stages"], np.int8)
+        return score_night(night["cohort"], night["subject"], true, probabilities, central)
+
+
+def compare_checkpoints(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    store: Store,
+    cohorts: Sequence[str] = (),
+    *,
+    device: str | torch.device = "auto",
+    watch: Watch = lambda nights, total, what: nights,
+) -> Comparison:
+    """Evaluate two checkpoints, or runs that kept their weights, on the same nights.
+
+    Without ``cohorts``, on all that neither has learned from. A night that cannot be read, or of
+    which either network makes no finite prediction, counts for neither. ``watch`` passes nights
+    on and shows progress, as :func:`psdnorm.runtime.track` does.
+    """
+    both = {A: load_trained(Path(a)), B: load_trained(Path(b))}
+    for trained in both.values():
+        trained.check_takes(store)
+    index, remarks = _unseen(store, both, cohorts)
+    place = resolve_device(device)
+    with quiet_libraries(), reproducible(place):
+        sides = []
+        for letter, trained in both.items():
+            model: Any = trained.model.to(place)
+            nights = trained.source(store, place)
+            sides.append(_Side(letter, accelerate(model, "auto"), nights, place))
+        scores, failed = _evaluated(sides, index, watch)
+    failed = [without_roots(words, store.path) for words in failed]
+    if not scores[A]:
+        raise StoreError(f"{store.path} has no night that could be evaluated: {failed[0]}")
+    simulated = bool(index["simulated"].any())
+    first, second = (_of_checkpoint(both[x], store, scores[x], simulated) for x in (A, B))
+    tables, runs = _arranged(first, second, by_seed=False)
+    if tables is None:
+        names = listed(sorted(index["cohort"].unique()))
+        raise ArgumentError(f"{store.path} has no scored epoch of {names}")
+    one, other = both[A], both[B]
+    is_same = one.arm.label == other.arm.label
+    name = one.name if is_same else f"{other.name} (B) against {one.name} (A)"
+    compared = ArmComparison(name, _both(one.arm, other.arm), tables, runs)
+    remarks += [_learned(letter, trained) for letter, trained in both.items()]
+    remarks += [f"{words}." for words in tables.left_out]
+    doubts = _same_folder(one.folder, other.folder)
+    if _training_set(one) != _training_set(other):
+        doubts.append("A and B learned from other nights: gains may come from these.")
+    return Comparison(first, second, [compared], doubts, list(filter(None, remarks)), failed)
+
+
+def _unseen(
+    store: Store, both: dict[str, Trained], wanted: Sequence[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return the nights to evaluate on, none of a training set, and remarks."""
+    there = sorted(store.index["cohort"].unique())
+    for cohort in wanted:
+        if cohort not in there:
+            raise ArgumentError(f"--cohort is {cohort!r}, expected one of {', '.join(there)}")
+    simulated = store.index.groupby("cohort")["simulated"].any()
+    remarks: list[str] = []
+    seen: dict[str, list[str]] = {}
+    for letter, trained in both.items():
+        if trained.cohorts is None:
+            remarks.append(f"{letter} does not say which cohorts it learned from: these may be.")
+        named = sorted({*(wanted or there)} & (trained.cohorts or set()))
+        # a cohort that was simulated has its name from people who were not in it
+        others = [c for c in named if trained.training.get("simulated") and not simulated[c]]
+        own = [c for c in named if c not in others]
+        if others:
+            remarks.append(f"{letter} learned from simulated nights called {listed(others)}.")
+        if own and wanted:
+            raise ArgumentError(
+                f"--cohort names {listed(own)}, from which {letter} ({trained.folder}) learned: "
+                "expected cohorts that neither has seen"
+            )
+        for cohort in own:
+            seen.setdefault(cohort, []).append(letter)
+    for letters in dict.fromkeys(map(tuple, seen.values())):
+        whose = [cohort for cohort, those in seen.items() if tuple(those) == letters]
+        remarks.append(f"Not compared, as {listed(letters)} learned from them: {', '.join(whose)}.")
+    kept = [cohort for cohort in (wanted or there) if cohort not in seen]
+    if not kept:
+        raise ArgumentError(
+            f"{store.path} has {', '.join(there)}, from all of which A or B learned, expected a "
+            "cohort that neither has seen"
+        )
+    return store.index[store.index["cohort"].isin(kept)], remarks
+
+
+def _evaluated(
+    sides: list[_Side], index: pd.DataFrame, watch: Watch
+) -> tuple[dict[str, list[pd.DataFrame]], list[str]]:
+    """Return the scores of every night by side, and a sentence for each night that has none."""
+    scores: dict[str, list[pd.DataFrame]] = {side.letter: [] for side in sides}
+    failed = []
+    nights = index[["cohort", "subject", "recording", "stages"]].to_dict("records")
+    for night in watch(nights, len(nights), "evaluating"):
+        try:
+            found = {side.letter: side.score(night) for side in sides}
+        except (StoreError, TrainingError) as error:
+            failed.append(f"{night['recording']} is left out: {error}.")
+            continue
+        for letter, own in found.items():
+            scores[letter].append(own)
+    return scores, failed
+
+
+def _of_checkpoint(
+    trained: Trained, store: Store, scores: list[pd.DataFrame], simulated: bool
+) -> Results:
+    folder = trained.folder
+    row = asdict(trained.arm) | {"balanced": None, "arm": trained.arm.label}
+    row |= {"cell": 0, "hold_out": "", "seed": 0, "folder": folder}
+    subjects = subject_metrics(merge_scores(scores)).assign(cell=0)
+    config = {
+        "recipe": store.recipe,
+        "recipe_sha256": store.hash,
+        "protocol": {"length": LENGTH, "stride": STRIDE},
+    }
+    path = folder.parent if folder.name == WEIGHTS else folder
+    runs = pd.DataFrame([row]).astype(_SIZES)
+    return Results(path.absolute(), runs, subjects, [], config, simulated)
+
+
+def _training_set(trained: Trained) -> tuple[Any, ...]:
+    return trained.cohorts, trained.training.get("nights"), trained.training.get("simulated")
+
+
+def _learned(letter: str, trained: Trained) -> str:
+    """Say what a network learned from; nothing where its checkpoint does not."""
+    cohorts, nights, simulated = _training_set(trained)
+    if cohorts is None or not isinstance(nights, int):
+        return ""
+    kind = "simulated night" if simulated else "night"
+    return f"{letter} learned from {plural(nights, kind)} of {listed(sorted(cohorts))}."
+
+
+def comparison_figures(comparison: Comparison) -> Figures:
+    """Draw subjects, gains by cohort and differences by stage of every arm."""
+    figures: list[Figure] = []
+    missing: list[str] = []
+    recipe = comparison.recipes.removeprefix("recipe ")
+    draws: tuple[Callable[[ArmComparison], Drawing], ...] = (_subjects, _gains, _stages)
+    with styled():
+        for arm in comparison.arms:
+            for draw in draws:
+                try:
+                    drawing = draw(arm)
+                except CannotDraw as reason:
+                    missing.append(str(reason))
+                    continue
+                figures.append(rendered(drawing, simulated=comparison.simulated, recipe=recipe))
+    return Figures(figures, missing)
+
+
+def _key(arm: ArmComparison) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", arm.arm.lower()).strip("-")
+
+
+def _subjects(arm: ArmComparison) -> Drawing:
+    return scattered(
+        100 * arm.subjects,
+        B,
+        [A],
+        _LABELS,
+        name=f"subjects-{_key(arm)}",
+        title=f"Balanced accuracy of each subject: {arm.name}",
+        remarks="Intervals are Wilson's.",
+    )
+
+
+def _gains(arm: ArmComparison) -> Drawing:
+    title = f"Gain of B over A, by cohort: {arm.name}"
+    name = f"gains-{_key(arm)}"
+    return forest(100 * arm.scores, A, _LABELS, name=name, title=title, remarks="")
+
+
+def _stages(arm: ArmComparison) -> Drawing:
+    title = "F1 of each stage, difference of B to A"
+    cohorts = arm.runs.groupby("seed")["cohort"].nunique()
+    whole = cohorts.index[cohorts == arm.runs["cohort"].nunique()]
+    if whole.empty:
+        raise CannotDraw(f"{title} ({arm.name}): there is no seed in which both have all cohorts.")
+    return by_stage(
+        arm.runs[arm.runs["seed"].isin(whole)],
+        A,
+        _LABELS,
+        name=f"stages-{_key(arm)}",
+        title=f"{title}: {arm.name}",
+        remarks="" if len(whole) == len(cohorts) else SEEDS_LEFT_OUT,
+    )
+
+
+def write_comparison(
+    comparison: Comparison, out: str | os.PathLike[str], command: str, *, figures: bool = True
+) -> None:
+    """Write the page of a comparison, its tables and figures beside it, and the command.
+
+    ``out`` is a folder: new, empty, or an earlier report, which is replaced.
+    """
+    missing = Figures([], ["Figures were not asked for."])
+    drawn = comparison_figures(comparison) if figures else missing
+    record = {
+        "psdnorm": psdnorm.__version__,
+        "a": _origin(comparison.a),
+        "b": _origin(comparison.b),
+        "simulated": comparison.simulated,
+        "sentences": {arm.arm: arm.sentences for arm in comparison.arms},
+        "limits": comparison.limits,
+        "remarks": comparison.remarks,
+    }
+    rows, subjects = [], []
+    for arm in comparison.arms:
+        rows.append(pd.DataFrame(arm.rows(), columns=HEAD).assign(arm=arm.arm))
+        own = arm.subjects.assign(gain=arm.subjects[B] - arm.subjects[A], arm=arm.arm)
+        subjects.append(own.reset_index())
+    with new_folder(Path(out), record) as folder:
+        (folder / TABLES).mkdir()
+        _write_csv(folder / TABLES / COMPARED_CSV, rows, HEAD)
+        _write_csv(folder / TABLES / SUBJECTS_CSV, subjects, ["cohort", "subject", A, B, "gain"])
+        write_figures(drawn, folder / FIGURES)
+        comparison_page(comparison, command, drawn).write(folder / PAGE)
+
+
+def _write_csv(path: Path, tables: list[pd.DataFrame], columns: list[str]) -> None:
+    with written(path) as file:
+        pd.concat(tables)[["arm", *columns]].to_csv(file, index=False, float_format="%.6g")
+
+
+def comparison_page(comparison: Comparison, command: str, figures: Figures) -> Page:
+    """Return the page of a comparison that a command made."""
+    sides = ((A, comparison.a), (B, comparison.b))
+    title = f"{_folder(comparison.b)} against {_folder(comparison.a)}"
+    page = Page(title, simulated=comparison.simulated, contents=True).heading("Verdict")
+    compared = [f"{side} is {_folder(each)}, recipe {each.recipe}." for side, each in sides]
+    page.items([*compared, *comparison.nights])
+    for arm in comparison.arms:
+        first, *others = arm.sentences
+        page.verdict(page.part().text(f"{arm.name}: {first}").items(others))
+    page.heading("What this cannot say", 3)
+    page.items([*comparison.failed, *comparison.others, *comparison.limits, *figures.missing])
+    page.heading("Tables")
+    nights = " of simulated nights" if comparison.simulated else ""
+    for arm in comparison.arms:
+        title = f"{arm.name}: balanced accuracy{nights}, {comparison.recipes}; gains of B over A"
+        page.table(title, HEAD, arm.rows(), sortable=True)
+    page.links("As", [(f"{TABLES}/{name}", name) for name in (COMPARED_CSV, SUBJECTS_CSV)])
+    after = page.part().heading("Subjects")
+    for arm in comparison.arms:
+        after.fold(arm.name, _subject_part(after, arm, MOST_SUBJECTS // len(comparison.arms)))
+    _add_origins(after, comparison, command)
+    if figures:
+        add_figures(page, figures, MOST_BYTES - page.n_bytes - after.n_bytes - FRAME_BYTES)
+    return page.add(after)
+
+
+def _subject_part(page: Part, arm: ArmComparison, most: int) -> Part:
+    values = arm.subjects
+    scores = pd.DataFrame({"gain": values[B] - values[A], "a": values[A], "b": values[B]})
+    scores.index = [f"{cohort} {subject}" for cohort, subject in values.index]
+    rows = whole_rows((10_000 * scores).round())
+    part, n = page.part(), len(rows)
+    beside = f"{TABLES}/{SUBJECTS_CSV}"
+    if most < n:
+        rows = sorted(rows, key=lowest_first)[:most]
+        part.text(f"The {most:,} lowest of {n:,} subjects; all are in {beside}.", "note")
+    caption = "Balanced accuracy, %, mean over the seeds that both have"
+    without_script = f"Without scripts, subjects are not listed here: see {beside}."
+    return part.subjects(caption, _COLUMNS, rows, 1, without_script)
+
+
+def _add_origins(page: Part, comparison: Comparison, command: str) -> None:
+    page.heading("How it was made").command(command)
+    ours, theirs = _origin(comparison.a), _origin(comparison.b)
+    here = f"this comparison: psdnorm {psdnorm.__version__}, python {platform.python_version()}"
+    versions = [
+        f"{side}: {words}" for side, own in ((A, ours), (B, theirs)) for words in own["versions"]
+    ]
+    page.text("Versions").items([*versions, here])
+    page.heading("Recipe and protocol", 3)
+    for what in ("recipe", "protocol"):
+        documents = {"both": ours[what]}
+        if ours[what] != theirs[what]:
+            documents = {A: ours[what], B: theirs[what]}
+        for whose, document in documents.items():
+            page.text(f"{what.capitalize()} of {whose}:")
+            page.command(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _origin(results: Results) -> dict[str, Any]:
+    """Return where results come from, as JSON holds it."""
+    versions: dict[str, int] = {}
+    for folder in results.cells["folder"]:
+        found = read_json(folder / CONFIG).get("versions", {})
+        words = ", ".join(f"{name} {version}" for name, version in found.items())
+        versions[words] = versions.get(words, 0) + 1
+    is_experiment = len(results.cells) > 1
+    return {
+        "name": _folder(results),
+        "recipe": {**results.config["recipe"], "sha256": results.config["recipe_sha256"]},
+        "protocol": results.config["protocol"],
+        "versions": [
+            f"{words} ({plural(n, 'run')})" if is_experiment else words
+            for words, n in versions.items()
+        ],
+    }
+
+
+def _folder(results: Results) -> str:
+    """Return the last part of a path: what is above it may name a user."""
+    return results.path.resolve().name
