@@ -1,4 +1,4 @@
-"""What commands share: the app, the console, arguments."""
+"""What commands share: the app, exit codes, errors as sentences, arguments."""
 
 import functools
 import inspect
@@ -18,29 +18,11 @@ from psdnorm.runtime import errors, say
 if TYPE_CHECKING:
     from psdnorm.store import Store
 
-_Item = TypeVar("_Item")
-
-output = Console()
-
-
-def one_line(sentence: str) -> str:
-    """Return a sentence as one line: what a file's name may hold of line ends is shown escaped."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in sentence
-    )
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use, where the system tells."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
-
-
 SOME_FAILED, IMPOSSIBLE, INTERRUPTED = 1, 2, 130
 _VERBS = ("is ", "must ", "has ", "do ", "name ")  # of sentences about an argument
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
+output = Console()
 app = typer.Typer(
     name="psdnorm",
     no_args_is_help=True,
@@ -52,7 +34,10 @@ app = typer.Typer(
 
 @app.callback()
 def _psdnorm() -> None:
-    """Sleep staging that survives new subjects, devices and clinics."""
+    """Sleep staging that survives new subjects, devices and clinics.
+
+    To stage your own nights: stage. For an experiment: prepare, lodo, report. To see it work: demo.
+    """
 
 
 def command(function: _Command) -> _Command:
@@ -61,25 +46,26 @@ def command(function: _Command) -> _Command:
 
     @functools.wraps(function)
     def guarded(*args: object, **kwargs: object) -> None:
+        code = IMPOSSIBLE
         try:
-            function(*args, **kwargs)
+            return function(*args, **kwargs)
         except KeyboardInterrupt:
-            say(errors, "psdnorm: interrupted")
-            raise typer.Exit(INTERRUPTED) from None
+            sentence, code = "interrupted", INTERRUPTED
+        except ArgumentError as error:
+            sentence = _as_typed(str(error), options)
         except PsdnormError as error:
             sentence = str(error)
-            if isinstance(error, ArgumentError):
-                sentence = _as_typed(sentence, options)
-            say(errors, f"psdnorm: {one_line(sentence)}")
-            raise typer.Exit(IMPOSSIBLE) from None
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
             if package in ("", "psdnorm"):  # that would be our own fault
                 raise
-            say(errors, f'psdnorm: {package} is not installed: pip install "psdnorm[all]"')
-            raise typer.Exit(IMPOSSIBLE) from None
+            sentence = f'{package} is not installed: pip install "psdnorm[all]"'
+        say(errors, f"psdnorm: {one_line(sentence)}")
+        raise typer.Exit(code)
 
-    app.command()(guarded)
+    # given, so that the list of commands does not cut it short
+    summary = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
+    app.command(short_help=summary)(guarded)
     return function
 
 
@@ -90,8 +76,8 @@ def _options(function: Callable[..., None]) -> dict[str, str]:
         for note in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(note, OptionInfo):
                 # typer keeps the first name where a default would be
-                declared = (note.default, *(note.param_decls or ()))
-                named = [str(each) for each in declared if str(each).startswith("--")]
+                declared = map(str, (note.default, *(note.param_decls or ())))
+                named = [each for each in declared if each.startswith("--")]
                 options[name] = named[0] if named else f"--{name.replace('_', '-')}"
     return options
 
@@ -106,13 +92,22 @@ def _as_typed(sentence: str, options: Mapping[str, str]) -> str:
     return f"{option} {rest}" if option and rest.startswith(_VERBS) else sentence
 
 
-def open_nights(path: Path) -> "Store":
-    """Open a store and its index; of a night that is broken, say what can be done.
+def one_line(sentence: str) -> str:
+    """Return a sentence as one line: names of files may hold line ends, which are escaped."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in sentence
+    )
 
-    Parameters
-    ----------
-    path : Path
-    """
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+def open_nights(path: Path) -> "Store":
+    """Open a store and its index; where a night is broken, say what can be done."""
     from psdnorm.store import Store
 
     store = Store.open(path)
@@ -127,24 +122,12 @@ def open_nights(path: Path) -> "Store":
 
 
 def recipe_name(store: "Store") -> str:
-    """Return what tables call the recipe of a store: its name, else the start of its hash.
-
-    Parameters
-    ----------
-    store : Store
-    """
+    """Return what tables call the recipe of a store: its name, else the start of its digest."""
     return str(store.recipe.get("name") or store.hash[:12])
 
 
 def words(option: str, text: str) -> tuple[str, ...]:
-    """Take a list of words apart.
-
-    Parameters
-    ----------
-    option : str
-        Its name, for the sentence that refuses it.
-    text : str
-    """
+    """Split ``a,b`` into words."""
     found = tuple(word.strip() for word in text.split(","))
     if not all(found):
         raise ArgumentError(f"{option} is {text!r}, expected words between commas")
@@ -152,77 +135,44 @@ def words(option: str, text: str) -> tuple[str, ...]:
 
 
 def numbers(option: str, text: str, least: int = 1) -> tuple[int, ...]:
-    """Take a list of whole numbers apart.
-
-    Parameters
-    ----------
-    option : str
-    text : str
-    least : int
-        The smallest that is allowed.
-    """
+    """Split ``1,2`` into whole numbers."""
     found = words(option, text)
     if not all(word.isdecimal() and int(word) >= least for word in found):
         raise ArgumentError(
             f"{option} is {text!r}, expected whole numbers from {least} on between commas"
         )
-    return tuple(int(word) for word in found)
+    return tuple(map(int, found))
 
 
 def sizes(option: str, text: str) -> tuple[int | None, ...]:
-    """Take a list of numbers of subjects apart; None for ``all``.
-
-    Parameters
-    ----------
-    option : str
-    text : str
-    """
+    """Split ``40,all`` into numbers of subjects, None for all."""
     return tuple(
         None if word == "all" else numbers(option, word)[0] for word in words(option, text)
     )
 
 
 def filter_sizes(option: str, text: str) -> tuple[int | str, ...]:
-    """Take a list of filter sizes apart: whole numbers from 1 on, or ``auto``.
-
-    Parameters
-    ----------
-    option : str
-    text : str
-    """
-    found = words(option, text)
-    if not all(map(_is_filter_size, found)):
-        raise ArgumentError(
-            f"{option} is {text!r}, expected whole numbers from 1 on between commas, or auto"
-        )
-    return tuple(word if word == "auto" else int(word) for word in found)
+    """Split ``5,auto`` into filter sizes."""
+    return _filter_sizes(
+        option, text, words(option, text), "whole numbers from 1 on between commas"
+    )
 
 
 def one_filter_size(option: str, text: str) -> int | str:
-    """Read a filter size: a whole number from 1 on, or ``auto``.
-
-    Parameters
-    ----------
-    option : str
-    text : str
-    """
-    if not _is_filter_size(text):
-        raise ArgumentError(f"{option} is {text!r}, expected a whole number from 1 on, or auto")
-    return text if text == "auto" else int(text)
+    """Read ``5`` or ``auto``."""
+    return _filter_sizes(option, text, (text,), "a whole number from 1 on")[0]
 
 
-def _is_filter_size(word: str) -> bool:
-    return word == "auto" or (word.isdecimal() and int(word) >= 1)
+def _filter_sizes(
+    option: str, text: str, found: tuple[str, ...], expected: str
+) -> tuple[int | str, ...]:
+    if not all(word == "auto" or (word.isdecimal() and int(word) >= 1) for word in found):
+        raise ArgumentError(f"{option} is {text!r}, expected {expected}, or auto")
+    return tuple(word if word == "auto" else int(word) for word in found)
 
 
 def json_object(option: str, text: str) -> dict[str, Any]:
-    """Read an option that is a JSON object.
-
-    Parameters
-    ----------
-    option : str
-    text : str
-    """
+    """Read a JSON object."""
     try:
         found = json.loads(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""``psdnorm compare``: two experiments, two cells or two checkpoints against each other."""
+"""``psdnorm compare``: two experiments, two runs or two checkpoints."""
 
 import shlex
 from pathlib import Path
@@ -31,33 +31,32 @@ _SHOWN = {
 @command
 def compare(
     a: Annotated[
-        Path, typer.Argument(metavar="A", help="A folder of runs, of one cell, or a checkpoint.")
+        Path, typer.Argument(metavar="A", help="An experiment, one of its runs, or a checkpoint.")
     ],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another one of the same kind.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another of the same kind.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Folder for a page: new, empty, or an earlier report."),
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option(
-            help="Prepared nights to evaluate two checkpoints on, or the weights of two cells."
-        ),
+        typer.Option(help="Prepared nights to evaluate two checkpoints, or weights of runs, on."),
     ] = None,
     cohort: Annotated[
         list[str] | None,
         typer.Option(
-            help="With --store: a cohort to evaluate on; may be given again.  [default: "
-            "all that neither learned from]"
+            help="With --store: a cohort to evaluate on; can be repeated.  [default: all that "
+            "neither was trained on]"
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="With --store: auto, cpu, cuda or cuda:N.")] = "auto",
     figures: Annotated[bool, typer.Option(help="Draw figures into the page.")] = True,
 ) -> None:
-    """Show how much B gains over A: per arm, cohort and subject, and how sure that is.
+    """Show how much B gains over A, per arm, cohort and subject, and how sure that is.
 
-    Folders of psdnorm lodo are compared arm by arm, cells (RUNS/cells/NAME) subject by subject. Two
-    checkpoints need --store: both are evaluated on its nights, those of their trainings aside.
+    Two experiments (folders of psdnorm lodo) are compared arm by arm, two runs (RUNS/cells/NAME)
+    subject by subject. Two checkpoints need --store: both are evaluated on its cohorts, except
+    those that they were trained on.
     """
     from psdnorm.compare import write_comparison
     from psdnorm.present import matplotlib
@@ -66,7 +65,7 @@ def compare(
     if out is not None:
         check_place(out)
         if figures:
-            matplotlib()  # said before nights are evaluated, if it is missing
+            matplotlib()  # if it is missing, say so before nights are evaluated
     found = _compared(a, b, store, cohort or [], device)
     with errors.status("Comparing"):
         tables = [_table(arm, found) for arm in found.arms]
@@ -94,24 +93,24 @@ def compare(
 def _compared(
     a: Path, b: Path, store: Path | None, cohorts: list[str], device: str
 ) -> "Comparison":
-    if store is None:
-        from psdnorm.compare import compare as compare_scores
+    from psdnorm import compare as room
 
-        if cohorts:
-            raise ArgumentError(
-                f"--cohort is {', '.join(cohorts)} without --store: cohorts are chosen where "
-                "checkpoints are evaluated"
-            )
-        if device != "auto":
-            raise ArgumentError(
-                f"--device is {device} without --store: scores are compared, no network is run"
-            )
-        with errors.status("Comparing"):
-            return compare_scores(a, b)
-    from psdnorm.cli._shared import open_nights
-    from psdnorm.compare import compare_checkpoints
+    if store is not None:
+        from psdnorm.cli._shared import open_nights
 
-    return compare_checkpoints(a, b, open_nights(store), cohorts, device=device, watch=track)
+        nights = open_nights(store)
+        return room.compare_checkpoints(a, b, nights, cohorts, device=device, watch=track)
+    if cohorts:
+        raise ArgumentError(
+            f"--cohort is {', '.join(cohorts)} without --store: cohorts are chosen where "
+            "checkpoints are evaluated"
+        )
+    if device != "auto":
+        raise ArgumentError(
+            f"--device is {device} without --store: scores are compared, no network is run"
+        )
+    with errors.status("Comparing"):
+        return room.compare(a, b)
 
 
 def _typed(

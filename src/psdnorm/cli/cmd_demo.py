@@ -14,15 +14,15 @@ from psdnorm.runtime import errors, say, track
 
 @command
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for all that it makes.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Output folder.")] = Path("demo"),
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes at a time.  [default: one per core]")
     ] = None,
 ) -> None:
-    """Show the whole system on simulated nights, in minutes and without a question.
+    """Run the whole system on simulated nights, in minutes.
 
-    Four small cohorts are simulated, prepared, and held out one after the other; a small U-Sleep
-    learns from the others with three norms. Interrupted, the same command goes on.
+    Simulates and prepares four small cohorts, then trains a small U-Sleep with three norms, each
+    cohort held out in turn. If interrupted, give the same command again.
     """
     from psdnorm.demo import LEAST, NEXT, Demo, failures, verdict
 
