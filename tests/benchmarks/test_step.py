@@ -14,6 +14,7 @@ def step(from_benchmarks, monkeypatch):
     monkeypatch.setattr(step, "NIGHT", 40)
     monkeypatch.setattr(step, "N_TIMES", 60)
     monkeypatch.setattr(step, "REPEATS", 1)
+    monkeypatch.setattr(step, "WARM_UP", 1)
     small = {"n_times": 60, "sfreq": 100}
     models = {
         "U-Sleep": lambda norm: step.USleep(**small, depth=3, norm=norm),
