@@ -8,11 +8,11 @@ from pathlib import Path
 from benchmarks.many_nights import FAILURES, FLAT, Folder
 from benchmarks.many_process import Run
 from psdnorm.staging.batch import FAILED, SUMMARY_TABLE
-from psdnorm.staging.shift import NOT_TRUSTED
-from psdnorm.staging.writing import FILES, SUMMARY
+from psdnorm.staging.night_files import FILES, SUMMARY
+from psdnorm.staging.trust import NOT_TRUSTED
 
 INTERRUPTED, SOME_FAILED = 130, 1
-_GOES_ON = "psdnorm: interrupted; the same command goes on where this one stopped\n"
+_GOES_ON = "psdnorm: interrupted; give the same command again to resume\n"
 
 
 def what_is_wrong(nights: Folder, runs: list[Run], out: Path) -> list[str]:

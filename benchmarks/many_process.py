@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from psdnorm.staging.batch import SUMMARY_TABLE
-from psdnorm.staging.writing import FILES, SUMMARY
+from psdnorm.staging.night_files import FILES, SUMMARY
 
 LOOK_S = 0.25
 ENDS_WITHIN_S = 60  # of an interrupt

@@ -32,7 +32,7 @@ from psdnorm.models import from_pretrained
 from psdnorm.models.checkpoint import Pretrained
 from psdnorm.prepare.recipe import Recipe
 from psdnorm.prepare.signals import preprocess
-from psdnorm.staging.shift import (
+from psdnorm.staging.trust import (
     IN_RANGE,
     NOT_TRUSTED,
     VERDICTS,

@@ -24,8 +24,9 @@ from psdnorm.io import Recording
 from psdnorm.lab.simulate import simulate_night
 from psdnorm.prepare.signals import preprocess
 from psdnorm.staging import load_model
+from psdnorm.staging.derivations import PreparedNight
 from psdnorm.staging.models import StagingModel
-from psdnorm.staging.shift import shift_report
+from psdnorm.staging.trust import shift_report
 from psdnorm.staging.vote import predict_groups
 
 COLUMNS = ("what", "seconds", "bar", "hours", "epochs", "model", "device", "python", "torch")
@@ -60,10 +61,9 @@ def measure(
     names = tuple(f"channel {place + 1}" for place in range(signals.shape[1]))
     prepared = {name: np.ascontiguousarray(signals[:, n]) for n, name in enumerate(names)}
     measured = {name: np.ones(len(signals), bool) for name in names}
+    night = PreparedNight(len(signals), prepared, measured)
     found = {
-        "votes": median_s(
-            lambda: predict_groups(model, prepared, measured, [names], device), repeats
-        ),
+        "votes": median_s(lambda: predict_groups(model, night, [names], device), repeats),
         "verdict": median_s(
             lambda: shift_report(model.network, signals, names, model.recipe.sfreq), repeats
         ),

@@ -6,7 +6,7 @@ from cohort_folder import samples, signal
 
 from psdnorm.models import USleep
 from psdnorm.prepare.recipe import RECIPES
-from psdnorm.staging import writing
+from psdnorm.staging import night_files
 
 
 def small_network(n_chans=2, seed=0, norm="psd"):
@@ -47,4 +47,4 @@ def flat(n_epochs=4, sfreq=100):
 def undrawn(monkeypatch):
     """Leave page and picture empty: drawing takes most of the time of a small night."""
     for write in ("_write_page", "_write_picture"):
-        monkeypatch.setattr(writing, write, lambda path, night, agreement: path.write_text(""))
+        monkeypatch.setattr(night_files, write, lambda path, night, agreement: path.write_text(""))

@@ -10,8 +10,8 @@ import scipy.signal
 
 from psdnorm.lab.simulate import simulate_night
 from psdnorm.staging import agreement, sleep_statistics
-from psdnorm.staging.result import Spectrogram, StagedNight
-from psdnorm.staging.shift import IN_RANGE, NOT_TRUSTED, UNUSUAL, Distance, ShiftReport
+from psdnorm.staging.stager import Spectrogram, StagedNight
+from psdnorm.staging.trust import IN_RANGE, NOT_TRUSTED, UNUSUAL, Distance, ShiftReport
 
 START = datetime(2021, 3, 4, 22, 41, 10)
 NOTICE = "For research and demonstration, not for diagnosis."

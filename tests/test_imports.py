@@ -62,9 +62,9 @@ ON_DEMAND = (
 )
 # debts of the present, which may only shrink
 BETWEEN_FOLDERS = {("report.figures", "report.verdict")}
-IN_CYCLES = {"psdnorm.staging"}
+IN_CYCLES: set[str] = set()
 PAST_FRONT_DOORS = 28
-SAME_NAME = {"lodo_tables", "page"}
+SAME_NAME = {"lodo_tables"}
 
 SCRIPT = """
 import importlib, json, sys

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-GOES_ON = "psdnorm: interrupted; the same command goes on where this one stopped\n"
+GOES_ON = "psdnorm: interrupted; give the same command again to resume\n"
 ENDINGS = (".json", ".tsv", "-hypnogram.edf", ".txt", ".html", ".png")
 
 

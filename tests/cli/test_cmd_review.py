@@ -88,7 +88,7 @@ def test_answers_come_back_as_what_changed_statistics_and_files(night, tmp_path,
     assert result.exit_code == 0, result.stderr
     words = " ".join(result.stdout.split())
     assert "changed: 3 epochs;" in words
-    assert "says something of 3 of 204" in words
+    assert "covers 3 of 204" in words
     assert "N2 N1 2" in words
     assert "epoch 120 at 3600 s: N2 → N1" in words
     assert "N2 30.0 min 29.0 min" in words
@@ -154,13 +154,13 @@ def test_no_file_is_replaced(night, tmp_path, monkeypatch, taken, arguments):
         (tmp_path / taken).write_text("somebody's work")
     before = (tmp_path / taken).read_bytes()
     said = sentence(review("night.tsv", *arguments))
-    assert said.startswith(f"{taken} is there already and may hold somebody's scoring")
+    assert said.startswith(f"{taken} exists and may hold somebody's scoring")
     assert (tmp_path / taken).read_bytes() == before
 
 
 def test_what_cannot_be_done_is_one_sentence(night, tmp_path):
     assert sentence(review(tmp_path / "other")).startswith(
-        f"{tmp_path / 'other'} is no staged night: expected NAME.tsv"
+        f"{tmp_path / 'other'} is not a staged night: expected NAME.tsv"
     )
     assert sentence(review(night, "--n", 0)) == "--n is 0, expected at least one epoch"
     assert "night-review.edf" not in {path.name for path in tmp_path.iterdir()}

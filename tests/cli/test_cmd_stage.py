@@ -56,6 +56,33 @@ def test_one_night_is_told_verdict_first_and_where_its_files_are(stage, tmp_path
     assert len(os.listdir("staged")) == 6
 
 
+def test_one_night_is_staged_once_and_the_second_command_says_so(stage, tmp_path):
+    def times():
+        return {path.name: path.stat().st_mtime_ns for path in (tmp_path / "staged").iterdir()}
+
+    recording(tmp_path / "S1.edf", n_epochs=8)
+    first, written = stage("S1.edf")[1], times()
+    second = stage("S1.edf")[1]
+    assert times() == written
+    assert len(written) == 6
+    files = "S1.json, S1.tsv, S1-hypnogram.edf, S1.txt, S1.html, S1.png\n"
+    assert first.endswith(f"written to staged: {files}")
+    assert second == first.replace("written to staged:", "already staged, staged has")
+
+
+def test_one_night_is_staged_again_where_it_is_asked_for_in_another_way(stage, tmp_path):
+    recording(tmp_path / "S1.edf", n_epochs=8)
+    for name, stages in (("a.txt", "WWNNNNNN"), ("b.txt", "WWWWNNNN")):
+        lines = ["W" if letter == "W" else "N2" for letter in stages]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    ways = [(), ("--channels", "C3-M2"), ("--scoring", "a.txt"), ("--scoring", "b.txt")]
+    for way in ways:
+        assert "written to staged" in stage("S1.edf", *way)[1]
+    again = stage("S1.edf", *ways[-1])[1]
+    assert "already staged, staged has S1.json" in again
+    assert "agreement with the scoring over 8 epochs" in again
+
+
 def test_the_model_in_the_box_repeats_its_notice(stage, tmp_path, monkeypatch):
     from psdnorm.staging import models
 
@@ -114,8 +141,8 @@ def test_many_nights_are_counted_failures_named_and_the_rest_resumed(stage, tmp_
     code, out, err = stage("in")
     assert code == 1
     assert counts(out) == {"staged": 3, "failed": 1, "verdict: unusual": 3}
-    assert f"failed (1):\n  {tmp_path}/in/bad.edf is not an EDF" in out
-    assert f"written to {tmp_path}/staged: summary.tsv, and six files for each night\n" in out
+    assert "failed (1):\n  in/bad.edf is not an EDF" in out
+    assert "written to staged: summary.tsv, and six files for each night\n" in out
     assert "stage" in err  # the bar
     (tmp_path / "in" / "bad.edf").unlink()
     code, out, _ = stage("in")
@@ -138,7 +165,7 @@ def test_an_interrupted_run_says_how_to_go_on(stage, tmp_path, monkeypatch):
         code, out, err = stage("in")
     assert code == 130
     assert counts(out) == {"staged": 1, "not reached": 2, "verdict: unusual": 1}
-    assert err.endswith("psdnorm: interrupted; the same command goes on where this one stopped\n")
+    assert err.endswith("psdnorm: interrupted; give the same command again to resume\n")
     code, out, _ = stage("in")
     assert code == 0
     assert counts(out) == {"already there": 1, "staged": 2, "verdict: unusual": 3}
@@ -189,21 +216,21 @@ def test_scorings_beside_signals_are_left_out_and_counted(stage, tmp_path):
     write_edf_annotations(tmp_path / "in" / "S1-Hypnogram.edf", [0, 1, 2, 3])
     code, out, _ = stage("in")
     assert code == 0
-    assert "left out, as they hold annotations alone: 1 EDF file\n" in out
+    assert "left out as scorings: 1 EDF file\n" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("nowhere.edf",), "psdnorm: nowhere.edf names no recording, expected a file, a pattern"),
-        (("deaf.edf",), "psdnorm: deaf.edf has no EEG channel that is known by its name, found E"),
+        (("deaf.edf",), "psdnorm: deaf.edf has no EEG channel with a known name, found E"),
         (("letter.xyz",), "psdnorm: letter.xyz is not a recording of a known type: found"),
         (("S1.edf", "--unit", "T"), "psdnorm: --unit is 'T', expected one of V, mV, uV, nV"),
         (("S1.edf", "--lights-off", "x"), "psdnorm: --lights-off is 'x', expected seconds or a"),
         (("S1.edf", "--model", "."), "config.json does not exist"),
         (("S1.edf", "deaf.edf", "--scoring", "x"), "psdnorm: --scoring is 'x' for 2 recordings"),
         (("S1.edf", "--scoring", "x.txt"), "psdnorm: x.txt cannot be read: No such file"),
-        (("S1.edf", "-o", "S1.edf"), "psdnorm: S1.edf is no folder, expected one"),
+        (("S1.edf", "-o", "S1.edf"), "psdnorm: S1.edf is not a folder, expected one"),
         (("S1.edf", "--device", "tpu"), "psdnorm: --device is 'tpu', expected"),
         (("S1.edf", "--channels", "Pz"), "psdnorm: S1.edf has no channel 'Pz', found C3, C4, M1"),
     ],
@@ -225,7 +252,7 @@ def test_neither_input_nor_human_scoring_beside_it_is_written_over(stage, tmp_pa
     (tmp_path / "S1.txt").write_text("W\nN1\nN2\nN3\n")
     code, _, err = stage("S1.edf", "-o", ".")
     assert code == 2
-    assert "S1.txt is there already and was not written by psdnorm stage" in err
+    assert "S1.txt exists and was not written by psdnorm stage" in err
     (tmp_path / "S1.txt").unlink()
     assert stage("S1.edf", "-o", ".")[0] == 0
     assert (tmp_path / "S1.edf").read_bytes() == signal
@@ -238,12 +265,12 @@ def test_memory_does_not_grow_with_the_number_of_nights(tmp_path, model):
         recording(tmp_path / "in" / f"S{number:02}.edf", labels=("C3-M2",), **{"C3-M2": noisy})
     script = (
         "import resource, sys\n"
-        "from psdnorm.staging import writing\n"
-        "from psdnorm.staging.find_files import find_recordings\n"
-        "from psdnorm.staging.batch import Nights, Options\n"
+        "from pathlib import Path\n"
+        "from psdnorm.staging import Nights, Options, find_recordings, night_files\n"
         "for write in ('_write_page', '_write_picture'):\n"
-        "    setattr(writing, write, lambda path, night, agreement: path.write_text(''))\n"
-        "nights = Nights(find_recordings(['in']).names, 'out', Options(model=sys.argv[1]))\n"
+        "    setattr(night_files, write, lambda path, night, agreement: path.write_text(''))\n"
+        "options = Options(model=sys.argv[1])\n"
+        "nights = Nights(find_recordings(['in']).names, Path('out'), options)\n"
         "for outcome in nights.run():\n"
         "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     )

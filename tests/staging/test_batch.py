@@ -13,7 +13,7 @@ from psdnorm.errors import CheckpointError, StoreError
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import batch as many
 from psdnorm.staging.batch import FAILED, STAGED, SUMMARY_TABLE, THERE, Nights, Options
-from psdnorm.staging.result_files import find_recordings
+from psdnorm.staging.night_files import find_recordings
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +114,13 @@ def test_what_was_staged_whole_when_the_run_was_interrupted_is_in_the_table(
         lose_after(patch, "S3")
         with pytest.raises(KeyboardInterrupt):
             list(nights.run())
-    assert [(outcome.name, outcome.status) for outcome in nights.untold] == [("S3", STAGED)]
+    assert [(outcome.name, outcome.status) for outcome in nights.not_yielded] == [("S3", STAGED)]
     rows = table_of(tmp_path / "out")
     assert {name: row["status"] for name, row in rows.items()} == dict.fromkeys(
         ("S0", "S1", "S2", "S3"), STAGED
     )
     list(nights.run())
-    assert nights.untold == []
+    assert nights.not_yielded == []
     assert len(counted) == 5
     assert rows["S3"] | {"status": THERE} == table_of(tmp_path / "out")["S3"]
 
@@ -138,7 +138,7 @@ def test_an_interruption_leaves_rows_of_nights_that_it_did_not_reach_as_they_wer
     run = nights.run()
     next(run)
     run.close()
-    assert nights.untold == []
+    assert nights.not_yielded == []
     assert table_of(tmp_path / "out") == before | {"S0": before["S0"] | {"status": THERE}}
 
 
@@ -220,9 +220,7 @@ def test_a_fault_of_ours_stops_nothing_and_is_called_one(tmp_path, model, monkey
     monkeypatch.setattr(many, "stage", fail)
     recording(tmp_path / "in" / "S1.edf")
     (outcome,) = nights_of(tmp_path / "in", tmp_path / "out", model=model).run()
-    assert outcome.reason.endswith(
-        "it could not be staged, by a fault of psdnorm: ZeroDivisionError by zero"
-    )
+    assert outcome.reason.endswith("a bug in psdnorm: ZeroDivisionError by zero")
 
 
 def test_what_makes_all_nights_impossible_is_told_at_once(tmp_path, model):
@@ -231,7 +229,7 @@ def test_what_makes_all_nights_impossible_is_told_at_once(tmp_path, model):
         nights_of(tmp_path / "in", tmp_path / "out", model=str(tmp_path / "nowhere"))
     assert not (tmp_path / "out").exists()
     (tmp_path / "summary.tsv").write_text("mine\n")
-    with pytest.raises(StoreError, match=r"summary\.tsv is there already and was not written by"):
+    with pytest.raises(StoreError, match=r"summary\.tsv exists and was not written by"):
         nights_of(tmp_path / "in", tmp_path, model=model).run()
 
 

@@ -11,7 +11,7 @@ from cohort_folder import samples
 from small_stagers import flat, recording, small_model
 
 import psdnorm
-import psdnorm.staging.trust as trust_module
+import psdnorm.staging.vote as vote_module
 from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError
 from psdnorm.staging import StagedNight, load_model, stage
 from psdnorm.staging.stager import seconds_of
@@ -126,11 +126,11 @@ def test_brainvision_is_read_through_mne(tmp_path, model):
 def test_the_verdict_is_on_what_was_measured_and_not_on_a_pause(tmp_path, model, monkeypatch):
     shown = []
 
-    def measure(network, signals, *others, original=trust_module.measure_pair):
+    def measure(network, signals, *others, original=vote_module.measure_pair):
         shown.append(signals)
         return original(network, signals, *others)
 
-    monkeypatch.setattr(trust_module, "measure_pair", measure)
+    monkeypatch.setattr(vote_module, "measure_pair", measure)
     channels = [edf_files.channel("C3-M2", samples(4))]
     onsets = (0, 30, 900, 930)
     channels.append(edf_files.annotations([b"+%d\x14\x14\x00" % onset for onset in onsets]))
@@ -160,7 +160,7 @@ def test_a_channel_that_did_not_vote_is_named_beside_the_verdict(tmp_path, model
     path = recording(tmp_path / "night.edf", labels=labels, **{"C4-M1": flat()})
     night = stage(path, model)
     assert night.pairs == (("C3-M2", "C3-M2"),)
-    remark = "C4-M1 did not vote, and the verdict is without: the notes say why."
+    remark = "The verdict does not cover C4-M1, which did not vote: see the notes."
     assert night.shift.remarks[-1] == remark
     assert any(note.startswith("C4-M1 is not used: C4-M1 is flat in 100 %") for note in night.notes)
     assert not any("vote" in each for each in stage(recording(path), model).shift.remarks)
@@ -239,7 +239,7 @@ def test_clock_times_are_the_next_after_the_start():
         ),
         ({"unit": "T"}, ArgumentError, "unit is 'T'"),
         ({"channels": "Pz"}, RecordingError, "found C3, C4, M1, M2"),
-        ({"channels": "C3,,*"}, ArgumentError, "no channel and no expression"),
+        ({"channels": "C3,,*"}, ArgumentError, "neither a channel nor an expression"),
         ({"device": "tpu"}, ArgumentError, "device is 'tpu'"),
     ],
 )

@@ -5,7 +5,8 @@ import torch
 from small_stagers import small_model
 
 from psdnorm.staging import load_model
-from psdnorm.staging.shift import UNUSUAL
+from psdnorm.staging.derivations import PreparedNight
+from psdnorm.staging.trust import UNUSUAL
 from psdnorm.staging.vote import (
     STRIDE_ALONE,
     STRIDE_TOGETHER,
@@ -61,7 +62,7 @@ def test_a_pair_that_disagrees_with_the_vote_more_often_than_not_makes_the_night
     groups = (("F3", "C3"), ("F3", "O1"), ("C3", "O1"))
     (reason,) = dissenters(groups, found, stages)
     assert reason.verdict == UNUSUAL
-    assert reason.sentence.startswith("Shown C3 and O1 alone, the model gives another stage than")
+    assert reason.sentence.startswith("From C3 and O1 alone, the model gives another stage than")
     assert reason.sentence.endswith("in 100 % of the epochs.")
 
 
@@ -79,7 +80,8 @@ def test_each_group_is_shown_its_own_channels_in_order_and_no_epoch_without_a_si
     measured = {name: np.ones(36, bool) for name in "abc"}
     measured["a"][3] = measured["b"][3] = False
     groups = [("a", "b"), ("b", "c")]
-    found = predict_groups(model, prepared, measured, groups, CPU)
+    night = PreparedNight(36, prepared, measured)
+    found = predict_groups(model, night, groups, CPU)
     for vote, group in zip(found, groups, strict=True):
         signals = np.stack([prepared[name] for name in group], axis=1)
         seen = ~np.isnan(vote[:, 0])
@@ -87,7 +89,7 @@ def test_each_group_is_shown_its_own_channels_in_order_and_no_epoch_without_a_si
         np.testing.assert_array_equal(vote[seen], expected)
     assert np.flatnonzero(np.isnan(found[0, :, 0])).tolist() == [3]
     assert not np.isnan(found[1]).any()
-    alone = predict_groups(model, prepared, measured, groups[1:], CPU)[0]
+    alone = predict_groups(model, night, groups[1:], CPU)[0]
     signals = np.stack([prepared["b"], prepared["c"]], axis=1)
     expected = predict_epochs(model.network, signals, stride=STRIDE_ALONE)
     np.testing.assert_array_equal(alone, expected)

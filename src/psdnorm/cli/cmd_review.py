@@ -1,4 +1,4 @@
-"""``psdnorm review``: the least confident epochs go to a person, and their answers come back."""
+"""``psdnorm review``: a person corrects the least confident epochs."""
 
 import os
 from collections import Counter
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from psdnorm.staging import Change, ReopenedNight, SleepStatistics
 
 _DEFAULT_N = 50
-_SHOWN_CHANGES = 20
-_REVIEW, _CORRECTED = "-review.edf", "-corrected"
+_MOST_CHANGES = 20
 _ENDINGS = (".tsv", "-hypnogram.edf", ".txt")  # as psdnorm stage names them
 
 
@@ -26,29 +25,29 @@ _ENDINGS = (".tsv", "-hypnogram.edf", ".txt")  # as psdnorm stage names them
 def review(
     night: Annotated[
         Path,
-        typer.Argument(metavar="NIGHT", help="NAME.tsv of psdnorm stage, or its path without .tsv"),
+        typer.Argument(metavar="NIGHT", help="NAME.tsv of psdnorm stage, with or without .tsv."),
     ],
     n: Annotated[
-        int | None, typer.Option("--n", help="How many epochs to look at.  [default: 50]")
+        int | None, typer.Option("--n", help="Number of epochs to review.  [default: 50]")
     ] = None,
     corrected: Annotated[
-        Path | None, typer.Option(help="The scoring after somebody looked at it.")
+        Path | None, typer.Option(help="The corrected scoring, to read back.")
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             "-o",
-            help="File to write, or with --corrected what its files are called.  "
+            help="File to write; with --corrected, the name of its files without their endings.  "
             "[default: NAME-review.edf or NAME-corrected, beside NIGHT]",
         ),
     ] = None,
 ) -> None:
-    """Write the least confident epochs for EDFbrowser; with --corrected, read the answers back.
+    """Write the least confident epochs for EDFbrowser, or read the corrections back.
 
-    In EDFbrowser, open the recording, import the file (Tools, Import annotations, EDF+), put a
-    stage in the place of each question that you can answer, and export the annotations (Tools,
-    Export annotations, EDF+).
+    In EDFbrowser, open the recording, import the file (Tools, Import annotations, EDF+), replace
+    each question that you can answer by a stage, and export the annotations (Tools, Export
+    annotations, EDF+). Then give that file by --corrected.
     """
     from psdnorm.staging import reopen
 
@@ -62,7 +61,7 @@ def review(
         say(
             errors,
             f"{found.name}.json is not beside the table: start and lights of the recording are "
-            "not known",
+            "unknown",
         )
     if corrected is None:
         _write_questions(found, _DEFAULT_N if n is None else n, out)
@@ -75,7 +74,7 @@ def review(
 def _write_questions(found: "ReopenedNight", n: int, out: Path | None) -> None:
     from psdnorm.staging import write_review
 
-    path = found.folder / f"{found.name}{_REVIEW}" if out is None else out
+    path = found.folder / f"{found.name}-review.edf" if out is None else out
     if path.suffix.lower() != ".edf":
         raise ArgumentError(f"out is {str(path)!r}, expected a file that ends in .edf")
     _check_free([path])
@@ -84,42 +83,41 @@ def _write_questions(found: "ReopenedNight", n: int, out: Path | None) -> None:
     )
     say(output, f"written to {path}: {len(epochs)} of {len(found.stages)} epochs, as questions")
     again = f"psdnorm review {found.folder / found.name} --corrected FILE"
-    say(output, f"with answers in it, it is read back by {again}")
+    say(output, f"when they are answered, read them back by: {again}")
 
 
 def _read_answers(found: "ReopenedNight", corrected: Path, out: Path | None) -> None:
     from psdnorm.staging import read_corrected, write_edf_annotations, write_text, write_tsv
 
-    base = found.folder / f"{found.name}{_CORRECTED}" if out is None else _without_ending(out)
-    paths = [base.with_name(f"{base.name}{ending}") for ending in _ENDINGS]
+    base = found.folder / f"{found.name}-corrected" if out is None else _without_ending(out)
+    table, annotations, text = paths = [base.with_name(f"{base.name}{e}") for e in _ENDINGS]
     _check_free(paths)
     correction = read_corrected(corrected, found.stages, found.start)
     say(
         output,
-        f"changed: {plural(len(correction.changes), 'epoch')}; {corrected} says something of "
+        f"changed: {plural(len(correction.changes), 'epoch')}; {corrected} covers "
         f"{correction.n_covered} of {len(found.stages)}",
     )
     if correction.changes:
         _print_changes(correction.changes)
     _print_statistics(found.statistics(found.stages), found.statistics(correction.stages))
-    write_tsv(paths[0], correction.stages, found.probabilities)
-    write_edf_annotations(paths[1], correction.stages, found.start, notice=found.notice)
-    write_text(paths[2], correction.stages)
+    write_tsv(table, correction.stages, found.probabilities)
+    write_edf_annotations(annotations, correction.stages, found.start, notice=found.notice)
+    write_text(text, correction.stages)
     say(output, f"written to {base.parent}: {', '.join(path.name for path in paths)}")
 
 
 def _without_ending(out: Path) -> Path:
-    """Return what files are called; somebody may give the name of one of them."""
+    """Return the name without an ending: users may give the name of one of the files."""
     name = next((out.name.removesuffix(e) for e in _ENDINGS if out.name.endswith(e)), out.name)
     return out.with_name(name.removesuffix(".edf") or out.name)
 
 
 def _check_free(paths: list[Path]) -> None:
-    """Refuse to replace a file: somebody's answers may be in it."""
     taken = next((path for path in paths if os.path.lexists(path)), None)
     if taken is not None:
         raise StoreError(
-            f"{taken} is there already and may hold somebody's scoring: expected another name (-o)"
+            f"{taken} exists and may hold somebody's scoring: expected another name (-o)"
         )
 
 
@@ -130,13 +128,10 @@ def _print_changes(changes: "list[Change]") -> None:
     for (before, after), count in kinds.most_common():
         table.add_row(before, after, str(count))
     output.print(table)
-    for change in changes[:_SHOWN_CHANGES]:
-        say(
-            output,
-            f"  epoch {change.epoch} at {change.onset_s} s: {change.before} → {change.after}",
-        )
-    if len(changes) > _SHOWN_CHANGES:
-        say(output, f"  … and {len(changes) - _SHOWN_CHANGES} more")
+    for each in changes[:_MOST_CHANGES]:
+        say(output, f"  epoch {each.epoch} at {each.onset_s} s: {each.before} → {each.after}")
+    if len(changes) > _MOST_CHANGES:
+        say(output, f"  … and {len(changes) - _MOST_CHANGES} more")
 
 
 def _print_statistics(before: "SleepStatistics", after: "SleepStatistics") -> None:
@@ -146,7 +141,7 @@ def _print_statistics(before: "SleepStatistics", after: "SleepStatistics") -> No
     table.add_column("")
     for name in ("before", "after"):
         table.add_column(name, justify="right")
-    rows = [short_rows(each, shares=False) for each in (before, after)]
+    rows = [short_rows(each.to_dict(), shares=False) for each in (before, after)]
     for (words, was), (_, became) in zip(*rows, strict=True):
         table.add_row(words, was, became)
     output.print(table)

@@ -1,35 +1,36 @@
 """A night in, a hypnogram out: its statistics, its agreement with a human scoring, its files."""
 
-from psdnorm.staging.batch import SUMMARY_TABLE, Nights, Options, Outcome, marks_of
+from psdnorm.staging.batch import SUMMARY_TABLE, THERE, Nights, Options, Outcome
+from psdnorm.staging.derivations import Spectrogram
 from psdnorm.staging.models import StagingModel, load_model
-from psdnorm.staging.result import Spectrogram, StagedNight
-from psdnorm.staging.result_files import (
+from psdnorm.staging.night_files import (
+    Change,
+    Correction,
     FoundRecordings,
+    ReopenedNight,
     find_recordings,
+    least_confident,
+    read_corrected,
+    read_summary,
     read_tsv,
+    reopen,
     write_edf_annotations,
     write_json,
+    write_night,
+    write_review,
     write_text,
     write_tsv,
 )
-from psdnorm.staging.review import (
-    Change,
-    Correction,
-    least_confident,
-    read_corrected,
-    write_review,
-)
-from psdnorm.staging.shift import Condition, Distance, ShiftReport, channel_conditions, shift_report
 from psdnorm.staging.sleep_statistics import (
     Agreement,
     Disagreement,
     SleepStatistics,
     agreement,
+    short_rows,
     sleep_statistics,
 )
-from psdnorm.staging.stager import stage
-from psdnorm.staging.words import short_rows
-from psdnorm.staging.writing import ReopenedNight, check_free, check_place, reopen, write_night
+from psdnorm.staging.stager import StagedNight, stage
+from psdnorm.staging.trust import Condition, Distance, ShiftReport, channel_conditions, shift_report
 
 __all__ = [
     "Agreement",

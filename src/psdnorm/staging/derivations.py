@@ -1,7 +1,9 @@
-"""Which channels of a file the model is given: names, units, montage, electrode contact."""
+"""Which EEG derivations a recording offers, and their signals as the model expects them."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import combinations
 from typing import NamedTuple
 
@@ -9,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S
-from psdnorm.errors import ArgumentError, RecordingError
+from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError
 from psdnorm.io import (
+    Recording,
     Source,
     Wanted,
     candidates,
@@ -19,12 +22,22 @@ from psdnorm.io import (
     one_rate,
     resolve,
 )
-from psdnorm.prepare import NARROWEST_HZ, Recipe, electrodes_of, flat_epochs, percent
-from psdnorm.staging.shift import UNUSUAL, UNUSUAL_SHARE, Condition
+from psdnorm.prepare import (
+    NARROWEST_HZ,
+    Quality,
+    Recipe,
+    between_gaps,
+    electrodes_of,
+    examine,
+    in_time,
+    preprocess,
+)
+from psdnorm.runtime import listed, plural
+from psdnorm.staging.trust import Condition, conditions_of, electrode_conditions
 
 MOST_DERIVATIONS = 6
 MOST_GROUPS = 10
-# from the front to the back, in which derivations are shown to a model
+# front to back, the order in which a model is shown derivations
 _REGIONS = ("fp", "af", "f", "fc", "c", "ft", "t", "cp", "tp", "p", "po", "o", "i")
 _SITE = rf"(?:{'|'.join(sorted(_REGIONS, key=len, reverse=True))})(?:z|10|[1-9])"
 _EAR = r"[am][12]"
@@ -35,59 +48,34 @@ _DERIVATION = re.compile(
     rf"{_EEG}(?P<site>{_SITE})(?:{_BETWEEN}(?:(?P<against>{_SITE}|{_EAR})|{_COMMON}))?"
 )
 _EAR_ALONE = re.compile(rf"{_EEG}(?P<ear>{_EAR})(?:{_BETWEEN}{_COMMON})?")
-# SHHS and home recorders name no place
+# SHHS and home recorders name no site
 _NOWHERE = re.compile(r"eeg[-_:.]?(?:\(?(?:sec|\d{1,3}|l|r|left|right)\)?)?")
-# the AASM's, which come first where there are more than enough
+# by the AASM: they come first where there are more than enough
 _RECOMMENDED = ("f3", "f4", "c3", "c4", "o1", "o2")
 
 
 class Derivation(NamedTuple):
-    """One EEG derivation: what it is called, and what it is made from.
-
-    Attributes
-    ----------
-    name : str
-    expression : str
-        As :func:`psdnorm.io.read_channels` takes it.
-    """
+    """A name, and the expression that ``psdnorm.io`` reads it by."""
 
     name: str
     expression: str
 
 
 class Montage(NamedTuple):
-    """What a recording offers.
-
-    Attributes
-    ----------
-    derivations : tuple of Derivation
-        One per place on the head, from front to back and left to right.
-    notes : tuple of str
-    """
+    """Derivations, one per site, front to back and left to right, and what to note of them."""
 
     derivations: tuple[Derivation, ...]
     notes: tuple[str, ...]
 
 
 def find_montage(labels: Sequence[str]) -> Montage:
-    """Find EEG derivations among the labels of channels.
+    """Find at most six EEG derivations among the labels of channels.
 
-    A channel that is named after two places (``EEG Fpz-Cz``, ``C3-M2``, ``C4:M1``) is taken as it
-    is. One that was recorded against a common reference is taken against the mastoid or ear of the
-    other side, where the recording has it; else as it is, and a note says so. What is named EEG
-    and nothing besides is taken only where no channel names a place.
+    A channel that names two sites (``EEG Fpz-Cz``, ``C3-M2``, ``C4:M1``) is taken as it is. One
+    with a common reference is taken against the mastoid or ear of the other side where that was
+    recorded, else as it is, with a note. A channel that is just called EEG is taken only where no
+    label names a site.
 
-    Parameters
-    ----------
-    labels : sequence of str
-
-    Returns
-    -------
-    Montage
-        At most six derivations; those at the AASM's places come before others.
-
-    Examples
-    --------
     >>> find_montage(["EEG Fpz-Cz", "EOG horizontal"]).derivations
     (Derivation(name='Fpz-Cz', expression='EEG Fpz-Cz'),)
     >>> [each.expression for each in find_montage(["C4", "M1", "C3", "M2"]).derivations]
@@ -132,25 +120,8 @@ def find_montage(labels: Sequence[str]) -> Montage:
 
 
 def groups_of(names: Sequence[str], n_channels: int) -> tuple[tuple[tuple[str, ...], ...], str]:
-    """Return which channels are shown to a model together, and what to say of it.
+    """Return all groups of channels that a model can be shown, at most ten, and a note.
 
-    Parameters
-    ----------
-    names : sequence of str
-        The channels that can be used, from front to back.
-    n_channels : int
-        C of the model.
-
-    Returns
-    -------
-    groups : tuple of tuple of str
-        All unordered groups of C, those of the foremost channels first, ten at most. Where there
-        are fewer channels, they are repeated.
-    note : str
-        "" where there is nothing to say.
-
-    Examples
-    --------
     >>> groups_of(["F3", "C3", "O1"], 2)
     ((('F3', 'C3'), ('F3', 'O1'), ('C3', 'O1')), '')
     >>> groups_of(["Cz"], 2)
@@ -158,8 +129,13 @@ def groups_of(names: Sequence[str], n_channels: int) -> tuple[tuple[tuple[str, .
     """
     if len(names) < n_channels:
         group = tuple(names[place % len(names)] for place in range(n_channels))
-        times = {name: group.count(name) for name in dict.fromkeys(group) if group.count(name) > 1}
-        fed = " and ".join(f"{name} is fed {count} times" for name, count in times.items())
+        fed = listed(
+            [
+                f"{name} is fed {group.count(name)} times"
+                for name in dict.fromkeys(group)
+                if group.count(name) > 1
+            ]
+        )
         return (group,), f"{fed}, as the model takes {n_channels} channels"
     places = sorted(
         combinations(range(len(names)), n_channels), key=lambda group: (sum(group), group)
@@ -171,7 +147,7 @@ def groups_of(names: Sequence[str], n_channels: int) -> tuple[tuple[tuple[str, .
 
 
 def _derived(match: re.Match[str], label: str, ears: dict[str, str]) -> tuple[int, Derivation]:
-    """Return a derivation, and how much it is worth among those of the same place."""
+    """Return a derivation and its rank among those of the same site."""
     site, against = match["site"], match["against"]
     if against is not None:
         worth = 3 if against in (f"a{_other_side(site)}", f"m{_other_side(site)}") else 2
@@ -188,7 +164,7 @@ def _derived(match: re.Match[str], label: str, ears: dict[str, str]) -> tuple[in
 
 
 def _kept(sites: Iterable[str]) -> list[str]:
-    """Return at most six places, from front to back."""
+    """Return at most six sites, front to back."""
     ordered = sorted(sites, key=_place)
     recommended = [site for site in ordered if site in _RECOMMENDED]
     others = [site for site in ordered if site not in _RECOMMENDED]
@@ -228,13 +204,7 @@ _SURELY_BELOW_UV, _SURELY_ABOVE_UV = 1e-3, 1e6
 
 
 def factor_of(unit: str) -> float:
-    """Return what a unit is in µV; refuse what is none.
-
-    Parameters
-    ----------
-    unit : {"V", "mV", "uV", "nV"}
-        ``µV`` is ``uV``.
-    """
+    """Return a unit in µV."""
     spelt = unit.replace("µ", "u").replace("μ", "u")
     if spelt not in MICROVOLTS:
         raise ArgumentError(f"unit is {unit!r}, expected one of {', '.join(MICROVOLTS)}")
@@ -242,14 +212,10 @@ def factor_of(unit: str) -> float:
 
 
 def spread_uv(row: NDArray[np.float32], sfreq: float) -> float:
-    """Return the median over 30 s pieces of a channel, (T,), of its standard deviation.
-
-    Drifts and single artefacts do not change it. What is not finite, or does not change at all, is
-    left out; NaN if nothing is left.
-    """
+    """Return the median standard deviation of 30 s of a channel, (T,), without flat pieces."""
     length = min(len(row), max(1, round(EPOCH_S * sfreq)))
     pieces = row[: len(row) // length * length].reshape(-1, length)
-    # a hundred pieces tell it as well as all
+    # a hundred pieces are enough for a median
     chosen = pieces[:: max(1, len(pieces) // 100)]
     spreads = chosen.std(axis=1, dtype=np.float64)
     spreads = spreads[np.isfinite(spreads) & (spreads > 0)]
@@ -257,26 +223,9 @@ def spread_uv(row: NDArray[np.float32], sfreq: float) -> float:
 
 
 def doubt_unit(spreads_uv: list[float], given: str | None, source: str) -> str:
-    """Say if another unit would make EEG of a signal that is none as it is.
+    """Say if a signal would be EEG in another unit only, "" if not.
 
-    Parameters
-    ----------
-    spreads_uv : list of float
-        Of each channel, from :func:`spread_uv`.
-    given : str or None
-        The unit that the user gave.
-    source : str
-        The file, for the error.
-
-    Returns
-    -------
-    str
-        One sentence, "" where there is nothing to say.
-
-    Raises
-    ------
-    RecordingError
-        If the signal can only be EEG in another unit, and the user has given none.
+    Raises RecordingError where nothing but a wrong unit can explain it and none was ``given``.
     """
     known = [spread for spread in spreads_uv if np.isfinite(spread)]
     if not known:
@@ -288,72 +237,33 @@ def doubt_unit(spreads_uv: list[float], given: str | None, source: str) -> str:
     if _LEAST_UV <= found_uv <= _MOST_UV or not factors:
         return ""
     factor = min(factors, key=lambda each: abs(np.log10(each)))
+    times = "1000" if abs(round(np.log10(factor))) == 3 else "1000000"
     words = (
-        f"30 s of its EEG vary by {float(f'{found_uv:.2g}'):g} µV, where sleep EEG varies by some "
-        f"{_LEAST_UV:g} to {_MOST_UV:g} µV, as they would if its numbers were "
-        f"{_words(factor)} what it says"
+        f"30 s of its EEG vary by {float(f'{found_uv:.2g}'):g} µV, expected {_LEAST_UV:g} to "
+        f"{_MOST_UV:g} µV of sleep EEG: its unit may be {times} times "
+        f"{'larger' if factor > 1 else 'smaller'} than the file says"
     )
     if given is not None:
-        return f"{words}: the unit {given} was given"
+        return f"{words}; the unit {given} was given"
     if _SURELY_BELOW_UV < found_uv < _SURELY_ABOVE_UV:
-        return f"{words}: if so, give --unit"
-    raise RecordingError(f"{source}: {words}: give the unit ({', '.join(MICROVOLTS)}) by --unit")
-
-
-def _words(factor: float) -> str:
-    power = round(np.log10(factor))
-    times = "1000" if abs(power) == 3 else "1000000"
-    return f"in a unit {times} times {'larger' if power > 0 else 'smaller'} than"
+        return f"{words}; if so, give --unit"
+    raise RecordingError(f"{source}: {words}; give the unit ({', '.join(MICROVOLTS)}) by --unit")
 
 
 class PlannedChannel(NamedTuple):
-    """A channel that will be read.
-
-    Attributes
-    ----------
-    name, expression : str
-    sfreq : float
-        In Hz.
-    factor : float
-        From what the file calls µV to µV, where the user gave another unit.
-    electrodes : tuple of str
-        Labels of what is held against a reference; empty where the file holds the channel itself.
-    """
+    """A channel that will be read."""
 
     name: str
     expression: str
     sfreq: float
-    factor: float
-    electrodes: tuple[str, ...]
+    factor: float  # from what the file calls µV to µV, where the user gave another unit
+    electrodes: tuple[str, ...]  # labels of what is held against a reference
 
 
 def plan_channels(
     source: Source, wanted: Wanted | None, recipe: Recipe, unit: str | None
 ) -> tuple[list[PlannedChannel], list[str]]:
-    """Decide which channels of a recording are read.
-
-    Parameters
-    ----------
-    source : Source
-    wanted : sequence or mapping, or None
-        Channels, as :func:`psdnorm.io.read_channels` takes them, or as outputs call them;
-        without, the EEG derivations that the labels tell of.
-    recipe : Recipe
-        Whose filter needs some sampling rate.
-    unit : {"V", "mV", "uV", "nV"} or None
-        What the numbers in the file are in, whatever it says.
-
-    Returns
-    -------
-    channels : list of PlannedChannel
-        One at least.
-    notes : list of str
-
-    Raises
-    ------
-    RecordingError
-        If there is none: the error lists the channels that were found.
-    """
+    """Return the channels to read, at least one, and notes; by default all known derivations."""
     found: Montage = find_montage(source.header.labels)
     if wanted is not None:
         given = _by_label_or_name(wanted, found)
@@ -366,25 +276,25 @@ def plan_channels(
         try:
             options = (derivation.expression,)
             planned.append(_planned(source, derivation.name, options, recipe, unit))
-        except RecordingError as error:  # another may do
+        except RecordingError as error:  # others may do
             left_out.append(error)
             notes.append(f"{derivation.name} is left out: {error}")
     if left_out and not planned:
         raise left_out[0]
     if not source.header.labels:
-        raise RecordingError(f"{source.called} has no channel, as a scoring has none, expected EEG")
+        raise RecordingError(f"{source.called} has no channel, as a scoring has none: expected EEG")
     if not planned:
         labels = ", ".join(label.strip() for label in source.header.labels)
         why = f": {notes[-1]}" if notes else ""
         raise RecordingError(
-            f"{source.called} has no EEG channel that is known by its name, found {labels}; say "
-            f"by --channels which to use, as in 'C3-M2,C4-M1'{why}"
+            f"{source.called} has no EEG channel with a known name, found {labels}; name the "
+            f"channels to use by --channels, as in 'C3-M2,C4-M1'{why}"
         )
     return planned, notes
 
 
 def _by_label_or_name(wanted: Wanted, found: Montage) -> dict[str, tuple[str, ...]]:
-    """Return candidates; what outputs call ``Fp1`` may be labelled ``EEG Fp1-LER``."""
+    """Return candidates: what outputs call ``Fp1`` may have the label ``EEG Fp1-LER``."""
     called = {fold(each.name): each.expression for each in found.derivations}
     return {
         name: (*options, *(called[fold(each)] for each in options if fold(each) in called))
@@ -416,37 +326,197 @@ def _planned(
     return PlannedChannel(name, expression, sfreq, factor_of(unit) / declared.pop(), electrodes)
 
 
-def electrode_conditions(
-    source: Source, planned: Sequence[PlannedChannel], measured: Mapping[str, NDArray[np.bool_]]
-) -> list[Condition]:
-    """Look for electrodes that are flat where the derivation from them is not.
+_SEGMENT_S = 4
+_HIGHEST_HZ = 30.0
+_LEAST_POWER = 1e-4  # µV²/Hz, in place of the power of a flat signal
+# samples that are read at a time: 8 h of six channels at 256 Hz come at once, 48 h one by one
+_AT_ONCE = 2**26
+_LEAST_REST_S = 0.01  # less is rounding
 
-    Parameters
+
+@dataclass(frozen=True, eq=False)
+class Spectrogram:
+    """How the power of one channel goes over the night.
+
+    Attributes
     ----------
-    source : Source
-    planned : sequence of PlannedChannel
-    measured : mapping of str to ndarray of bool, (E,)
-        Which epochs of the channels that can be used hold a signal.
-
-    Returns
-    -------
-    list of Condition
-        Unusual and no worse: files may hold the electrode that all others were recorded against,
-        which is flat by right.
+    channel : str
+    frequencies_hz : ndarray, (F,)
+    power_db : ndarray, (E, F), float32
+        dB of µV²/Hz, the mean over each 30 s epoch; NaN in epochs that are not finite.
     """
-    found = []
-    for each in planned:
-        if each.name not in measured:
-            continue
-        speaks = measured[each.name]
-        for electrode in each.electrodes:
-            read = source.read({electrode: electrode})
-            signal_uv = read.signal[0] * np.float32(each.factor)
-            share = float(np.mean(flat_epochs(signal_uv, read.sfreq, speaks)))
-            if share >= UNUSUAL_SHARE:
-                sentence = (
-                    f"{each.name} is without {electrode} in {percent(share)} of the epochs, where "
-                    "that electrode is flat."
-                )
-                found.append(Condition(each.name, "electrode", share, UNUSUAL, sentence))
-    return found
+
+    channel: str
+    frequencies_hz: NDArray[np.float64]
+    power_db: NDArray[np.float32]
+
+
+def spectrogram_of(
+    row: NDArray[np.float32], sfreq: float, n_epochs: int, channel: str
+) -> Spectrogram:
+    """Welch's PSD of each epoch of a channel, (T,), in Hann windows of 4 s, up to 30 Hz."""
+    try:
+        from scipy.signal import welch
+    except ImportError as error:
+        raise MissingExtraError('staging needs SciPy: pip install "psdnorm[recordings]"') from error
+    length = min(round(_SEGMENT_S * sfreq), int(EPOCH_S * sfreq))
+    frequencies_hz = np.fft.rfftfreq(length, 1 / sfreq).astype(np.float64)
+    shown = frequencies_hz <= _HIGHEST_HZ
+    power_db = np.full((n_epochs, int(shown.sum())), np.nan, np.float32)
+    edges = np.rint(np.arange(n_epochs + 1) * EPOCH_S * sfreq).astype(int)
+    for epoch in range(n_epochs):
+        samples = row[edges[epoch] : edges[epoch + 1]]
+        if np.isfinite(samples).all():
+            power = welch(samples, sfreq, "hann", length, detrend="constant")[1][shown]
+            power_db[epoch] = 10 * np.log10(np.maximum(power, _LEAST_POWER))
+    return Spectrogram(channel, frequencies_hz[shown], power_db)
+
+
+@dataclass(eq=False)
+class PreparedNight:
+    """A night as a model sees it, channel by channel."""
+
+    n_epochs: int = 0
+    # what prepare would store of the usable channels, each (E, T) in the type of the recipe
+    prepared: dict[str, NDArray[np.float16 | np.float32]] = field(default_factory=dict)
+    # their epochs that are finite, not flat, and in no gap, each (E,)
+    measured: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)  # channel → why
+    conditions: list[Condition] = field(default_factory=list)
+    spectrogram: Spectrogram | None = None  # of the first usable channel, else of the first
+    start: datetime | None = None
+    notes: list[str] = field(default_factory=list)
+    unit_doubt: str = ""  # why its unit may be wrong
+
+
+def prepare_night(
+    source: Source, planned: Sequence[PlannedChannel], recipe: Recipe, unit: str | None = None
+) -> PreparedNight:
+    """Read channels, examine them, and prepare each as in training; a bad one costs no other."""
+    night = PreparedNight()
+    spreads_uv: list[float] = []
+    ends: list[float] = []
+    lengths: list[int] = []
+    for read, some in _read(source, planned, night):
+        recording = _scaled(read, some)
+        night.start = recording.start
+        gaps_s, n_paused = recording.gaps_s, int(recording.in_gap.sum())
+        if gaps_s and not ends:
+            gone_s = sum(end_s - begin_s for begin_s, end_s in gaps_s)
+            night.notes.append(
+                f"the recording pauses {plural(len(gaps_s), 'time')}, for {gone_s:g} s in all: "
+                f"{plural(n_paused, 'epoch')} not staged"
+            )
+        ends.append(recording.signal.shape[1] / recording.sfreq)
+        lengths.append(len(recording.stages))
+        spreads_uv += [spread_uv(row, recording.sfreq) for row in recording.signal]
+        doubt_unit(spreads_uv, unit, source.called)  # raises before anything takes long
+        between = between_gaps(recording)
+        quality = examine(between)
+        night.conditions += conditions_of(between, quality)
+        _prepare_each(recording, between, quality, recipe, night)
+    if not ends:
+        raise RecordingError(next(iter(night.unusable.values())))
+    night.n_epochs = min(lengths)
+    _cut_to_shortest(night, [each.name for each in planned])
+    night.unit_doubt = doubt_unit(spreads_uv, unit, source.called)
+    night.conditions += electrode_conditions(source, planned, night.measured)
+    rest_s = min(ends) - EPOCH_S * night.n_epochs
+    if rest_s >= _LEAST_REST_S:
+        night.notes.append(f"the last {rest_s:.3g} s are less than an epoch and not staged")
+    if len({each.sfreq for each in planned}) > 1:
+        rates = ", ".join(f"{each.name} at {each.sfreq:g} Hz" for each in planned)
+        night.notes.append(f"channels were recorded at several rates and resampled: {rates}")
+    return night
+
+
+def _read(
+    source: Source, planned: Sequence[PlannedChannel], night: PreparedNight
+) -> Iterator[tuple[Recording, list[PlannedChannel]]]:
+    """Read channels together where possible; those that cannot be read are noted one by one."""
+    for some in _batches(source, planned):
+        together = _try(source, some)
+        parts = [(together, some)]
+        if isinstance(together, RecordingError) and len(some) > 1:
+            parts = [(_try(source, [each]), [each]) for each in some]
+        for read, part in parts:
+            if isinstance(read, RecordingError):
+                night.unusable[part[0].name] = str(read)
+            else:
+                yield read, part
+
+
+def _try(source: Source, some: Sequence[PlannedChannel]) -> Recording | RecordingError:
+    try:
+        return source.read({each.name: each.expression for each in some})
+    except RecordingError as error:
+        return error
+
+
+def _batches(source: Source, planned: Sequence[PlannedChannel]) -> Iterator[list[PlannedChannel]]:
+    """Yield channels of one rate that fit into memory together."""
+    for sfreq in dict.fromkeys(each.sfreq for each in planned):
+        alike = [each for each in planned if each.sfreq == sfreq]
+        step = max(1, int(_AT_ONCE // max(1.0, sfreq * source.header.duration_s)))
+        for first in range(0, len(alike), step):
+            yield alike[first : first + step]
+
+
+def _scaled(read: Recording, some: Sequence[PlannedChannel]) -> Recording:
+    """Apply the unit that the user gave, in place; raise if there is no whole epoch."""
+    for row, each in zip(read.signal, some, strict=True):
+        if each.factor != 1:
+            row *= np.float32(each.factor)
+    if not len(read.stages):
+        duration_s = read.signal.shape[1] / read.sfreq
+        raise RecordingError(f"{read.source} lasts {duration_s:g} s, expected at least {EPOCH_S} s")
+    return read
+
+
+def _prepare_each(
+    recording: Recording,
+    between: Recording,
+    quality: Quality,
+    recipe: Recipe,
+    night: PreparedNight,
+) -> None:
+    """Prepare channels one by one from what lies ``between`` gaps, and put them back in time."""
+    alone, in_gap = replace(recipe, n_channels=1), recording.in_gap
+    for index, name in enumerate(recording.channels):
+        one = replace(between, signal=between.signal[index : index + 1], channels=(name,))
+        is_first = night.spectrogram is None
+        try:
+            prepared = preprocess(one, alone, quality=quality.at(np.s_[:, [index]]))
+            stored = _as_stored(prepared.signals[:, 0], recipe, name)
+        except RecordingError as error:
+            night.unusable[name] = str(error).removeprefix(f"{recording.source}: ")
+        else:
+            is_first = is_first or not night.prepared
+            night.prepared[name] = in_time(stored, in_gap)
+            night.measured[name] = in_time(quality.measured[:, index], in_gap)
+            night.notes += prepared.flags
+        if is_first:
+            row, n_epochs = recording.signal[index], len(recording.stages)
+            night.spectrogram = spectrogram_of(row, recording.sfreq, n_epochs, name)
+
+
+def _as_stored(
+    epochs: NDArray[np.float32], recipe: Recipe, name: str
+) -> NDArray[np.float16 | np.float32]:
+    """Return epochs, (E, T), rounded as in a store: that is what a network was trained on."""
+    with np.errstate(over="ignore"):
+        stored = epochs.astype(recipe.dtype)
+    if not np.isfinite(stored).all():
+        raise RecordingError(f"{name} has samples that are not finite in {recipe.dtype}")
+    return stored
+
+
+def _cut_to_shortest(night: PreparedNight, names: Sequence[str]) -> None:
+    """Keep the epochs that all channels have; order channels as planned, not by their rates."""
+    last = slice(night.n_epochs)
+    usable = [name for name in names if name in night.prepared]
+    night.prepared = {name: night.prepared[name][last] for name in usable}
+    night.measured = {name: night.measured[name][last] for name in usable}
+    if night.spectrogram is not None:
+        power_db = night.spectrogram.power_db[last]
+        night.spectrogram = replace(night.spectrogram, power_db=power_db)

@@ -15,7 +15,7 @@ from psdnorm.evaluation import metrics
 
 
 def plain(value: Any) -> Any:
-    """Return a value with None for NaN, lists for tuples and arrays, and Python's own numbers."""
+    """Return a value as JSON can hold it: None for NaN, lists for tuples and arrays."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, dict):
@@ -27,20 +27,12 @@ def plain(value: Any) -> Any:
     return value
 
 
-# half precision sums to 1 no better than this
+# half precision does not sum to 1 more precisely
 _SUM_TOLERANCE = 1e-2
 
 
 def as_stages(values: ArrayLike, name: str = "stages") -> NDArray[np.int8]:
-    """Return the stages of a night, (E,); refuse what are none.
-
-    Parameters
-    ----------
-    values : array of int, (E,)
-        0…4 as W, N1, N2, N3, REM; -1 where unscored.
-    name : str
-        What the caller's argument is called, for the error.
-    """
+    """Validate the stages of a night, (E,); ``name`` is the argument's."""
     stages = np.asarray(values)
     if stages.ndim != 1:
         raise ShapeError(f"{name} has shape {stages.shape}, expected (E,), one stage per epoch")
@@ -57,15 +49,7 @@ def as_stages(values: ArrayLike, name: str = "stages") -> NDArray[np.int8]:
 
 
 def as_probabilities(values: ArrayLike, n_epochs: int | None = None) -> NDArray[np.float64]:
-    """Return the probabilities of a night, (E, 5); refuse what are none.
-
-    Parameters
-    ----------
-    values : array of float, (E, 5)
-        Rows sum to 1, or are NaN throughout where an epoch could not be staged.
-    n_epochs : int, optional
-        E, where it is known.
-    """
+    """Validate the probabilities of a night, (E, 5)."""
     probabilities = np.asarray(values)
     two_axes = probabilities.ndim == 2 and probabilities.shape[1] == len(STAGES)
     if not two_axes or n_epochs not in (None, len(probabilities)):
@@ -93,7 +77,7 @@ def as_probabilities(values: ArrayLike, n_epochs: int | None = None) -> NDArray[
 def confidence_of(
     stages: NDArray[np.int8], probabilities: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the probability of each epoch's stage, (E,); NaN where it has none."""
+    """Return the probability of each epoch's stage, (E,); NaN where unscored."""
     of_stage = np.take_along_axis(probabilities, np.maximum(stages, 0)[:, None], axis=1)[:, 0]
     return np.where(stages == UNSCORED, np.nan, of_stage)
 
@@ -108,12 +92,12 @@ AROUND_SLEEP = "sleep period ± 30 min"
 AROUND_MAIN_SLEEP = f"main {AROUND_SLEEP}"
 NO_SLEEP = "whole recording, as no epoch is sleep"
 _MARGIN_EPOCHS = 30 * 60 // EPOCH_S
-# no night in bed is longer: what is goes on by day
+# no night in bed is longer: such a recording goes on by day
 _LONGEST_NIGHT_EPOCHS = 14 * 3600 // EPOCH_S
 
 
 class Lights(NamedTuple):
-    """Epochs ``first`` to before ``end`` lie between lights off and lights on."""
+    """Epochs ``first`` to before ``end`` are between lights off and lights on."""
 
     first: int
     end: int
@@ -123,20 +107,10 @@ class Lights(NamedTuple):
 def find_lights(
     stages: NDArray[np.int8], lights_off: float | None, lights_on: float | None
 ) -> Lights:
-    """Put lights off and on upon the nearest borders of epochs.
+    """Put lights off and on, in seconds, on the nearest borders of epochs.
 
-    Parameters
-    ----------
-    stages : ndarray of int8, (E,)
-    lights_off, lights_on : float or None
-        In seconds from the start of the recording. Where absent: 30 min before the first and after
-        the last epoch of sleep that the other one leaves, within the recording; of the main sleep
-        period alone where more than 14 h are left; all of it where nobody slept.
-
-    Raises
-    ------
-    ArgumentError
-        If one of them lies outside the recording, or no whole epoch between them.
+    By default they are 30 min before the first and after the last epoch of sleep, within the
+    recording; in more than 14 h, around the main sleep period.
     """
     first = 0 if lights_off is None else _border("lights_off", lights_off, len(stages))
     end = len(stages) if lights_on is None else _border("lights_on", lights_on, len(stages))
@@ -161,7 +135,7 @@ def find_lights(
 
 
 def _sleep_period(asleep: NDArray[np.bool_]) -> tuple[int, int, str]:
-    """Return where sleep begins and before which epoch it ends, and what was taken for it."""
+    """Return the first epoch of the sleep period, the one after its end, and its name."""
     found = np.flatnonzero(asleep)
     whole = int(found[0]), int(found[-1]) + 1
     if len(asleep) <= _LONGEST_NIGHT_EPOCHS:
@@ -171,16 +145,15 @@ def _sleep_period(asleep: NDArray[np.bool_]) -> tuple[int, int, str]:
 
 
 def _main_sleep(asleep: NDArray[np.bool_]) -> tuple[int, int]:
-    """Return the stretch in which sleep outweighs what is no sleep the most, with what is near.
+    """Return the stretch in which sleep outweighs wake the most, with dozing up to 30 min around.
 
-    Naps stay out, and so do wrong epochs of sleep, however regularly they come by day; a waking by
-    night is within if more sleep follows than it takes. Sleep within 30 min of the stretch, dozing
-    at its ends, belongs to it.
+    Naps stay out, and so do wrong epochs of sleep by day; waking in the night is in if more sleep
+    follows than it takes.
     """
     gained = np.concatenate([[0], np.cumsum(np.where(asleep, 1, -1))])  # (E + 1,)
     lowest = np.minimum.accumulate(gained)
     stop = int((gained - lowest).argmax())
-    # the last of equal beginnings: a stretch begins and ends with sleep
+    # the last of equal beginnings, so that the stretch begins with sleep
     onset = stop - int(gained[stop::-1].argmin())
     near = max(0, onset - _MARGIN_EPOCHS)
     found = near + np.flatnonzero(asleep[near : stop + _MARGIN_EPOCHS])
@@ -188,9 +161,9 @@ def _main_sleep(asleep: NDArray[np.bool_]) -> tuple[int, int]:
 
 
 def _border(name: str, time_s: float, n_epochs: int) -> int:
-    """Return the epoch whose beginning is nearest."""
+    """Return the epoch that begins nearest to a time."""
     duration_s = EPOCH_S * n_epochs
-    # a recording may go on for part of an epoch after its last whole one
+    # part of an epoch may follow the last whole one
     if not 0 <= time_s < duration_s + EPOCH_S:
         raise ArgumentError(
             f"{name} is {time_s:g} s, expected seconds from the start of the recording, 0 to "
@@ -200,13 +173,7 @@ def _border(name: str, time_s: float, n_epochs: int) -> int:
 
 
 def given_lights(statistics: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return lights off and on of a night's statistics as far as somebody gave them, else None.
-
-    Parameters
-    ----------
-    statistics : mapping
-        Of :meth:`SleepStatistics.to_dict <psdnorm.staging.SleepStatistics.to_dict>`.
-    """
+    """Return lights off and on of a summary's statistics, None where they were not given."""
     source = str(statistics.get("lights"))
     off = source == GIVEN or source.startswith(f"lights off {GIVEN}")
     on = source == GIVEN or source.startswith(f"lights on {GIVEN}")
@@ -229,17 +196,16 @@ _PERSISTENT_EPOCHS = 5 * 60 // EPOCH_S
 
 @dataclass(frozen=True)
 class SleepStatistics:
-    """What a night amounts to; NaN where it is not defined.
+    """Sleep statistics between lights off and lights on; NaN where they are not defined.
 
-    Everything is counted between lights off and lights on, and what is scored alone counts as wake
-    or sleep: unscored epochs are in no stage, but time goes on in them.
+    Unscored epochs count as neither wake nor sleep, but time goes on in them.
 
     Attributes
     ----------
     lights : str
-        What lights off and on were taken from: ``"given"``, ``"sleep period ± 30 min"``, ``"main
-        sleep period ± 30 min"`` and how much sleep lies outside, or words that say which of them
-        was given, or that no epoch is sleep.
+        Where lights off and on come from: ``"given"``, ``"sleep period ± 30 min"``, ``"main sleep
+        period ± 30 min"`` and how much sleep is outside, which of them was given, or that no epoch
+        is sleep.
     lights_off_s, lights_on_s : float
         Seconds from the start of the recording, on the border of an epoch.
     tib_min : float
@@ -251,16 +217,16 @@ class SleepStatistics:
     sol_min : float
         Sleep onset latency: lights off to the first epoch of any sleep.
     persistent_sol_min : float
-        Lights off to the first 5 min of sleep that nothing breaks; YASA's ``SOL_5min``.
+        Lights off to the first 5 min of unbroken sleep; YASA's ``SOL_5min``.
     sleep_period_min : float
         First to last epoch of sleep, both included.
     sleep_maintenance_percent : float
         Total sleep time over sleep period.
     waso_min : float
-        Wake after sleep onset, until lights on: the AASM's, so that without unscored epochs time
-        in bed is ``sol_min + tst_min + waso_min``.
+        Wake after sleep onset until lights on, as the AASM defines it: without unscored epochs
+        time in bed is ``sol_min + tst_min + waso_min``.
     waso_sleep_period_min : float
-        Wake within the sleep period: YASA's, which does not depend on when lights went on.
+        Wake within the sleep period, YASA's ``WASO``, which does not depend on lights on.
     rem_latency_min : float
         Sleep onset to the first epoch of REM.
     latency_min : dict of float
@@ -270,13 +236,13 @@ class SleepStatistics:
     stage_percent : dict of float
         Shares of N1, N2, N3 and REM in total sleep time.
     awakenings : int
-        How often sleep turned to wake and went on later; the final awakening is none of them.
+        Changes from sleep to wake, without the final awakening.
     transition_counts : tuple of tuple of int, (5, 5)
-        How often an epoch of one stage (row) was followed by one of another (column) or the same.
+        Epochs of one stage (row) followed by another (column) or the same.
     transitions : int
-        How often the stage changed from one epoch to the next.
+        Changes of stage from one epoch to the next.
     fragmentation_per_h : float
-        Changes from sleep to wake, the final awakening included, per hour of sleep; YASA's ``SFI``.
+        Changes from sleep to wake, with the final awakening, per hour of sleep; YASA's ``SFI``.
     unscored_min : float
     """
 
@@ -304,7 +270,7 @@ class SleepStatistics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON can hold them: None for NaN, lists for tuples."""
-        return {name: plain(value) for name, value in dataclasses.asdict(self).items()}
+        return plain(dataclasses.asdict(self))
 
 
 def sleep_statistics(
@@ -317,8 +283,8 @@ def sleep_statistics(
     stages : array of int, (E,)
         0…4 as W, N1, N2, N3, REM; -1 where unscored.
     lights_off, lights_on : float, optional
-        In seconds from the start of the recording, taken to the nearest border of an epoch. Where
-        absent: 30 min before the first and after the last epoch of sleep, within the recording; of
+        In seconds from the start of the recording, taken to the nearest border of an epoch. By
+        default 30 min before the first and after the last epoch of sleep, within the recording; in
         more than 14 h, 30 min around the stretch in which sleep outweighs wake the most, so that a
         nap or a wrong epoch by day does not stretch the night.
 
@@ -331,7 +297,7 @@ def sleep_statistics(
     Raises
     ------
     ArgumentError, ShapeError
-        If stages are none, or the lights do not fit the recording.
+        If stages are invalid, or the lights do not fit the recording.
 
     Examples
     --------
@@ -355,7 +321,7 @@ def sleep_statistics(
 
 
 def _durations(in_bed: NDArray[np.int8]) -> dict[str, Any]:
-    """Return the fields that say how long each stage was, and when it was first."""
+    """Return durations and latencies of stages."""
     minutes = [_minutes(in_bed == stage) for stage in range(len(STAGES))]
     if (in_bed == UNSCORED).all():  # nobody knows
         minutes = [math.nan] * len(STAGES)
@@ -374,14 +340,14 @@ def _durations(in_bed: NDArray[np.int8]) -> dict[str, Any]:
 
 
 def _around_onset(in_bed: NDArray[np.int8], tst_min: float) -> dict[str, Any]:
-    """Return the fields that begin with sleep onset."""
+    """Return the fields that are counted from sleep onset."""
     asleep = in_bed > _WAKE
     onset = _first(asleep)
     slept = not math.isnan(onset)
     first = int(onset) if slept else len(in_bed)
     last = len(in_bed) - int(_first(asleep[::-1])) if slept else first
     period = in_bed[first:last]
-    # NaN too where nothing is scored: then nobody knows whether there was a period
+    # without a scored epoch nobody knows whether there was a sleep period
     period_min = math.nan if math.isnan(tst_min) else _EPOCH_MIN * len(period)
     scored = period[period != UNSCORED]
     return {
@@ -392,13 +358,13 @@ def _around_onset(in_bed: NDArray[np.int8], tst_min: float) -> dict[str, Any]:
         "waso_min": _minutes(in_bed[first:] == _WAKE) if slept else math.nan,
         "waso_sleep_period_min": _minutes(period == _WAKE) if slept else math.nan,
         "rem_latency_min": _EPOCH_MIN * _first(period == _REM),
-        # an unscored epoch in between neither hides an awakening nor makes one
+        # an unscored epoch neither hides an awakening nor makes one
         "awakenings": int(np.count_nonzero((scored[:-1] > _WAKE) & (scored[1:] == _WAKE))),
     }
 
 
 def _changes(in_bed: NDArray[np.int8], tst_min: float) -> dict[str, Any]:
-    """Return the fields that count what follows what; pairs with an unscored epoch do not."""
+    """Return the fields that count transitions between scored epochs."""
     counts = np.zeros((len(STAGES), len(STAGES)), np.int64)
     before, after = in_bed[:-1], in_bed[1:]
     scored = (before != UNSCORED) & (after != UNSCORED)
@@ -415,12 +381,12 @@ def _minutes(found: NDArray[np.bool_]) -> float:
 
 
 def _first(found: NDArray[np.bool_]) -> float:
-    """Return where the first True is; NaN where there is none."""
+    """Return where the first True is, NaN if there is none."""
     return float(found.argmax()) if found.any() else math.nan
 
 
 def _first_run(found: NDArray[np.bool_], length: int) -> float:
-    """Return where the first run of so many True begins; NaN where there is none."""
+    """Return where the first run of ``length`` True begins, NaN if there is none."""
     if len(found) < length:
         return math.nan
     windows = np.lib.stride_tricks.sliding_window_view(found, length)  # (E - length + 1, length)
@@ -431,8 +397,39 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 
+UNKNOWN = "–"
+
+
+def in_minutes(minutes: float | None) -> str:
+    """Return minutes as text, a dash if they are unknown."""
+    return UNKNOWN if minutes is None or math.isnan(minutes) else f"{minutes:.1f} min"
+
+
+def in_percent(percent: float | None) -> str:
+    """Return a percentage as text, a dash if it is unknown."""
+    return UNKNOWN if percent is None or math.isnan(percent) else f"{percent:.1f} %"
+
+
+def short_rows(statistics: Mapping[str, Any], *, shares: bool = True) -> list[tuple[str, str]]:
+    """Return names and values of the main statistics, from ``SleepStatistics.to_dict()``."""
+    rows = [
+        ("time in bed", in_minutes(statistics["tib_min"])),
+        ("total sleep time", in_minutes(statistics["tst_min"])),
+        ("sleep efficiency", in_percent(statistics["sleep_efficiency_percent"])),
+        ("sleep onset latency", in_minutes(statistics["sol_min"])),
+        ("wake after sleep onset", in_minutes(statistics["waso_min"])),
+        ("REM latency", in_minutes(statistics["rem_latency_min"])),
+        ("awakenings", str(statistics["awakenings"])),
+    ]
+    for stage, minutes in statistics["stage_min"].items():
+        percent = statistics["stage_percent"].get(stage) if shares else None
+        of_sleep = "" if percent is None else f" ({in_percent(percent)} of sleep)"
+        rows.append((stage, in_minutes(minutes) + of_sleep))
+    return [*rows, ("not staged", in_minutes(statistics["unscored_min"]))]
+
+
 class Disagreement(NamedTuple):
-    """An epoch that was scored otherwise than predicted; ``pandas.DataFrame`` takes a list of them.
+    """An epoch on which scoring and prediction differ; ``pandas.DataFrame`` takes a list of them.
 
     Attributes
     ----------
@@ -443,7 +440,7 @@ class Disagreement(NamedTuple):
     true, predicted : str
         W, N1, N2, N3 or REM.
     confidence : float
-        The probability of the predicted stage; NaN where it is not known.
+        The probability of the predicted stage; NaN if it is unknown.
     """
 
     epoch: int
@@ -455,14 +452,12 @@ class Disagreement(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """Metrics of one night; NaN where they are not defined.
+    """Metrics of one night against a scoring; NaN where they are not defined.
 
     Attributes
     ----------
-    n_compared : int
-        Epochs that both score.
-    n_left_out : int
-        Epochs that at least one of the two leaves unscored.
+    n_compared, n_left_out : int
+        Epochs that both score, and those that at least one of them leaves unscored.
     accuracy, kappa, balanced_accuracy, macro_f1 : float
         As in :mod:`psdnorm.evaluation.metrics`.
     confusion : ndarray of int64, (5, 5)
@@ -503,7 +498,7 @@ def agreement(
     Raises
     ------
     ShapeError, ArgumentError
-        If the two differ in length, or are no stages or probabilities.
+        If the two differ in length, or stages or probabilities are invalid.
 
     Examples
     --------
@@ -516,7 +511,7 @@ def agreement(
     scored, staged = as_stages(true, "true"), as_stages(predicted, "predicted")
     if len(scored) != len(staged):
         raise ShapeError(
-            f"true has {len(scored)} epochs and predicted {len(staged)}, expected as many"
+            f"true has {len(scored)} epochs and predicted {len(staged)}, expected the same"
         )
     compared = (scored != UNSCORED) & (staged != UNSCORED)
     confusion = metrics.confusion_matrix(scored[compared], staged[compared])
@@ -542,7 +537,7 @@ def _disagreements(
     differs: NDArray[np.bool_],
 ) -> list[Disagreement]:
     epochs = np.flatnonzero(differs)
-    # NaN is sorted to the end; a stable sort leaves equals in the order of time
+    # NaN comes last; a stable sort leaves equals in order of time
     ordered = epochs[np.argsort(-confidence[epochs], kind="stable")].tolist()
     return [
         Disagreement(

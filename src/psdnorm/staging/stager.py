@@ -1,29 +1,147 @@
-"""One night in, its hypnogram out."""
+"""A recording in, its hypnogram out."""
 
+import importlib
 import os
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from psdnorm.cohorts import parse_channels
-from psdnorm.constants import EPOCH_S, UNSCORED
-from psdnorm.errors import ArgumentError
-from psdnorm.io import Recording, Wanted, open_source
-from psdnorm.staging.derivations import electrode_conditions, factor_of, plan_channels
+from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
+from psdnorm.errors import ArgumentError, MissingExtraError
+from psdnorm.io import Wanted, open_source
+from psdnorm.staging.derivations import (
+    PreparedNight,
+    Spectrogram,
+    factor_of,
+    plan_channels,
+    prepare_night,
+)
 from psdnorm.staging.models import StagingModel, load_model
-from psdnorm.staging.preparing import PreparedNight, prepare_channels
-from psdnorm.staging.result import StagedNight
-from psdnorm.staging.shift import Condition, channel_conditions
-from psdnorm.staging.sleep_statistics import find_lights, sleep_statistics
-from psdnorm.staging.trust import choose_voters, doubt_of_unit, how_far_to_trust
-from psdnorm.staging.vote import count_votes, dissenters, predict_groups
+from psdnorm.staging.night_files import edf_start, write_edf_annotations, write_night, write_tsv
+from psdnorm.staging.sleep_statistics import (
+    Agreement,
+    SleepStatistics,
+    find_lights,
+    sleep_statistics,
+)
+from psdnorm.staging.trust import ShiftReport, doubt_of_unit, report_of_votes
+from psdnorm.staging.vote import (
+    choose_voters,
+    count_votes,
+    dissenters,
+    predict_groups,
+    shares_measured,
+)
 from psdnorm.training import Forward, resolve_device
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _CLOCKS = ("%H:%M", "%H:%M:%S")
+
+
+@dataclass(frozen=True, eq=False)
+class StagedNight:
+    """A night and its hypnogram; nothing in it says who slept.
+
+    Attributes
+    ----------
+    source : str
+        The file's name, without its folder.
+    start : datetime or None
+        When the first sample was taken, where the file says so.
+    hypnogram : ndarray of int8, (E,)
+        W, N1, N2, N3, REM = 0…4; -1 where no channel could be staged.
+    probabilities : ndarray of float32, (E, 5)
+        Mean over the pairs of channels that voted; NaN where no channel could be staged.
+    pairs : tuple of tuple of str
+        The P groups of channels, usually pairs, that voted.
+    pair_probabilities : ndarray of float32, (P, E, 5)
+        What each of them gave; NaN where none of its channels was measured.
+    statistics : SleepStatistics
+    shift : ShiftReport
+        How far to trust it.
+    spectrogram : Spectrogram
+        Of the first channel.
+    model : dict
+        Name, architecture and checksum of the model.
+    notes : tuple of str
+        How it came about: channels fed twice, units, gaps, flags.
+    notice : str or None
+        Printed on every output.
+    """
+
+    source: str
+    start: datetime | None
+    hypnogram: NDArray[np.int8]
+    probabilities: NDArray[np.float32]
+    pairs: tuple[tuple[str, ...], ...]
+    pair_probabilities: NDArray[np.float32]
+    statistics: SleepStatistics
+    shift: ShiftReport
+    spectrogram: Spectrogram
+    model: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    notice: str | None = None
+
+    @property
+    def confidence(self) -> NDArray[np.float32]:
+        """Probability of the stage given, (E,); NaN where there is none."""
+        return self.probabilities.max(axis=1)
+
+    @property
+    def disagreement(self) -> NDArray[np.float32]:
+        """Share of the voting pairs whose own stage differs from the vote, (E,).
+
+        NaN where no pair votes.
+        """
+        votes = ~np.isnan(self.pair_probabilities).any(axis=2)  # (P, E)
+        own = np.nan_to_num(self.pair_probabilities).argmax(axis=2)
+        others = (votes & (own != self.hypnogram)).sum(axis=0)
+        with np.errstate(invalid="ignore"):
+            return (others / votes.sum(axis=0)).astype(np.float32)
+
+    def plot(self) -> "Figure":
+        """Draw hypnogram, probabilities, spectrogram and confidence."""
+        from psdnorm.staging.night_page import draw_night
+
+        return draw_night(self)
+
+    def to_tsv(self, path: str | os.PathLike[str]) -> None:
+        """Write the hypnogram as BIDS events; see :func:`psdnorm.staging.write_tsv`."""
+        write_tsv(Path(path), self.hypnogram, self.probabilities)
+
+    def to_edf(self, path: str | os.PathLike[str]) -> None:
+        """Write the hypnogram as EDF+ annotations, which MNE and EDFbrowser read."""
+        start = edf_start(self.start)
+        write_edf_annotations(Path(path), self.hypnogram, start, notice=self.notice)
+
+    def to_yasa(self) -> Any:
+        """Return a ``yasa.Hypnogram``; needs YASA."""
+        try:
+            yasa = importlib.import_module("yasa")
+        except ImportError as error:
+            raise MissingExtraError("to_yasa needs YASA: pip install yasa") from error
+        names = ["WAKE", *STAGES[1:]]
+        values = ["UNS" if stage == UNSCORED else names[stage] for stage in self.hypnogram]
+        start = None if self.start is None else self.start.isoformat(sep=" ", timespec="seconds")
+        return yasa.Hypnogram(values, n_stages=5, freq=f"{EPOCH_S}s", start=start)
+
+    def write(
+        self,
+        folder: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        agreement: Agreement | None = None,
+    ) -> list[Path]:
+        """Write all files of the night; see :func:`psdnorm.staging.write_night`."""
+        return write_night(folder, self, name, agreement=agreement)
 
 
 def stage(
@@ -42,22 +160,22 @@ def stage(
     Parameters
     ----------
     raw_or_path : str, path or mne.io.BaseRaw
-        EDF, EDF+ or BDF, or whatever else MNE reads (BrainVision, FIF, …).
+        EDF, EDF+, BDF, or another format that MNE reads (BrainVision, FIF, …).
     model : StagingModel, path or None
-        What :func:`~psdnorm.staging.load_model` takes or gives; without, the model that comes with
-        psdnorm.
+        A model, or a folder for :func:`~psdnorm.staging.load_model`; by default the model that
+        comes with psdnorm.
     channels : str, sequence or mapping, optional
-        EEG channels or derivations to use, as ``"Fpz-Cz, Pz-Oz"``; without, all that are known by
-        their labels. All groups of as many as the model takes vote, ten at most, but for those
-        that are not to be trusted while others are.
+        EEG channels or derivations, as ``"Fpz-Cz, Pz-Oz"``; by default all with known labels. All
+        groups of as many as the model takes vote, ten at most. Untrusted groups vote only if no
+        group is trusted.
     unit : {"V", "mV", "uV", "nV"}, optional
-        What the numbers in the file are in, if not in what it says; for what MNE reads, it says V.
+        Unit of the numbers in the file, if the file is wrong about it.
     lights_off, lights_on : float or str, optional
         Seconds from the start of the recording, or a clock time as ``"23:15"``.
     device : str or torch.device, optional
-        Where the model computes; a CUDA device where there is one.
+        By default a CUDA device if there is one.
     forward : callable, optional
-        The model's network, faster, as :func:`psdnorm.models.accelerate` makes it; for many nights.
+        The model's network as :func:`psdnorm.models.accelerate` made it; for many nights.
 
     Returns
     -------
@@ -67,8 +185,8 @@ def stage(
     ------
     RecordingError
         If the recording cannot be read, has no EEG channel that is known, less than one epoch, or
-        amplitudes that can be EEG in another unit alone. A night whose channels can be read but
-        not staged, as they are flat, is returned without stages and is not to be trusted.
+        amplitudes that only a wrong unit can explain. A night whose channels are all flat is
+        returned without stages, with the verdict "do not trust".
     """
     place = resolve_device("auto" if device is None else device)
     if unit is not None:
@@ -77,32 +195,22 @@ def stage(
     chosen = model if isinstance(model, StagingModel) else load_model(model)
     source = open_source(raw_or_path)
     planned, notes = plan_channels(source, wanted, chosen.recipe, unit)
-    conditions: list[Condition] = []
-
-    def look(recording: Recording) -> None:
-        found = channel_conditions(
-            recording.signal, recording.sfreq, recording.channels, recording.source
-        )
-        conditions.extend(found)
-
-    night = prepare_channels(source, planned, chosen.recipe, unit, look)
-    conditions += electrode_conditions(source, planned, night.measured)
-    # outputs travel: they name the file, and not whose folder it was in
-    refused = night.refused.items()
-    night.refused = {name: why.replace(source.called, source.name) for name, why in refused}
-    off_s, on_s = _lights(lights_off, lights_on, night)
+    night = prepare_night(source, planned, chosen.recipe, unit)
+    # outputs are passed on: they name the file and not its folder
+    unusable = night.unusable.items()
+    night.unusable = {name: why.replace(source.called, source.name) for name, why in unusable}
+    off_s, on_s = _lights_s(lights_off, lights_on, night)
     if forward is None:
         chosen.network.to(place)
-    electorate = choose_voters(chosen, night, conditions)
-    groups = electorate.groups
-    votes = np.empty((0, night.n_epochs, 5), np.float32)
-    if groups:
-        votes = predict_groups(chosen, night.prepared, night.measured, groups, place, forward)
-    stages, probabilities = count_votes(votes, _shares(night, groups))
-    doubts = doubt_of_unit(night, groups, conditions) + dissenters(groups, votes, stages)
-    shift = how_far_to_trust(chosen, night, electorate, conditions, doubts)
+    voters, excluded = choose_voters(chosen, night)
+    groups = tuple(pair.channels for pair in voters)
+    votes = predict_groups(chosen, night, groups, place, forward)
+    stages, probabilities = count_votes(
+        votes, shares_measured(night.measured, groups, night.n_epochs)
+    )
+    doubts = doubt_of_unit(night, groups) + dissenters(groups, votes, stages)
     notes += night.notes
-    assert night.spectrogram is not None  # a night has a channel at least
+    assert night.spectrogram is not None  # a night has at least one channel
     return StagedNight(
         source=source.name,
         start=night.start,
@@ -111,7 +219,7 @@ def stage(
         pairs=groups,
         pair_probabilities=votes,
         statistics=sleep_statistics(stages, lights_off=off_s, lights_on=on_s),
-        shift=shift,
+        shift=report_of_votes(chosen.network, night, voters, excluded, doubts),
         spectrogram=night.spectrogram,
         model=chosen.description,
         notes=tuple(dict.fromkeys(note.replace(source.called, source.name) for note in notes)),
@@ -120,18 +228,10 @@ def stage(
 
 
 def seconds_of(name: str, time: float | str | None, start: datetime | None) -> float | None:
-    """Return when something was, in seconds from the start of a recording.
+    """Return a time in seconds from the start of a recording; ``name`` is the argument's.
 
-    Parameters
-    ----------
-    name : str
-        What the argument is called, for the error.
-    time : float, str or None
-        Seconds, or the first such time on the clock after the start: ``"23:15"``.
-    start : datetime or None
+    A clock time is the first one after the start.
 
-    Examples
-    --------
     >>> seconds_of("lights_off", "00:30", datetime(2021, 3, 4, 22, 30)), seconds_of("", "90", None)
     (7200.0, 90.0)
     """
@@ -156,21 +256,19 @@ def seconds_of(name: str, time: float | str | None, start: datetime | None) -> f
     raise ArgumentError(f"{name} is {time!r}, expected seconds or a clock time as 23:15")
 
 
-def _lights(
+def _lights_s(
     off: float | str | None, on: float | str | None, night: PreparedNight
 ) -> tuple[float | None, float | None]:
-    """Return both in seconds; refuse those that do not fit, before anything takes long."""
-    off_s, on_s = (
-        seconds_of(name, time, night.start)
-        for name, time in (("lights_off", off), ("lights_on", on))
-    )
+    """Return both in seconds; raise if they do not fit, before anything takes long."""
+    off_s = seconds_of("lights_off", off, night.start)
+    on_s = seconds_of("lights_on", on, night.start)
     if _is_clock(on) and off_s is not None and on_s is not None:
-        # of a recording that is longer than a day, the first time after lights off
+        # in a recording longer than a day, the first time after lights off
         on_s = off_s + (on_s - off_s) % 86400
+    duration_s = EPOCH_S * night.n_epochs
     for name, time, found_s in (("lights_off", off, off_s), ("lights_on", on, on_s)):
-        duration_s = EPOCH_S * night.n_epochs
         if _is_clock(time) and found_s is not None and found_s >= duration_s + EPOCH_S:
-            assert night.start is not None  # or there would be no time on the clock
+            assert night.start is not None  # else seconds_of raised
             end = night.start + timedelta(seconds=duration_s)
             raise ArgumentError(
                 f"{name} is {time!r}, expected a time within the recording, which goes from "
@@ -182,9 +280,3 @@ def _lights(
 
 def _is_clock(time: float | str | None) -> bool:
     return isinstance(time, str) and ":" in time
-
-
-def _shares(night: PreparedNight, groups: Sequence[tuple[str, ...]]) -> NDArray[np.float64]:
-    """Return the share of the channels of each group that were measured, (P, E)."""
-    shares = [np.mean([night.measured[name] for name in group], axis=0) for group in groups]
-    return np.array(shares).reshape(len(groups), night.n_epochs)

@@ -1,166 +1,669 @@
-"""Who votes on a night, and how far to trust what they say."""
+"""How far to trust a night: its channels, its distance from the training nights, its verdict."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from psdnorm.staging.derivations import groups_of
-from psdnorm.staging.models import StagingModel
-from psdnorm.staging.preparing import PreparedNight
-from psdnorm.staging.shift import (
-    NOT_TRUSTED,
-    Condition,
-    PairShift,
-    Reason,
-    ShiftReport,
-    measure_pair,
-    night_report,
+from psdnorm import ops
+from psdnorm.constants import BANDS_HZ, EPOCH_S, UNSCORED
+from psdnorm.drift import (
+    EEG_HZ,
+    FEW,
+    SEGMENT_S,
+    NightSpectra,
+    Spread,
+    bin_weights,
+    frequencies_hz,
+    measure_night,
+    measures,
+    spread_of,
+    swap_gap,
 )
+from psdnorm.errors import ArgumentError
+from psdnorm.io import Recording, whole_epochs
+from psdnorm.models import Pretrained
+from psdnorm.prepare import EXTREME, MOST_BAD, RUN, Quality, examine, flat_epochs, percent
+from psdnorm.runtime import listed, plural
+
+if TYPE_CHECKING:
+    from psdnorm.io import Source
+    from psdnorm.staging.derivations import PlannedChannel, PreparedNight
+
+IN_RANGE, UNUSUAL, NOT_TRUSTED = "in range", "unusual", "do not trust"
+VERDICTS = (IN_RANGE, UNUSUAL, NOT_TRUSTED)
+# in limits; a limit is some 2.5 standard deviations from the middle of the training nights, so
+# this is more than 4
+TRUSTED_EXCESS = 1.75
+# a band with less of a channel's power than this, in dB, is weak: losing it loses little signal
+WEAK_BAND_DB = -6.0
+OF_INPUT, OF_LAYERS = ("input",), ("layers",)  # subjects of reasons
 
 
-class Electorate(NamedTuple):
-    """The groups of channels of a night, each held against the training nights.
+class Reason(NamedTuple):
+    """Why a night is not in range."""
+
+    verdict: str
+    sentence: str
+    # its subject: ("dead", channel), ("channel", channel), OF_INPUT or OF_LAYERS; of several
+    # reasons with one subject, the worst is reported. Empty where it stands for itself
+    about: tuple[str, ...] = ()
+    excess: float = 0.0  # how far beyond, in limits
+
+    @property
+    def weight(self) -> tuple[int, float]:
+        """Reasons compare by verdict, then by excess."""
+        return VERDICTS.index(self.verdict), self.excess
+
+
+def dead(channel: str) -> Reason:
+    """Return the reason of a channel without any power."""
+    sentence = f"{channel} is flat or was not measured."
+    return Reason(NOT_TRUSTED, sentence, ("dead", channel), math.inf)
+
+
+def together(channels: Iterable[str]) -> str:
+    """Name the channels of a group; one that is fed twice is named once."""
+    return listed(list(dict.fromkeys(channels)))
+
+
+def worst_of(verdicts: Sequence[str]) -> str:
+    """Return the worst verdict, "in range" if there is none."""
+    return max(verdicts, key=VERDICTS.index, default=IN_RANGE)
+
+
+def verdict_of(excess: float) -> str:
+    """Return the verdict on a distance in limits."""
+    if excess <= 1:
+        return IN_RANGE
+    return UNUSUAL if excess <= TRUSTED_EXCESS else NOT_TRUSTED
+
+
+def most_telling(reasons: Iterable[Reason]) -> list[Reason]:
+    """Return the worst reason on each subject, the worst verdict first."""
+    by_subject: dict[tuple[str, ...], list[Reason]] = {}
+    for reason in reasons:
+        by_subject.setdefault(reason.about or (reason.sentence,), []).append(reason)
+    kept = []
+    for about, same in by_subject.items():
+        worst = max(same, key=lambda reason: reason.weight)
+        n_others = len(same) - 1
+        if about in (OF_INPUT, OF_LAYERS) and n_others:
+            others = f"{plural(n_others, 'other pair')} {'is' if n_others == 1 else 'are'}"
+            worst = worst._replace(sentence=f"{worst.sentence} {others} beyond the limit, too.")
+        kept.append(worst)
+    return sorted(kept, key=lambda reason: VERDICTS.index(reason.verdict), reverse=True)
+
+
+def reasons_of(
+    night: NightSpectra, found: Mapping[str, float], spread: Spread, channels: Sequence[str]
+) -> list[Reason]:
+    """Return why a night is out of the range of the training nights."""
+    excess = {
+        name: limits.excess(found[name])
+        for name, limits in spread.ranges.items()
+        if math.isfinite(found.get(name, math.nan))
+    }
+    reasons: list[Reason] = []
+    for place, channel in enumerate(channels):
+        if night.sqrt_psd[place].sum() > 0:  # else it is dead, and no band stands out
+            reasons += _of_channel(place, channel, found, spread, excess)
+    names = together(channels)
+    what = f"The spectrum of {names}"
+    reasons += _of_distance("input", what, OF_INPUT, found, spread, excess)
+    layers = {name: each for name, each in excess.items() if name.startswith("layer/")}
+    if layers:
+        worst = max(layers, key=lambda name: layers[name])
+        what = f"What reaches {worst.removeprefix('layer/')} of {names}"
+        reasons += _of_distance(worst, what, OF_LAYERS, found, spread, excess)
+    return reasons + _of_swap(night, spread, channels)
+
+
+def remarks_of(model: Pretrained, spread: Spread | None) -> tuple[str, ...]:
+    """Return what weakens every verdict of a model."""
+    remarks = []
+    facts = (model.card or {}).get("training_data")
+    if isinstance(facts, dict) and facts.get("simulated") is True:
+        remarks.append("The model learned from simulated nights: the verdict compares with those.")
+    if spread is not None and spread.n_nights < FEW:
+        remarks.append(
+            f"The model knows only {spread.n_nights} of its training nights: its limits are wide, "
+            "and little is called unusual."
+        )
+    return tuple(remarks)
+
+
+def _of_channel(
+    place: int,
+    channel: str,
+    found: Mapping[str, float],
+    spread: Spread,
+    excess: Mapping[str, float],
+) -> list[Reason]:
+    """Return why a channel is out of range: its power, or the band that stands out."""
+    start = f"level/{place}/"
+    levels = {name.removeprefix(start): e for name, e in excess.items() if name.startswith(start)}
+    beyond = [excess.get(f"channel/{place}", 0.0)]
+    lost: list[float] = []
+    for name, each in levels.items():
+        limits, level = spread.ranges[start + name], found[start + name]
+        is_lost = name != "power" and level < limits.typical < WEAK_BAND_DB
+        (lost if is_lost else beyond).append(each)
+    # losing two weak bands is unusual at most; with a third, most of what tells stages is gone
+    lost.sort()
+    beyond += [*lost[:-2], *(min(each, TRUSTED_EXCESS) for each in lost[-2:])]
+    verdict = verdict_of(max(beyond))
+    if verdict == IN_RANGE:
+        return []
+    more_db = {name: found[start + name] - spread.ranges[start + name].typical for name in levels}
+    power_db = more_db.pop("power")
+    if levels["power"] == max(levels.values()) or not more_db:
+        sentence = f"{channel} has {_more(power_db)} power than a typical training night."
+        return [Reason(verdict, sentence, ("channel", channel), max(beyond))]
+    # shares of power: one band that has more leaves less for all others
+    middle_db = statistics.median(more_db.values())
+    band = max(more_db, key=lambda name: abs(more_db[name] - middle_db))
+    low_hz, high_hz = BANDS_HZ[band]
+    sentence = (
+        f"{channel} has {_more(more_db[band] - middle_db)} power in {band} "
+        f"({low_hz:g}–{high_hz:g} Hz), beside its other bands, than a typical training night."
+    )
+    return [Reason(verdict, sentence, ("channel", channel), max(beyond))]
+
+
+def _more(decibels: float) -> str:
+    return f"{abs(decibels):.0f} dB {'more' if decibels > 0 else 'less'}"
+
+
+def _of_distance(
+    name: str,
+    what: str,
+    about: tuple[str, ...],
+    found: Mapping[str, float],
+    spread: Spread,
+    excess: Mapping[str, float],
+) -> list[Reason]:
+    verdict = verdict_of(excess.get(name, 0.0))
+    if verdict == IN_RANGE:
+        return []
+    times = found[name] / spread.ranges[name].typical
+    sentence = (
+        f"{what} is {times:.1f} times as far from the barycenter of the training nights as that of "
+        "a typical training night."
+    )
+    return [Reason(verdict, sentence, about, excess[name])]
+
+
+def _of_swap(night: NightSpectra, spread: Spread, channels: Sequence[str]) -> list[Reason]:
+    # swapping changes the sign of the gap; a gap smaller than in 99 % of the training nights tells
+    # nothing
+    if spread.least_gap <= 0 or len(channels) != 2 or channels[0] == channels[1]:
+        return []
+    gap = swap_gap(night.sqrt_psd, spread.sqrt_barycenter, night.size)
+    if not gap <= -spread.least_gap:  # NaN, if a channel was not measured
+        return []
+    first, second = channels
+    sentence = (
+        f"{first} and {second} look swapped: each has the spectrum of the other one in the "
+        "training nights."
+    )
+    return [Reason(UNUSUAL, sentence)]
+
+
+UNUSUAL_SHARE = 0.1  # of the epochs are bad in the same way
+# median over the night of the RMS from 0.5 to 30 Hz: sleep EEG has some 5 to 50 µV. The largest
+# possible is 50 times the least usual, so that no night passes with a gain 50 times too large
+USUAL_UV = (3.0, 100.0)
+POSSIBLE_UV = (1.0, 50 * USUAL_UV[0])
+# mean density of beta over that of delta: 0 dB is white noise, -11 dB is 1/f, and EEG is steeper
+USUAL_SLOPE_DB = -6.0
+POSSIBLE_SLOPE_DB = 0.0
+_LINES_HZ = (50.0, 60.0)
+_LINE_WIDTH_HZ = 1.0
+_MOST_EPOCHS = 240  # whose spectra are taken, evenly spaced
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One thing that is wrong with a channel.
 
     Attributes
     ----------
-    voters : tuple of PairShift
-    unheard : tuple of PairShift
-        Those that do not vote, as they are not to be trusted and others are.
+    channel : str
+    kind : {"not finite", "flat", "saturated", "clipped", "amplitude", "noise", "line", "electrode"}
+    share : float
+        Of the epochs.
+    verdict : {"unusual", "do not trust"}
+        On the night.
+    sentence : str
     """
 
-    voters: tuple[PairShift, ...]
-    unheard: tuple[PairShift, ...]
+    channel: str
+    kind: str
+    share: float
+    verdict: str
+    sentence: str
+
+
+def channel_conditions(
+    signal_uv: NDArray[np.floating],
+    sfreq: float,
+    names: Sequence[str],
+    source: str = "the recording",
+) -> tuple[Condition, ...]:
+    """Look for flat, saturated, clipped, noisy and implausibly large channels.
+
+    Parameters
+    ----------
+    signal_uv : ndarray, (C, T)
+        In µV, neither filtered nor scaled.
+    sfreq : float
+    names : sequence of str
+        C names.
+    source : str
+        The file, for errors.
+
+    Returns
+    -------
+    tuple of Condition
+        Empty if nothing is wrong.
+
+    Raises
+    ------
+    RecordingError
+        If the arguments do not fit together.
+    """
+    signal = np.ascontiguousarray(signal_uv, dtype=np.float32)
+    n_epochs = whole_epochs(signal.shape[-1] / sfreq) if sfreq > 0 else 0
+    stages = np.full(n_epochs, UNSCORED, np.int8)
+    recording = Recording(signal, tuple(names), sfreq, stages, None, source)
+    return tuple(conditions_of(recording, examine(recording))) if n_epochs else ()
+
+
+def conditions_of(recording: Recording, quality: Quality) -> list[Condition]:
+    """Return the conditions of a recording that was examined already."""
+    sfreq, n_epochs = recording.sfreq, len(recording.stages)
+    found: list[Condition] = []
+    for channel, (name, row) in enumerate(zip(recording.channels, recording.signal, strict=True)):
+        found += _of_epochs(name, quality, channel)
+        usable = np.flatnonzero(quality.measured[:, channel])
+        if not len(usable):
+            continue
+        if not any(each.channel == name and each.kind == "saturated" for each in found):
+            found += _of_clipping(name, row, sfreq, n_epochs)
+        found += _of_spectrum(name, *_densities(row, sfreq, usable))
+    return found
+
+
+def electrode_conditions(
+    source: "Source", planned: Sequence["PlannedChannel"], measured: Mapping[str, NDArray[np.bool_]]
+) -> list[Condition]:
+    """Find electrodes that are flat where the derivation from them is not.
+
+    They make a night unusual and no worse: files may hold the electrode that all others were
+    recorded against, which is flat by right.
+    """
+    found = []
+    for each in planned:
+        for electrode in each.electrodes if each.name in measured else ():
+            read = source.read({electrode: electrode})
+            signal_uv = read.signal[0] * np.float32(each.factor)
+            share = float(np.mean(flat_epochs(signal_uv, read.sfreq, measured[each.name])))
+            if share >= UNUSUAL_SHARE:
+                of_epochs = f"{percent(share)} of the epochs"
+                sentence = f"The electrode {electrode} of {each.name} is flat in {of_epochs}."
+                found.append(Condition(each.name, "electrode", share, UNUSUAL, sentence))
+    return found
+
+
+def _of_epochs(name: str, quality: Quality, channel: int) -> list[Condition]:
+    kinds = {
+        "not finite": quality.not_finite,
+        "flat": quality.flat,
+        "saturated": quality.saturated,
+    }
+    found = []
+    for kind, epochs in kinds.items():
+        share = float(epochs[:, channel].mean())
+        if share >= UNUSUAL_SHARE:
+            verdict = NOT_TRUSTED if share > MOST_BAD else UNUSUAL
+            sentence = f"{name} is {kind} in {percent(share)} of the epochs."
+            found.append(Condition(name, kind, share, verdict, sentence))
+    return found
+
+
+def _of_clipping(
+    name: str, row: NDArray[np.float32], sfreq: float, n_epochs: int
+) -> list[Condition]:
+    """Find epochs with cut-off peaks that are too few to be saturated."""
+    finite = row[np.isfinite(row)]
+    low, high = finite.min(), finite.max()
+    near = EXTREME * (high - low)
+    is_extreme = (row <= low + near) | (row >= high - near)
+    edges = np.flatnonzero(np.diff(is_extreme, prepend=False, append=False))
+    starts, ends = edges[::2], edges[1::2]
+    epochs = starts[ends - starts >= RUN] // (EPOCH_S * sfreq)
+    share = len(np.unique(epochs[epochs < n_epochs])) / n_epochs
+    if share < UNUSUAL_SHARE:
+        return []
+    sentence = f"{name} is clipped at its extremes in {percent(share)} of the epochs."
+    return [Condition(name, "clipped", share, UNUSUAL, sentence)]
+
+
+def _densities(
+    row: NDArray[np.float32], sfreq: float, usable: NDArray[np.intp]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return frequencies, (F,), and the power of each bin in up to 240 usable epochs, (n, F)."""
+    some = usable[np.linspace(0, len(usable) - 1, min(len(usable), _MOST_EPOCHS)).astype(int)]
+    length = int(EPOCH_S * sfreq)
+    starts = np.minimum(np.rint(some * EPOCH_S * sfreq).astype(int), len(row) - length)
+    epochs = torch.from_numpy(row[starts[:, None] + np.arange(length)])
+    size = min(round(SEGMENT_S * sfreq), length)
+    psd = ops.welch_psd(ops.center(epochs), size, "hann").double().numpy()
+    return frequencies_hz(size, sfreq), psd * bin_weights(size)
+
+
+def _of_spectrum(name: str, hz: NDArray[np.float64], power: NDArray[np.float64]) -> list[Condition]:
+    eeg = _sum(hz, power, *EEG_HZ)  # (n,)
+    found = []
+    amplitude = float(np.sqrt(np.median(eeg)))
+    verdict = _outside(amplitude, USUAL_UV, POSSIBLE_UV)
+    if verdict:
+        low, high = USUAL_UV
+        sentence = (
+            f"{name} has an amplitude of {amplitude:.3g} µV, expected {low:g} to {high:g} µV of "
+            "sleep EEG: is its unit right?"
+        )
+        found.append(Condition(name, "amplitude", 1.0, verdict, sentence))
+    density = {
+        band: _sum(hz, power, *BANDS_HZ[band]) / np.diff(BANDS_HZ[band])
+        for band in ("delta", "beta")
+    }
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope_db = float(np.nanmedian(10 * np.log10(density["beta"] / density["delta"])))
+    verdict = _outside(slope_db, (-np.inf, USUAL_SLOPE_DB), (-np.inf, POSSIBLE_SLOPE_DB))
+    if verdict:
+        sentence = (
+            f"{name} is noise: its density in beta is {slope_db:.0f} dB over that in delta, "
+            f"expected below {USUAL_SLOPE_DB:.0f} dB of EEG."
+        )
+        found.append(Condition(name, "noise", 1.0, verdict, sentence))
+    for line_hz in _LINES_HZ:
+        if line_hz + _LINE_WIDTH_HZ > hz[-1]:
+            continue  # aliased or removed
+        line = _sum(hz, power, line_hz - _LINE_WIDTH_HZ, line_hz + _LINE_WIDTH_HZ)
+        share = float(np.mean(line > eeg))
+        if share > MOST_BAD:
+            sentence = f"{name} has more power at {line_hz:g} Hz than in its EEG."
+            found.append(Condition(name, "line", share, UNUSUAL, sentence))
+    return found
+
+
+def _sum(
+    hz: NDArray[np.float64], power: NDArray[np.float64], low_hz: float, high_hz: float
+) -> NDArray[np.float64]:
+    return power[:, (low_hz <= hz) & (hz < high_hz)].sum(axis=1)
+
+
+def _outside(value: float, usual: tuple[float, float], possible: tuple[float, float]) -> str | None:
+    if not possible[0] <= value <= possible[1]:
+        return NOT_TRUSTED
+    return None if usual[0] <= value <= usual[1] else UNUSUAL
+
+
+_UNKNOWN = Reason(
+    UNUSUAL,
+    "The model does not know its training nights: how far this night is from them is unknown.",
+)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far a night's PSDs are from a barycenter, beside the training nights.
+
+    Attributes
+    ----------
+    where : str
+        ``input``, or the name of a PSDNorm layer in the model.
+    value : float
+        Bures–Wasserstein distance, in the unit of the prepared signal (of the layer's input).
+    typical : float
+        Median of the training nights.
+    limit : float
+        99 % of the training nights are below, in this and all other measures at once.
+    rank : float
+        Share of the training nights that are nearer, from 0 to 1.
+    """
+
+    where: str
+    value: float
+    typical: float
+    limit: float
+    rank: float
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftReport:
+    """Whether to trust a night's hypnogram.
+
+    Attributes
+    ----------
+    verdict : {"in range", "unusual", "do not trust"}
+    reasons : tuple of str
+        One sentence each; empty where the night is in range.
+    distances : tuple of Distance
+        Of the input (unless a channel was not measured), then of each PSDNorm layer; empty if the
+        model does not know its training nights.
+    channels : tuple of str
+        C names, of the pair whose distances and spectra these are: of those that voted, the
+        farthest out of range, or the first if all are in range.
+    frequencies_hz : ndarray, (F,)
+    night_psd, training_psd : ndarray, (C, F)
+        One-sided densities, in squared units of the recipe per Hz, of the prepared night and of
+        the barycenter of the training nights (NaN where that is unknown).
+    filter_db : ndarray, (C, F)
+        Response of the Monge filter that maps the first onto the second; NaN where there is none.
+    remarks : tuple of str
+        What weakens the verdict.
+    """
+
+    verdict: str
+    reasons: tuple[str, ...]
+    distances: tuple[Distance, ...]
+    channels: tuple[str, ...]
+    frequencies_hz: NDArray[np.float64]
+    night_psd: NDArray[np.float64]
+    training_psd: NDArray[np.float64]
+    filter_db: NDArray[np.float64]
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class PairShift:
+    """How far channels that a model is shown together are from its training nights."""
+
+    channels: tuple[str, ...]
+    spectra: NightSpectra
+    distances: tuple[Distance, ...]
+    reasons: tuple[Reason, ...]
 
     @property
-    def groups(self) -> tuple[tuple[str, ...], ...]:
-        """The channels of those that vote."""
-        return tuple(pair.channels for pair in self.voters)
+    def name(self) -> str:
+        """Its channels, in words."""
+        return " + ".join(self.channels)
+
+    @property
+    def verdict(self) -> str:
+        """The verdict by their spectra alone."""
+        return worst_of([reason.verdict for reason in self.reasons])
+
+    @property
+    def worst(self) -> Reason | None:
+        """The weightiest reason; None where they are in range."""
+        return max(self.reasons, key=lambda reason: reason.weight, default=None)
 
 
-def choose_voters(
-    model: StagingModel, night: PreparedNight, conditions: Sequence[Condition]
-) -> Electorate:
-    """Measure all groups of channels; those that are not to be trusted vote only if all are such.
-
-    Parameters
-    ----------
-    model : StagingModel
-    night : PreparedNight
-        Its notes get to know who does not vote, and why.
-    conditions : sequence of Condition
-        What is wrong with its channels as they were read.
-    """
-    pairs = []
-    for group in _groups(night, conditions, model.recipe.n_channels):
-        # not aligned, as the nights were not that the model was held against
-        signals = np.stack([night.prepared[name] for name in group], axis=1)  # (E, C, T)
-        measured = np.all([night.measured[name] for name in group], axis=0)
-        if measured.any():  # zeros in a pause are no spectrum of the night
-            signals = signals[measured]
-        pairs.append(measure_pair(model.network, signals, group, model.recipe.sfreq))
-    trusted = tuple(pair for pair in pairs if pair.verdict != NOT_TRUSTED)
-    if not trusted:
-        return Electorate(tuple(pairs), ())
-    unheard = tuple(pair for pair in pairs if pair.verdict == NOT_TRUSTED)
-    why: dict[str, list[str]] = {}
-    for pair in unheard:
-        assert pair.worst is not None  # none is without a reason
-        why.setdefault(pair.worst.sentence, []).append(_called(pair))
-    night.notes += [
-        f"{', '.join(names)} {'does' if len(names) == 1 else 'do'} not vote: {sentence}"
-        for sentence, names in why.items()
-    ]
-    return Electorate(trusted, unheard)
-
-
-def doubt_of_unit(
-    night: PreparedNight, groups: Sequence[tuple[str, ...]], conditions: Sequence[Condition]
-) -> list[Reason]:
-    """Return the doubt of the unit as a reason, if all that votes is of the size that it says.
-
-    Else it is a note of the night: where channels vote that are as large as EEG, others or a drift
-    have raised it.
+def shift_report(
+    model: Pretrained,
+    signals: NDArray[np.floating],
+    channels: Sequence[str],
+    sfreq: float,
+    conditions: Sequence[Condition] = (),
+) -> ShiftReport:
+    """Compare a night with those that a model was trained on.
 
     Parameters
     ----------
-    night : PreparedNight
-    groups : sequence of tuple of str
-        The channels that vote.
+    model : Pretrained
+        With the spread of its training nights in its card; without it the verdict is "unusual" at
+        best.
+    signals : ndarray, (E, C, T)
+        The night, prepared by the model's recipe. Epochs that are not finite are left out.
+    channels : sequence of str
+        C names.
+    sfreq : float
+        Of ``signals``, in Hz.
     conditions : sequence of Condition
+        From :func:`channel_conditions`.
+
+    Raises
+    ------
+    ShapeError, ArgumentError
+        If the night does not have the shape or the rate that the model expects.
+    CheckpointError
+        If the model's spread does not fit the model.
     """
-    sizes = ("amplitude", "flat")
-    wrong = {c.channel for c in conditions if c.kind in sizes and c.verdict == NOT_TRUSTED}
+    pair = measure_pair(model, signals, channels, sfreq)
+    return night_report(model, [pair], conditions)
+
+
+def measure_pair(
+    model: Pretrained, signals: NDArray[np.floating], channels: Sequence[str], sfreq: float
+) -> PairShift:
+    """Compare the spectra of one pair of channels with the training nights of a model."""
+    rate = model.config["sfreq"]
+    if sfreq != rate:
+        raise ArgumentError(f"sfreq is {sfreq:g} Hz, expected the model's {rate:g} Hz")
+    if len(channels) != model.config["n_chans"]:
+        raise ArgumentError(
+            f"channels has {len(channels)} names, expected the model's {model.config['n_chans']}"
+        )
+    spread = spread_of(model)
+    night = measure_night(model, signals)
+    alive = night.sqrt_psd.sum(axis=1) > 0  # NaN is not
+    reasons = [dead(channel) for channel, lives in zip(channels, alive, strict=True) if not lives]
+    if spread is None:
+        return PairShift(tuple(channels), night, (), (*reasons, _UNKNOWN))
+    found = measures(night, spread.sqrt_barycenter)
+    reasons += reasons_of(night, found, spread, channels)
+    return PairShift(tuple(channels), night, _distances(found, spread), tuple(reasons))
+
+
+def night_report(
+    model: Pretrained,
+    pairs: Sequence[PairShift],
+    conditions: Sequence[Condition] = (),
+    others: Sequence[Reason] = (),
+) -> ShiftReport:
+    """Return the verdict on a night: no better than the worst pair that votes."""
+    said = {dead(each.channel) for each in conditions if each.verdict == NOT_TRUSTED}
+    # a wrong unit comes first, as it explains the rest
+    ordered = sorted(conditions, key=lambda each: each.kind != "amplitude")
+    reasons = most_telling(
+        [
+            *others,
+            *(Reason(each.verdict, each.sentence) for each in ordered),
+            *(reason for pair in pairs for reason in pair.reasons if reason not in said),
+        ]
+    )
+    shown = max(pairs, key=lambda pair: pair.worst.weight if pair.worst else (0, 0.0))
+    night, spread = shown.spectra, spread_of(model)
+    target = np.full_like(night.sqrt_psd, np.nan) if spread is None else spread.sqrt_barycenter
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = target / night.sqrt_psd
+        filter_db = 20 * np.log10(np.where(ratio > 0, ratio, np.nan))
+    return ShiftReport(
+        verdict=worst_of([reason.verdict for reason in reasons]),
+        reasons=tuple(reason.sentence for reason in reasons),
+        distances=shown.distances,
+        channels=shown.channels,
+        frequencies_hz=night.frequencies_hz,
+        night_psd=_density(night.sqrt_psd, night),
+        training_psd=_density(target, night),
+        filter_db=np.where(np.isfinite(filter_db), filter_db, np.nan),
+        remarks=remarks_of(model, spread),
+    )
+
+
+def _distances(found: Mapping[str, float], spread: Spread) -> tuple[Distance, ...]:
+    names = ["input", *(name for name in found if name.startswith("layer/"))]
+    known = [(n, spread.ranges[n]) for n in names if n in spread.ranges and math.isfinite(found[n])]
+    return tuple(
+        Distance(
+            name.removeprefix("layer/"),
+            found[name],
+            limits.typical,
+            limits.high,
+            limits.rank(found[name]),
+        )
+        for name, limits in known
+    )
+
+
+def _density(sqrt_psd: NDArray[np.float64], night: NightSpectra) -> NDArray[np.float64]:
+    """Return a one-sided density, (C, F): its sum times the width of a bin is the variance."""
+    return sqrt_psd**2 * bin_weights(night.size) * night.size / night.sfreq
+
+
+def doubt_of_unit(night: "PreparedNight", groups: Sequence[tuple[str, ...]]) -> list[Reason]:
+    """Return the doubt of the unit as a reason if nothing that votes has the amplitude of EEG.
+
+    Else it becomes a note: other channels or a drift have raised it.
+    """
+    wrong = {
+        each.channel
+        for each in night.conditions
+        if each.kind in ("amplitude", "flat") and each.verdict == NOT_TRUSTED
+    }
     if night.unit_doubt and wrong.issuperset(name for group in groups for name in group):
         return [Reason(NOT_TRUSTED, f"{night.unit_doubt}.")]
     night.notes += filter(None, [night.unit_doubt])
     return []
 
 
-def how_far_to_trust(
-    model: StagingModel,
-    night: PreparedNight,
-    electorate: Electorate,
-    conditions: Sequence[Condition],
+def report_of_votes(
+    model: Pretrained,
+    night: "PreparedNight",
+    voters: Sequence[PairShift],
+    excluded: Sequence[PairShift],
     doubts: Sequence[Reason] = (),
 ) -> ShiftReport:
-    """Return the verdict of those that voted; a remark names the others.
-
-    Parameters
-    ----------
-    model : StagingModel
-    night : PreparedNight
-    electorate : Electorate
-    conditions : sequence of Condition
-    doubts : sequence of Reason
-        Further ones, told before all that is not worse.
-    """
-    voters = electorate.voters
+    """Return the verdict of the pairs that voted; a remark names what did not."""
     if not voters:
-        return _of_none(night, conditions, doubts)
+        return _nothing_staged(night, doubts)
     heard = {name for pair in voters for name in pair.channels}
-    concerned = [each for each in conditions if each.channel in heard]
-    report = night_report(model.network, voters, concerned, doubts)
-    silent = [name for name in (*night.channels, *night.refused) if name not in heard]
-    silent += [_called(pair) for pair in electorate.unheard if heard.issuperset(pair.channels)]
+    concerned = [each for each in night.conditions if each.channel in heard]
+    report = night_report(model, voters, concerned, doubts)
+    silent = [name for name in (*night.prepared, *night.unusable) if name not in heard]
+    silent += [pair.name for pair in excluded if heard.issuperset(pair.channels)]
     if not silent:
         return report
-    remark = f"{' and '.join(silent)} did not vote, and the verdict is without: the notes say why."
+    remark = f"The verdict does not cover {listed(silent)}, which did not vote: see the notes."
     return dataclasses.replace(report, remarks=(*report.remarks, remark))
 
 
-def _of_none(
-    night: PreparedNight, conditions: Sequence[Condition], doubts: Sequence[Reason]
-) -> ShiftReport:
-    """Return the report of a night of which no channel can be staged."""
-    names = tuple(night.refused)
+def _nothing_staged(night: "PreparedNight", doubts: Sequence[Reason]) -> ShiftReport:
+    names = tuple(night.unusable)
     nothing = np.empty((len(names), 0))
     reasons = dict.fromkeys(
-        [each.sentence for each in conditions if each.verdict == NOT_TRUSTED]
-        or [f"{name} cannot be used: {why}" for name, why in night.refused.items()]
+        [each.sentence for each in night.conditions if each.verdict == NOT_TRUSTED]
+        or [f"{name} cannot be used: {why}" for name, why in night.unusable.items()]
     )
     said = (*(doubt.sentence for doubt in doubts), "No channel could be staged.", *reasons)
     return ShiftReport(NOT_TRUSTED, said, (), names, np.empty(0), nothing, nothing, nothing)
-
-
-def _groups(
-    night: PreparedNight, conditions: Sequence[Condition], n_channels: int
-) -> tuple[tuple[str, ...], ...]:
-    """Return which channels vote together; those that cannot be trusted only if all are such."""
-    night.notes += [f"{name} is not used: {why}" for name, why in night.refused.items()]
-    doubted = {each.channel: each.sentence for each in conditions if each.verdict == NOT_TRUSTED}
-    trusted = [name for name in night.channels if name not in doubted]
-    if trusted:
-        others = [name for name in night.channels if name in doubted]
-        night.notes += [f"{name} is not used: {doubted[name]}" for name in others]
-    names = trusted or night.channels
-    if not names:
-        return ()
-    groups, note = groups_of(names, n_channels)
-    night.notes += [note] if note else []
-    return groups
-
-
-def _called(pair: PairShift) -> str:
-    return " + ".join(pair.channels)

@@ -6,113 +6,102 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from psdnorm.constants import UNSCORED
+from psdnorm.constants import STAGES, UNSCORED
 from psdnorm.prepare import percent
+from psdnorm.runtime import listed
+from psdnorm.staging.derivations import PreparedNight, groups_of
 from psdnorm.staging.models import StagingModel
-from psdnorm.staging.shift import UNUSUAL, Reason, together
+from psdnorm.staging.trust import NOT_TRUSTED, UNUSUAL, PairShift, Reason, measure_pair, together
 from psdnorm.training import Forward, predict_epochs
 
-# an epoch is seen by five windows where one group speaks, by two of each where several do
+# an epoch is seen by five windows of a group that votes alone, by two where several groups vote
 STRIDE_ALONE, STRIDE_TOGETHER = 7, 17
-MOST_DISSENT = 0.5  # of the epochs: who disagrees more often than not, or the others, are wrong
+MOST_DISSENT = 0.5  # of the epochs; beyond, either the group or the others are wrong
 
 
-def dissenters(
-    groups: Sequence[tuple[str, ...]], votes: NDArray[np.float32], stages: NDArray[np.int8]
-) -> list[Reason]:
-    """Name the pairs that disagree with the vote in more than half of the epochs.
+def choose_voters(
+    model: StagingModel, night: PreparedNight
+) -> tuple[list[PairShift], list[PairShift]]:
+    """Compare all groups of channels with the training nights; return who votes and who does not.
 
-    Parameters
-    ----------
-    groups : sequence of tuple of str
-        P groups of channels.
-    votes : ndarray of float32, (P, E, 5)
-        NaN where a group says nothing.
-    stages : ndarray of int8, (E,)
-        What the votes amount to.
-
-    Returns
-    -------
-    list of Reason
-        Each makes the night unusual: noise may have the spectrum of EEG, but not its stages.
+    Untrusted groups vote only if no group is trusted. The night's notes name those that do not.
     """
-    reasons = []
-    for group, vote in zip(groups, votes, strict=True):
-        speaks = ~np.isnan(vote).any(axis=1)
-        share = float(np.mean(vote[speaks].argmax(axis=1) != stages[speaks])) if speaks.any() else 0
-        if share > MOST_DISSENT:
-            sentence = (
-                f"Shown {together(group)} alone, the model gives another stage than the vote in "
-                f"{percent(share)} of the epochs."
-            )
-            reasons.append(Reason(UNUSUAL, sentence))
-    return reasons
+    pairs = []
+    for group in _groups(night, model.recipe.n_channels):
+        # not aligned: the model's training nights were not either when their spread was measured
+        signals = np.stack([night.prepared[name] for name in group], axis=1)  # (E, C, T)
+        measured = np.all([night.measured[name] for name in group], axis=0)
+        if measured.any():  # zeros in a pause have no spectrum
+            signals = signals[measured]
+        pairs.append(measure_pair(model.network, signals, group, model.recipe.sfreq))
+    trusted = [pair for pair in pairs if pair.verdict != NOT_TRUSTED]
+    if not trusted:
+        return pairs, []
+    excluded = [pair for pair in pairs if pair.verdict == NOT_TRUSTED]
+    names_by_reason: dict[str, list[str]] = {}
+    for pair in excluded:
+        assert pair.worst is not None
+        names_by_reason.setdefault(pair.worst.sentence, []).append(pair.name)
+    night.notes += [
+        f"{listed(names)} {'does' if len(names) == 1 else 'do'} not vote: {sentence}"
+        for sentence, names in names_by_reason.items()
+    ]
+    return trusted, excluded
+
+
+def _groups(night: PreparedNight, n_channels: int) -> tuple[tuple[str, ...], ...]:
+    """Return the groups of channels; untrusted channels are used only if none is trusted."""
+    doubts = {c.channel: c.sentence for c in night.conditions if c.verdict == NOT_TRUSTED}
+    trusted = [name for name in night.prepared if name not in doubts]
+    unused = dict(night.unusable)
+    if trusted:
+        unused |= {name: doubts[name] for name in night.prepared if name in doubts}
+    night.notes += [f"{name} is not used: {why}" for name, why in unused.items()]
+    names = trusted or list(night.prepared)
+    if not names:
+        return ()
+    groups, note = groups_of(names, n_channels)
+    night.notes += [note] if note else []
+    return groups
 
 
 def predict_groups(
     model: StagingModel,
-    prepared: Mapping[str, NDArray[np.float16 | np.float32]],
-    measured: Mapping[str, NDArray[np.bool_]],
+    night: PreparedNight,
     groups: Sequence[tuple[str, ...]],
     device: torch.device,
     forward: Forward | None = None,
 ) -> NDArray[np.float32]:
-    """Return what the model says of each epoch when it is shown each group of channels.
+    """Return the model's probabilities for each group of channels, (P, E, 5).
 
-    Parameters
-    ----------
-    model : StagingModel
-    prepared : mapping of str to ndarray, (E, T)
-        Channels by name.
-    measured : mapping of str to ndarray of bool, (E,)
-        Which epochs of them hold a signal.
-    groups : sequence of tuple of str
-        P groups of C names.
-    device : torch.device
-    forward : callable, optional
-        The model's network, faster: what :func:`psdnorm.models.accelerate` made of it.
-
-    Returns
-    -------
-    ndarray of float32, (P, E, 5)
-        NaN in epochs in which no channel of the group was measured; the model is shown the others
-        as if they followed each other.
+    NaN in epochs in which no channel of the group was measured; the model is shown the others as
+    if they followed each other. ``forward`` is the network, accelerated.
     """
     stride = STRIDE_ALONE if len(groups) == 1 else STRIDE_TOGETHER
-    speak = model.network.to(device) if forward is None else forward
-    votes = []
-    for group in groups:
-        signals = np.stack([prepared[name] for name in group], axis=1)  # (E, C, T)
-        heard = np.any([measured[name] for name in group], axis=0)
-        vote = np.full((len(signals), 5), np.nan, np.float32)
-        if heard.any():
-            # those of a pause are not shown: zeros would spoil what norms measure over a window
-            shown = model.inputs(signals[heard])
-            vote[heard] = predict_epochs(
-                speak, shown, stride=stride, fill=forward is not None, device=device
+    predict = model.network.to(device) if forward is None else forward
+    votes = np.full((len(groups), night.n_epochs, len(STAGES)), np.nan, np.float32)
+    for vote, group in zip(votes, groups, strict=True):
+        measured = np.any([night.measured[name] for name in group], axis=0)
+        if measured.any():
+            # without epochs of a pause: zeros would spoil what norms measure over a window
+            signals = np.stack([night.prepared[name][measured] for name in group], axis=1)
+            vote[measured] = predict_epochs(
+                predict,
+                model.inputs(signals),
+                stride=stride,
+                fill=forward is not None,
+                device=device,
             )
-        votes.append(vote)
-    return np.stack(votes)
+    return votes
 
 
 def count_votes(
     votes: NDArray[np.float32], shares: NDArray[np.float64]
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return the stages and probabilities that votes amount to.
+    """Return stages, (E,), and mean probabilities, (E, 5), weighted by ``shares``, (P, E).
 
-    Parameters
-    ----------
-    votes : ndarray of float32, (P, E, 5)
-        NaN where a group says nothing.
-    shares : ndarray, (P, E)
-        Of the channels of a group that were measured: what its vote counts.
-
-    Returns
-    -------
-    stages : ndarray of int8, (E,)
-        -1 where nobody says anything.
-    probabilities : ndarray of float32, (E, 5)
-        Weighted means over the groups; NaN where nobody says anything.
+    A share is that of the group's channels that were measured. Where no group votes, the stage is
+    -1 and the probabilities are NaN.
     """
     counts = np.where(np.isnan(votes).any(axis=2), 0.0, shares)  # (P, E)
     total = counts.sum(axis=0)
@@ -122,3 +111,33 @@ def count_votes(
     means[silent] = np.nan
     stages = np.where(silent, UNSCORED, np.nan_to_num(means).argmax(axis=1)).astype(np.int8)
     return stages, means.astype(np.float32)
+
+
+def shares_measured(
+    measured: Mapping[str, NDArray[np.bool_]], groups: Sequence[tuple[str, ...]], n_epochs: int
+) -> NDArray[np.float64]:
+    """Return the share of the channels of each group that were measured, (P, E)."""
+    shares = [np.mean([measured[name] for name in group], axis=0) for group in groups]
+    return np.array(shares).reshape(len(groups), n_epochs)
+
+
+def dissenters(
+    groups: Sequence[tuple[str, ...]], votes: NDArray[np.float32], stages: NDArray[np.int8]
+) -> list[Reason]:
+    """Name the groups that disagree with the vote in more than half of the epochs.
+
+    Each makes the night unusual: noise may have the spectrum of EEG, but not its stages.
+    """
+    reasons = []
+    for group, vote in zip(groups, votes, strict=True):
+        votes_here = ~np.isnan(vote).any(axis=1)
+        if not votes_here.any():
+            continue
+        share = float(np.mean(vote[votes_here].argmax(axis=1) != stages[votes_here]))
+        if share > MOST_DISSENT:
+            sentence = (
+                f"From {together(group)} alone, the model gives another stage than the vote in "
+                f"{percent(share)} of the epochs."
+            )
+            reasons.append(Reason(UNUSUAL, sentence))
+    return reasons

@@ -1,4 +1,4 @@
-"""A night is staged from the very samples that ``prepare`` would store."""
+"""Derivations are found by their labels, and prepared as ``prepare`` would store them."""
 
 import dataclasses
 
@@ -8,21 +8,185 @@ import pytest
 from cohort_folder import SCORES, cohort_folder, samples, signal
 from small_stagers import flat, recording
 
-from psdnorm.errors import RecordingError
+from psdnorm.errors import ArgumentError, RecordingError
 from psdnorm.io import open_source
 from psdnorm.prepare.prepare import Preparation
 from psdnorm.prepare.recipe import RECIPES
-from psdnorm.staging import preparing
-from psdnorm.staging.derivations import plan_channels
-from psdnorm.staging.preparing import prepare_channels
+from psdnorm.staging import derivations
+from psdnorm.staging.derivations import (
+    doubt_unit,
+    factor_of,
+    find_montage,
+    groups_of,
+    plan_channels,
+    prepare_night,
+    spectrogram_of,
+    spread_uv,
+)
+
+
+def found(*labels):
+    return {each.name: each.expression for each in find_montage(labels).derivations}
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("EEG Fpz-Cz", "Fpz-Cz"),
+        ("C3-M2", "C3-M2"),
+        ("c3-a2", "C3-A2"),
+        ("C4:M1", "C4-M1"),
+        ("F4/A1", "F4-A1"),
+        ("O1_M2", "O1-M2"),
+        ("C3A2", "C3-A2"),
+        ("EEG C3-LER", "C3"),
+        ("EEG C4-REF", "C4"),
+        ("Cz", "Cz"),
+        ("EEG T10", "T10"),
+        ("AFz", "AFz"),
+        ("EEG FP1", "Fp1"),
+    ],
+)
+def test_an_eeg_channel_is_known_by_its_label(label, name):
+    assert found("ECG", label) == {name: label}
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        *("EOG horizontal", "E1-M2", "LOC", "ROC-A1", "EMG submental", "Chin1-Chin2", "ECG"),
+        *("Resp oro-nasal", "SpO2", "Pleth", "Temp rectal", "Event marker", "A1", "A1-A2", "C5X"),
+    ],
+)
+def test_what_is_no_eeg_is_not_taken_for_it(label):
+    assert found(label) == {}
+
+
+def test_channels_of_a_common_reference_are_taken_against_the_other_side():
+    labels = ("EEG C3-LER", "EEG C4-LER", "EEG A1-LER", "EEG A2-LER", "EEG Cz-LER")
+    assert found(*labels) == {
+        "Cz-M1M2": "EEG Cz-LER-(EEG A1-LER+EEG A2-LER)/2",
+        "C3-A2": "EEG C3-LER-EEG A2-LER",
+        "C4-A1": "EEG C4-LER-EEG A1-LER",
+    }
+
+
+def test_one_ear_serves_both_sides_where_there_is_no_other():
+    assert found("F3", "F4", "M1") == {"F3-M1": "F3-M1", "F4-M1": "F4-M1"}
+
+
+def test_without_ears_channels_are_taken_as_they_are_and_that_is_said():
+    montage = find_montage(["F3", "C4-M1"])
+    assert [each.name for each in montage.derivations] == ["F3", "C4-M1"]
+    assert montage.notes == (
+        "F3 taken against the reference of the recording, as it has no mastoid or ear channel",
+    )
+
+
+def test_a_place_is_used_once_and_contralateral_by_choice():
+    assert found("C3", "C3-M1", "C3-M2", "M1", "M2") == {"C3-M2": "C3-M2"}
+    assert found("Fz-Cz", "C3-Cz") == {"Fz-Cz": "Fz-Cz", "C3-Cz": "C3-Cz"}
+
+
+def test_derivations_come_from_front_to_back_and_left_to_right():
+    assert list(found("O2-M1", "C4-M1", "F4-M1", "O1-M2", "C3-M2", "Fpz-Cz")) == [
+        *("Fpz-Cz", "F4-M1", "C3-M2", "C4-M1", "O1-M2", "O2-M1")
+    ]
+
+
+def test_of_many_derivations_the_recommended_are_used_and_the_rest_told():
+    labels = [f"{site}-M1" for site in ("Fp1", "Fp2", "F7", "F3", "F4", "C3", "C4", "O1", "O2")]
+    montage = find_montage(labels)
+    names = [each.name.partition("-")[0] for each in montage.derivations]
+    assert names == ["F3", "F4", "C3", "C4", "O1", "O2"]
+    assert montage.notes == ("6 of 9 EEG derivations are used",)
+
+
+def test_eeg_without_a_place_serves_where_no_channel_has_one():
+    assert found("EEG", "EEG(sec)", "ECG") == {"EEG": "EEG", "EEG(sec)": "EEG(sec)"}
+    assert found("EEG", "C3-M2") == {"C3-M2": "C3-M2"}
+
+
+def test_labels_that_are_there_twice_are_not_used_and_that_is_said():
+    montage = find_montage(["C3-M2", "C3-M2", "C4-M1"])
+    assert [each.name for each in montage.derivations] == ["C4-M1"]
+    assert "same label" in montage.notes[0]
+
+
+def test_all_pairs_vote_ten_at_most_the_foremost_first():
+    groups, note = groups_of("abcdef", 2)
+    assert groups[:4] == (("a", "b"), ("a", "c"), ("a", "d"), ("b", "c"))
+    assert (len(set(groups)), note) == (10, "at most 10 of 15 groups of channels vote")
+    assert groups_of("abcd", 2)[1] == ""
+    assert len(groups_of("abcd", 2)[0]) == 6
+
+
+def test_a_model_of_one_channel_hears_each_alone():
+    assert groups_of("abc", 1) == ((("a",), ("b",), ("c",)), "")
+
+
+def test_too_few_channels_are_repeated_and_that_is_said():
+    assert groups_of(["Cz"], 2) == (
+        (("Cz", "Cz"),),
+        "Cz is fed 2 times, as the model takes 2 channels",
+    )
+    assert groups_of(["a", "b"], 3)[0] == (("a", "b", "a"),)
+
+
+@pytest.mark.parametrize("spread", [2.1, 20.0, 299.0])
+def test_eeg_of_a_usual_size_raises_no_doubt(spread):
+    assert doubt_unit([spread, spread], None, "night.edf") == ""
+
+
+@pytest.mark.parametrize(
+    ("spread", "words"), [(2e-5, "1000000 times larger"), (2e7, "1000000 times smaller")]
+)
+def test_what_can_be_eeg_in_another_unit_alone_is_refused_with_the_flag(spread, words):
+    with pytest.raises(RecordingError) as caught:
+        doubt_unit([spread], None, "night.edf")
+    assert str(caught.value).startswith("night.edf: 30 s of its EEG vary by")
+    assert words in str(caught.value)
+    assert str(caught.value).endswith("give the unit (V, mV, uV, nV) by --unit")
+
+
+@pytest.mark.parametrize("spread", [0.02, 20000.0])
+def test_what_may_be_flat_or_too_large_for_other_reasons_is_said(spread):
+    assert "if so, give --unit" in doubt_unit([spread], None, "night.edf")
+
+
+def test_a_unit_that_was_given_and_does_not_fit_is_said_and_obeyed():
+    assert "the unit V was given" in doubt_unit([2e7], "V", "night.edf")
+
+
+def test_nothing_is_said_of_the_unit_of_a_flat_signal():
+    assert doubt_unit([float("nan")], None, "night.edf") == ""
+    assert doubt_unit([1e-12], None, "night.edf") == ""
+
+
+def test_the_spread_does_not_mind_drifts_artefacts_and_gaps():
+    rng = np.random.default_rng(0)
+    row = (20 * rng.standard_normal(300_000)).astype(np.float32)
+    row[:9000] = 0
+    row[9000:12000] = np.nan
+    row[12000:15000] += 1e5 * rng.standard_normal(3000).astype(np.float32)
+    row[60000:] += 500
+    assert spread_uv(row, 100.0) == pytest.approx(20, rel=0.02)
+    assert np.isnan(spread_uv(np.zeros(9000, np.float32), 100.0))
+
+
+def test_units_are_volts():
+    assert [factor_of(unit) for unit in ("V", "mV", "uV", "µV", "nV")] == [1e6, 1e3, 1, 1, 1e-3]
+    with pytest.raises(ArgumentError, match="unit is 'T', expected one of V, mV, uV, nV"):
+        factor_of("T")
+
 
 ROBUST = RECIPES["robust"]
 
 
-def prepared(path, wanted=None, recipe=ROBUST, unit=None, look=lambda recording: None):
+def prepared(path, wanted=None, recipe=ROBUST, unit=None):
     source = open_source(path)
     planned, notes = plan_channels(source, wanted, recipe, unit)
-    night = prepare_channels(source, planned, recipe, unit, look)
+    night = prepare_night(source, planned, recipe, unit)
     night.notes = notes + night.notes
     return night
 
@@ -45,8 +209,8 @@ def test_the_samples_are_bit_for_bit_those_of_prepare(tmp_path, recipe, sfreq):
     assert [outcome.reason for outcome in preparation.run()] == [""]
     stored = preparation.store.signals("folder-S1")
     night = prepared(source / "S1.edf", recipe=RECIPES[recipe])
-    assert night.channels == ("C3-M2", "C4-M1")
-    for place, name in enumerate(night.channels):
+    assert tuple(night.prepared) == ("C3-M2", "C4-M1")
+    for place, name in enumerate(night.prepared):
         np.testing.assert_array_equal(night.prepared[name], stored[:, place])
         assert night.prepared[name].dtype == stored.dtype
 
@@ -69,20 +233,21 @@ def test_epochs_with_a_gap_in_them_are_not_measured_and_that_is_said(tmp_path):
     path.write_bytes(edf_files.edf(channels, record_s=30, reserved="EDF+D"))
     night = prepared(path)
     assert night.measured["C3-M2"].tolist() == [True, True, False, True]
-    assert any("paused 1 times, for 15 s" in note for note in night.notes)
-    assert any("the last 15 s fill no epoch" in note for note in night.notes)
+    assert any("pauses 1 time, for 15 s" in note for note in night.notes)
+    assert any("the last 15 s are less than an epoch" in note for note in night.notes)
 
 
 @pytest.mark.parametrize("sfreq", [100, 128])
-def test_a_pause_that_is_longer_than_the_recording_is_no_flat_signal(tmp_path, sfreq):
+def test_a_pause_that_is_longer_than_the_recording_is_no_flat_signal(tmp_path, monkeypatch, sfreq):
     onsets = (0, 30, 900, 930)
     channels = [edf_files.channel("C3-M2", samples(4, sfreq))]
     channels.append(edf_files.annotations([b"+%d\x14\x14\x00" % onset for onset in onsets]))
     path = tmp_path / "night.edf"
     path.write_bytes(edf_files.edf(channels, record_s=30, reserved="EDF+D"))
     seen = []
-    night = prepared(path, look=seen.append)
-    assert (night.channels, night.n_epochs) == (("C3-M2",), 32)
+    monkeypatch.setattr(derivations, "conditions_of", lambda each, _: seen.append(each) or [])
+    night = prepared(path)
+    assert (tuple(night.prepared), night.n_epochs) == (("C3-M2",), 32)
     assert np.flatnonzero(night.measured["C3-M2"]).tolist() == [0, 1, 30, 31]
     assert seen[0].signal.shape == (1, 4 * 30 * sfreq)
     assert not any("flat" in note for note in night.notes)
@@ -103,8 +268,8 @@ def test_a_bad_channel_does_not_stop_the_others(tmp_path):
     labels = ("F3-M2", "C3-M2", "C4-M1")
     path = recording(tmp_path / "night.edf", labels=labels, **{"C3-M2": flat()})
     night = prepared(path)
-    assert night.channels == ("F3-M2", "C4-M1")
-    assert night.refused["C3-M2"].startswith("C3-M2 is flat in 100 % of the epochs")
+    assert tuple(night.prepared) == ("F3-M2", "C4-M1")
+    assert night.unusable["C3-M2"].startswith("C3-M2 is flat in 100 % of the epochs")
     assert night.spectrogram.channel == "F3-M2"
 
 
@@ -114,16 +279,16 @@ def test_a_channel_whose_range_is_broken_does_not_stop_the_others(tmp_path):
     content = edf_files.edf([good, broken | {"physical": (0, 0)}], record_s=30)
     path.write_bytes(content)
     night = prepared(path)
-    assert night.channels == ("C3-M2",)
-    assert "expected two ranges" in night.refused["C4-M1"]
+    assert tuple(night.prepared) == ("C3-M2",)
+    assert "expected two ranges" in night.unusable["C4-M1"]
 
 
 def test_a_night_of_bad_channels_alone_has_its_length_and_its_reasons(tmp_path):
     labels = ("C3-M2", "C4-M1")
     path = recording(tmp_path / "night.edf", labels=labels, **dict.fromkeys(labels, flat()))
     night = prepared(path)
-    assert (night.channels, night.n_epochs) == ((), 4)
-    assert set(night.refused) == set(labels)
+    assert (tuple(night.prepared), night.n_epochs) == ((), 4)
+    assert set(night.unusable) == set(labels)
     assert night.spectrogram.power_db.shape[0] == 4
 
 
@@ -133,7 +298,7 @@ def test_channels_of_several_rates_are_all_used_and_that_is_said(tmp_path):
     path = tmp_path / "night.edf"
     path.write_bytes(edf_files.edf(channels, record_s=30))
     night = prepared(path)
-    assert night.channels == ("C3-M2", "C4-M1")
+    assert tuple(night.prepared) == ("C3-M2", "C4-M1")
     assert {each.shape for each in night.prepared.values()} == {(4, 3000)}
     assert any("C3-M2 at 100 Hz, C4-M1 at 200 Hz" in note for note in night.notes)
 
@@ -141,18 +306,24 @@ def test_channels_of_several_rates_are_all_used_and_that_is_said(tmp_path):
 def test_channels_read_one_by_one_are_those_that_are_read_together(tmp_path, monkeypatch):
     path = recording(tmp_path / "night.edf")
     shown = []
-    together = prepared(path, look=lambda recording: shown.append(recording.channels))
-    monkeypatch.setattr(preparing, "_AT_ONCE", 1)
-    alone = prepared(path, look=lambda recording: shown.append(recording.channels))
+
+    def look(recording, quality):
+        shown.append(recording.channels)
+        return []
+
+    monkeypatch.setattr(derivations, "conditions_of", look)
+    together = prepared(path)
+    monkeypatch.setattr(derivations, "_AT_ONCE", 1)
+    alone = prepared(path)
     assert shown == [("C3-M2", "C4-M1"), ("C3-M2",), ("C4-M1",)]
-    for name in together.channels:
+    for name in together.prepared:
         np.testing.assert_array_equal(together.prepared[name], alone.prepared[name])
 
 
 def test_channels_that_are_asked_for_are_used_and_no_others(tmp_path):
     path = recording(tmp_path / "night.edf")
     night = prepared(path, wanted={"across": ("C3-C4",)})
-    assert night.channels == ("across",)
+    assert tuple(night.prepared) == ("across",)
     assert "has no channel 'Pz'" in refusal(path, wanted=["Pz"])
 
 
@@ -163,9 +334,9 @@ def test_channels_that_are_asked_for_are_used_and_no_others(tmp_path):
 def test_channels_may_be_asked_for_as_outputs_call_them(tmp_path, labels, names):
     path = recording(tmp_path / "night.edf", labels=labels)
     found = prepared(path)
-    assert found.channels == names
+    assert tuple(found.prepared) == names
     night = prepared(path, wanted=names[-1:])
-    assert night.channels == names[-1:]
+    assert tuple(night.prepared) == names[-1:]
     np.testing.assert_array_equal(night.prepared[names[-1]], found.prepared[names[-1]])
 
 
@@ -188,7 +359,7 @@ def test_a_scoring_is_not_asked_for_its_channels(tmp_path):
     marks = edf_files.annotations([b"+0\x14\x14\x00"])
     path.write_bytes(edf_files.edf([marks], record_s=30, reserved="EDF+C"))
     said = refusal(path)
-    assert said.endswith("scoring.edf has no channel, as a scoring has none, expected EEG")
+    assert said.endswith("scoring.edf has no channel, as a scoring has none: expected EEG")
 
 
 def test_a_rate_that_is_too_low_is_no_flat_night_but_refused(tmp_path):
@@ -226,7 +397,7 @@ def test_microvolts_that_are_called_volts_are_refused_until_the_unit_is_given(tm
     path = tmp_path / "night.edf"
     path.write_bytes(volts("V", (-3276.8, 3276.7)))
     assert "1000000 times smaller" in refusal(path)
-    assert prepared(path, unit="uV").channels == ("C3-M2",)
+    assert tuple(prepared(path, unit="uV").prepared) == ("C3-M2",)
 
 
 def test_one_unit_is_not_given_to_channels_of_several(tmp_path):
@@ -250,5 +421,31 @@ def test_a_channel_beyond_the_type_of_the_store_is_refused_alone(tmp_path):
     path = tmp_path / "night.edf"
     path.write_bytes(edf_files.edf([huge, usual], record_s=30))
     night = prepared(path, recipe=dataclasses.replace(ROBUST, scaling="none", clip=None))
-    assert night.channels == ("C4-M1",)
-    assert night.refused == {"C3-M2": "C3-M2 has samples that are not finite in float16"}
+    assert tuple(night.prepared) == ("C4-M1",)
+    assert night.unusable == {"C3-M2": "C3-M2 has samples that are not finite in float16"}
+
+
+@pytest.mark.parametrize("sfreq", [100.0, 256.0, 199.7])
+def test_a_sine_has_its_power_at_its_frequency_in_its_epoch(sfreq):
+    time_s = np.arange(int(90 * sfreq)) / sfreq
+    row = np.where((time_s >= 30) & (time_s < 60), 20 * np.sin(2 * np.pi * 10 * time_s), 0)
+    row += np.random.default_rng(0).standard_normal(len(row))
+    found = spectrogram_of(row.astype(np.float32), sfreq, 3, "C3")
+    assert found.channel == "C3"
+    assert found.power_db.shape == (3, len(found.frequencies_hz))
+    assert found.frequencies_hz[-1] <= 30 < found.frequencies_hz[-1] + 0.3
+    peak_hz = found.frequencies_hz[found.power_db[1].argmax()]
+    assert peak_hz == pytest.approx(10, abs=0.26)
+    width_hz = found.frequencies_hz[1]
+    power = (10 ** (found.power_db[1] / 10)).sum() * width_hz  # of all bins, in µV²
+    assert power == pytest.approx(200, rel=0.05)
+    white_db = 10 * np.log10(2 / sfreq)
+    assert np.median(found.power_db[0]) == pytest.approx(white_db, abs=0.5)
+
+
+def test_what_is_not_finite_is_unknown_and_what_is_flat_is_low():
+    row = np.zeros(9000, np.float32)
+    row[4000] = np.nan
+    found = spectrogram_of(row, 100.0, 3, "C3")
+    assert np.isnan(found.power_db[1]).all()
+    assert (found.power_db[[0, 2]] == -40).all()

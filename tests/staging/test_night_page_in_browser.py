@@ -7,7 +7,7 @@ import pytest
 import staged_nights
 from browsers import MARKS, chromium, watched
 
-from psdnorm.staging.page import write_page
+from psdnorm.staging.night_page import write_page
 
 pytestmark = MARKS
 OPENED = ("not-trusted", "ten-pairs", "without-votes", "one-epoch")

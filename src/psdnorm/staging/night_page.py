@@ -1,0 +1,722 @@
+"""The page of a staged night: verdict, pictures, statistics, how far to trust it."""
+
+import io
+import json
+import math
+import platform
+import textwrap
+import warnings
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import psdnorm
+from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
+from psdnorm.present import (
+    BLACK,
+    BLUE,
+    DPI,
+    GREY,
+    SKY,
+    STAGE_COLOURS,
+    VERMILION,
+    Page,
+    matplotlib,
+    new_canvas,
+    styled,
+)
+from psdnorm.report.figures import STAGE_LEVELS, draw_probabilities, draw_stages
+from psdnorm.runtime import plural, written
+from psdnorm.staging.sleep_statistics import (
+    GIVEN,
+    UNKNOWN,
+    Agreement,
+    in_minutes,
+    in_percent,
+)
+from psdnorm.staging.trust import IN_RANGE, NOT_TRUSTED, UNUSUAL, Distance, ShiftReport
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+    from psdnorm.staging.stager import StagedNight
+
+# Words
+
+DAY_S = 86400
+_STEPS_S = (5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 10800, 21600, 43200, DAY_S)
+_MOST_TICKS = 12
+
+
+def clock_ticks(start: datetime | None, duration_s: float) -> tuple[list[float], list[str]]:
+    r"""Return round times of a recording, in seconds from its start, and their labels.
+
+    >>> clock_ticks(datetime(2021, 3, 4, 22, 41), 3 * 3600)[1]
+    ['23:00', '23:30', '00:00', '00:30', '01:00', '01:30']
+    >>> clock_ticks(datetime(2021, 3, 4, 22, 41), 48 * 3600)[1][:2]
+    ['00:00\nday 2', '06:00']
+    """
+    step_s = next((s for s in _STEPS_S if duration_s / s <= _MOST_TICKS), DAY_S)
+    begin_s = _time_of_day_s(start)
+    # a recording may start at a fraction of a second
+    first = -int(-begin_s // step_s)
+    last = int((begin_s + duration_s) // step_s)
+    times_s = [step_s * number for number in range(first, last + 1)]
+    labels = [_label(time_s, start is not None, step_s < 60) for time_s in times_s]
+    if start is not None and duration_s > DAY_S:
+        days = [f"\nday {t // DAY_S + 1}" if t % DAY_S == 0 else "" for t in times_s]
+        labels = [label + day for label, day in zip(labels, days, strict=True)]
+    return [time_s - begin_s for time_s in times_s], labels
+
+
+def time_words(start: datetime | None, seconds: float) -> str:
+    """Return a clock time, or the time since the start where the start is not known.
+
+    >>> time_words(datetime(2021, 3, 4, 22, 41), 7260), time_words(None, 7260)
+    ('00:42:00', '2:01:00 after the start')
+    """
+    if start is None:
+        return f"{_label(seconds, False, True)} after the start"
+    return _label(_time_of_day_s(start) + seconds, True, True)
+
+
+def _time_of_day_s(start: datetime | None) -> float:
+    if start is None:
+        return 0.0
+    return 3600 * start.hour + 60 * start.minute + start.second + start.microsecond / 1e6
+
+
+def _label(time_s: float, on_clock: bool, with_seconds: bool) -> str:
+    hours, rest_s = divmod(int(time_s % DAY_S if on_clock else time_s), 3600)
+    minutes, seconds = divmod(rest_s, 60)
+    text = f"{hours:02d}:{minutes:02d}" if on_clock else f"{hours}:{minutes:02d}"
+    return f"{text}:{seconds:02d}" if with_seconds else text
+
+
+_VERDICTS = {
+    IN_RANGE: "In range: this night is like those that the model learned from.",
+    UNUSUAL: "Unusual: read this hypnogram with care.",
+    NOT_TRUSTED: "Do not trust this hypnogram.",
+}
+
+
+def sleep_words(night: "StagedNight") -> str:
+    """Return how long was slept and how sure the epochs are."""
+    found = night.statistics
+    if math.isnan(found.tst_min):
+        return "No epoch could be staged."
+    confidence = night.confidence[night.hypnogram != UNSCORED]
+    unstaged_min = np.count_nonzero(night.hypnogram == UNSCORED) * EPOCH_S / 60
+    return (
+        f"{_hours(found.tst_min)} of sleep in {_hours(found.tib_min)} in bed "
+        f"({found.sleep_efficiency_percent:.0f} %). The median confidence is "
+        f"{100 * np.median(confidence):.0f} %, and {100 * np.mean(confidence < 0.5):.0f} % of the "
+        "epochs are below 50 %."
+    ) + (f" {unstaged_min:g} min could not be staged." if unstaged_min else "")
+
+
+def _hours(minutes: float) -> str:
+    hours, minutes = divmod(round(minutes), 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def picture_words(night: "StagedNight") -> str:
+    """Return what the picture of a night shows, for those who cannot see it."""
+    hours = len(night.hypnogram) * EPOCH_S / 3600
+    parts = [f"Hypnogram, probabilities, spectrogram and confidence over {hours:.2f} hours."]
+    asleep = np.flatnonzero(night.hypnogram > 0)
+    if asleep.size:
+        first = time_words(night.start, EPOCH_S * int(asleep[0]))
+        last = time_words(night.start, EPOCH_S * (int(asleep[-1]) + 1))
+        parts.append(f"The first sleep begins at {first}, the last ends at {last}.")
+    counts = [np.count_nonzero(night.hypnogram == stage) for stage in range(len(STAGES))]
+    if any(counts):
+        minutes = (f"{n * EPOCH_S / 60:g} min {s}" for s, n in zip(STAGES, counts, strict=True))
+        parts.append(f"In all: {', '.join(minutes)}.")
+    parts.append(sleep_words(night))
+    if len(night.pairs) > 1 and any(counts):
+        differs = 100 * np.mean(night.disagreement[night.hypnogram != UNSCORED] > 0)
+        parts.append(f"In {differs:.0f} % of the epochs some pairs disagree.")
+    return " ".join(parts)
+
+
+def statistics_rows(night: "StagedNight") -> list[Sequence[str]]:
+    """Return name, value and definition of each sleep statistic; a single entry is a heading."""
+    found = night.statistics
+    lights = f"taken from: {found.lights}"
+    to_first = "lights off to the first epoch of"
+    fragmentation = found.fragmentation_per_h
+    return [
+        ["Time"],
+        ["Lights off", time_words(night.start, found.lights_off_s), lights],
+        ["Lights on", time_words(night.start, found.lights_on_s), lights],
+        ["Time in bed (TIB)", in_minutes(found.tib_min), "lights off to lights on"],
+        ["Total sleep time (TST)", in_minutes(found.tst_min), "N1, N2, N3 and REM"],
+        ["Sleep efficiency (SE)", in_percent(found.sleep_efficiency_percent), "TST over TIB"],
+        ["Sleep period", in_minutes(found.sleep_period_min), "first to last epoch of sleep"],
+        [
+            "Sleep maintenance",
+            in_percent(found.sleep_maintenance_percent),
+            "TST over the sleep period",
+        ],
+        ["Not staged", in_minutes(found.unscored_min), "in bed, neither wake nor sleep"],
+        ["Falling asleep"],
+        ["Sleep onset latency (SOL)", in_minutes(found.sol_min), f"{to_first} sleep"],
+        [
+            "Persistent sleep latency",
+            in_minutes(found.persistent_sol_min),
+            "lights off to the first 5 min of unbroken sleep",
+        ],
+        [
+            "REM latency",
+            in_minutes(found.rem_latency_min),
+            "sleep onset to the first epoch of REM",
+        ],
+        *(
+            [f"Latency of {stage}", in_minutes(minutes), f"{to_first} {stage}"]
+            for stage, minutes in found.latency_min.items()
+        ),
+        ["Continuity"],
+        ["Wake after sleep onset (WASO)", in_minutes(found.waso_min), "until lights on"],
+        [
+            "WASO within the sleep period",
+            in_minutes(found.waso_sleep_period_min),
+            "until the last epoch of sleep",
+        ],
+        ["Awakenings", str(found.awakenings), "sleep to wake, after which sleep went on"],
+        ["Changes of stage", str(found.transitions), "from one epoch to the next"],
+        [
+            "Fragmentation",
+            UNKNOWN if math.isnan(fragmentation) else f"{fragmentation:.1f} per h",
+            "changes from sleep to wake per hour of sleep",
+        ],
+        ["Stages"],
+        *(
+            [stage, in_minutes(minutes), _share_of_sleep(found.stage_percent.get(stage))]
+            for stage, minutes in found.stage_min.items()
+        ),
+    ]
+
+
+def _share_of_sleep(percent: float | None) -> str:
+    if percent is None or math.isnan(percent):
+        return "in bed"
+    return f"{in_percent(percent)} of total sleep time"
+
+
+# Figures
+
+_WIDTH, _HEIGHT = 10.0, 8.4
+_LETTERS_PER_LINE = 100
+_MOST_LETTERS = 300  # in a title
+# page and PNG show the same picture, and drawing takes longer than all else
+_PICTURES: "WeakKeyDictionary[StagedNight, bytes]" = WeakKeyDictionary()
+_UNNAMED = "_"  # leaves an artist out of the legend
+_REM, _REM_COLOUR = STAGES.index("REM"), STAGE_COLOURS["REM"]
+# of more epochs, means are drawn: they would fill the panel with ink
+_MOST_DRAWN = 24 * 3600 // EPOCH_S
+_MEAN_OVER = 5 * 60 // EPOCH_S
+
+
+def draw_night(night: "StagedNight") -> "Canvas":
+    """Draw a night: hypnogram, hypnodensity, spectrogram, confidence; the verdict is the title."""
+    with styled():
+        canvas = new_canvas(_WIDTH, _HEIGHT)
+        axes = canvas.subplots(4, sharex=True, height_ratios=[1.2, 1.3, 1.5, 1.0])
+        edges_s = np.arange(len(night.hypnogram) + 1) * EPOCH_S
+        draw_stages(axes[0], night.hypnogram, edges_s, label="stage")
+        draw_probabilities(axes[1], night.probabilities, edges_s)
+        _hatch_unstaged(axes[0], night, "not staged")
+        _hatch_unstaged(axes[1], night)
+        _hatch_unstaged(axes[3], night)
+        _finish_hypnogram(axes[0], night, edges_s)
+        _legend(axes[1], upwards=True)
+        _draw_spectrogram(canvas, axes[2], night, edges_s)
+        _draw_confidence(axes[3], night, edges_s)
+        _draw_time(axes[3], night, edges_s)
+        canvas.suptitle(_title(night), x=0.01, ha="left", fontsize=11, fontweight="bold")
+        if night.notice:
+            canvas.supxlabel(night.notice, x=0.01, ha="left", fontsize=9, fontweight="bold")
+        _without_formulas(canvas)
+    return canvas
+
+
+def write_png(path: str | Path, night: "StagedNight") -> None:
+    """Write the picture of a night as PNG, atomically."""
+    picture = night_png(night)
+    with written(Path(path)) as file:
+        file.write(picture)
+
+
+def night_png(night: "StagedNight") -> bytes:
+    """Return the picture of a night as PNG."""
+    if night not in _PICTURES:
+        _PICTURES[night] = as_png(draw_night(night))
+    return _PICTURES[night]
+
+
+def as_png(canvas: "Canvas") -> bytes:
+    """Return a drawing as PNG; letters that the font lacks silently become boxes."""
+    with styled(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        picture = io.BytesIO()
+        canvas.savefig(picture, format="png", dpi=DPI)
+    return picture.getvalue()
+
+
+def _without_formulas(canvas: "Canvas") -> None:
+    """Show texts literally: a $ in a file's name does not begin a formula."""
+    for text in canvas.findobj(matplotlib().text.Text):
+        text.set_parse_math(False)
+
+
+def printable(text: str) -> str:
+    """Return a text with ? for what cannot be printed: names of files may hold anything."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _finish_hypnogram(axes: "Axes", night: "StagedNight", edges_s: NDArray[np.int64]) -> None:
+    """Add REM sleep as bars, and the lights."""
+    level = np.where(night.hypnogram == _REM, float(STAGE_LEVELS["REM"]), np.nan)  # (E,)
+    ends_s = np.repeat(edges_s, 2)[1:-1]
+    axes.plot(ends_s, np.repeat(level, 2), color=_REM_COLOUR, lw=4, solid_capstyle="butt")
+    found = night.statistics
+    label = "lights off, on" if found.lights == GIVEN else "lights off, on\n(from sleep)"
+    for light_s in (found.lights_off_s, found.lights_on_s):
+        if edges_s[0] < light_s < edges_s[-1]:
+            axes.axvline(light_s, color=GREY, ls=(0, (2, 2)), lw=1, label=label)
+            label = _UNNAMED  # one entry in the legend
+    axes.set_ylabel("stage")
+    _legend(axes)
+
+
+def _hatch_unstaged(axes: "Axes", night: "StagedNight", label: str = _UNNAMED) -> None:
+    for begin, end in _runs(night.hypnogram == UNSCORED):
+        span = axes.axvspan(EPOCH_S * begin, EPOCH_S * end, lw=0, zorder=0, label=label)
+        span.set(facecolor="0.93", edgecolor="0.75", hatch="///")
+        label = _UNNAMED
+
+
+def _draw_spectrogram(
+    canvas: "Canvas", axes: "Axes", night: "StagedNight", edges_s: NDArray[np.int64]
+) -> None:
+    shown, frequencies = night.spectrogram, night.spectrogram.frequencies_hz
+    power = np.where(np.isfinite(shown.power_db), shown.power_db, np.nan)  # flat: minus infinity
+    known = power[~np.isnan(power)]
+    if not known.size:
+        axes.text(0.5, 0.5, "no signal", transform=axes.transAxes, ha="center", va="center")
+    low, high = np.percentile(known, [2, 98]) if known.size else (0.0, 1.0)
+    half_hz = (frequencies[-1] - frequencies[0]) / max(len(frequencies) - 1, 1) / 2 or 0.5
+    image = axes.imshow(
+        power.T,
+        origin="lower",
+        aspect="auto",
+        extent=(edges_s[0], edges_s[-1], frequencies[0] - half_hz, frequencies[-1] + half_hz),
+        cmap="viridis",
+        interpolation_stage="data",
+        vmin=low,
+        vmax=max(high, low + 1),
+    )
+    axes.set_facecolor("0.92")
+    axes.set_ylim(max(0.0, frequencies[0] - half_hz), frequencies[-1])
+    axes.set_ylabel(f"{printable(shown.channel)}\nfrequency (Hz)")
+    if known.size:
+        # beside the axes, so that all panels keep the same width
+        bar = canvas.colorbar(image, cax=axes.inset_axes((1.015, 0, 0.015, 1)))
+        bar.set_label("power (dB of 1 µV²/Hz)", fontsize=8)
+
+
+def _draw_confidence(axes: "Axes", night: "StagedNight", edges_s: NDArray[np.int64]) -> None:
+    step = _MEAN_OVER if len(night.hypnogram) > _MOST_DRAWN else 1
+    means = "\n(means of 5 min)" if step > 1 else ""
+    borders_s = np.append(edges_s[:-1:step], edges_s[-1])
+    if len(night.pairs) > 1:
+        axes.stairs(
+            100 * _means(night.disagreement, step),
+            borders_s,
+            fill=True,
+            color=VERMILION,
+            lw=0,
+            label=f"of {len(night.pairs)} pairs,\ndisagree{means}",
+        )
+    confidence = 100 * _means(night.confidence, step)
+    label = f"confidence{means}"
+    axes.stairs(confidence, borders_s, baseline=None, color=BLACK, lw=0.8, label=label)
+    axes.axhline(50, color=GREY, lw=0.5, ls=":")
+    axes.set_ylim(0, 100)
+    axes.set_yticks([0, 50, 100])
+    axes.set_ylabel("share (%)")
+    _legend(axes, upwards=True)
+
+
+def _means(values: NDArray[np.float32], step: int) -> NDArray[np.float64]:
+    """Return means of ``step`` values each, NaN where none is known."""
+    known = ~np.isnan(values)
+    starts = np.arange(0, len(values), step)
+    counts = np.add.reduceat(known.astype(np.int64), starts)
+    sums = np.add.reduceat(np.where(known, values, 0.0), starts)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def _draw_time(axes: "Axes", night: "StagedNight", edges_s: NDArray[np.int64]) -> None:
+    places, labels = clock_ticks(night.start, float(edges_s[-1]))
+    axes.set_xticks(places, labels)
+    axes.set_xlim(edges_s[0], edges_s[-1])
+    seconds = ":s" if labels and labels[-1].count(":") == 2 else ""
+    what = "time from the start of the recording" if night.start is None else "clock time"
+    axes.set_xlabel(f"{what} (h:min{seconds})")
+
+
+def _legend(axes: "Axes", upwards: bool = False) -> None:
+    """Put a legend right of a panel, without the hypnogram itself."""
+    found = zip(*axes.get_legend_handles_labels(), strict=True)
+    kept = [(handle, name) for handle, name in found if name != "stage"]
+    if kept:
+        handles, names = zip(*(kept[::-1] if upwards else kept), strict=True)
+        axes.legend(handles, names, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _runs(found: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Yield where each run of True begins, and the place after its end."""
+    borders = np.flatnonzero(np.diff(found.astype(np.int8), prepend=0, append=0))
+    yield from zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True)
+
+
+def _title(night: "StagedNight") -> str:
+    first = f"{printable(night.source)}: {night.shift.verdict}"
+    if night.shift.reasons:
+        first += f". {night.shift.reasons[0]}"
+        others = len(night.shift.reasons) - 1
+        first += f" And {plural(others, 'more reason')}." if others else ""
+    return textwrap.fill(textwrap.shorten(first, _MOST_LETTERS), _LETTERS_PER_LINE)
+
+
+_SHIFT_FIGURES_WIDTH = 8.5
+_NEAR, _FAR = 1.5, 3.0  # in limits; farther distances are drawn as arrows
+_LEGEND = ("99 % of training nights", "their median", "this night")
+
+
+def draw_distances(distances: tuple[Distance, ...]) -> "Canvas":
+    """Draw each distance in a strip from 0 to its limit, with the median of the training nights."""
+    with styled():
+        canvas = new_canvas(_SHIFT_FIGURES_WIDTH, 0.9 + 0.34 * len(distances))
+        axes = canvas.subplots()
+        all_near = all(_in_limits(each)[1] <= _NEAR for each in distances)
+        farthest = _NEAR if all_near else _FAR
+        for place, distance in enumerate(distances):
+            _draw_strip(axes, place, distance, farthest)
+        axes.set_yticks(range(len(distances)), [printable(each.where) for each in distances])
+        axes.set_ylim(len(distances) - 0.5, -0.5)
+        axes.axvline(1, color=BLACK, lw=0.8, ls="--")
+        axes.set_xlim(0, 1.2 * farthest)
+        axes.set_xlabel("distance (1 = 99 % of the training nights are below)")
+        canvas.legend(loc="outside upper left", ncols=4, fontsize=8)
+        _without_formulas(canvas)
+    return canvas
+
+
+def draw_spectra(shift: ShiftReport) -> "Canvas":
+    """Draw the spectra of a night and of the training nights, and the filter between them."""
+    with styled():
+        # a channel that is fed twice is drawn once
+        places = sorted({shift.channels.index(channel) for channel in shift.channels})
+        canvas = new_canvas(_SHIFT_FIGURES_WIDTH, 2.3 * len(places) + 0.5)
+        table = canvas.subplots(len(places), 2, sharex=True, squeeze=False)
+        for (spectra, response), place in zip(table, places, strict=True):
+            channel = printable(shift.channels[place])
+            _draw_psds(spectra, shift, place)
+            spectra.set_title(f"{channel}: spectrum", loc="left")
+            _draw_filter(response, shift, place)
+            response.set_title(f"{channel}: filter", loc="left")
+        for axes in table[-1]:
+            axes.set_xlabel("frequency (Hz)")
+        _without_formulas(canvas)
+    return canvas
+
+
+def _draw_psds(axes: "Axes", shift: ShiftReport, place: int) -> None:
+    night, training = _db(shift.night_psd[place]), _db(shift.training_psd[place])
+    axes.plot(shift.frequencies_hz, night, color=VERMILION, lw=1.4, label="this night")
+    if np.isfinite(training).any():
+        label = "training nights"
+        axes.plot(shift.frequencies_hz, training, color=BLACK, ls="--", lw=1.2, label=label)
+    axes.set_ylabel("power density (dB)")
+    axes.legend()
+
+
+def _draw_filter(axes: "Axes", shift: ShiftReport, place: int) -> None:
+    gain_db = np.where(np.isfinite(shift.filter_db[place]), shift.filter_db[place], np.nan)
+    axes.axhline(0, color=GREY, lw=0.8)
+    axes.plot(shift.frequencies_hz, gain_db, color=BLUE, lw=1.4)
+    axes.set_ylabel("gain (dB)")
+    if np.isnan(gain_db).all():
+        axes.set_yticks([])
+        axes.text(0.5, 0.6, "not known", transform=axes.transAxes, ha="center")
+
+
+def _draw_strip(axes: "Axes", place: int, distance: Distance, farthest: float) -> None:
+    of_training, of_median, of_night = _LEGEND if place == 0 else ("_",) * len(_LEGEND)
+    axes.barh(place, 1, height=0.5, color=SKY, alpha=0.35, label=of_training)
+    typical, value = _in_limits(distance)
+    axes.plot(typical, place, marker="|", ms=14, mew=2, ls="", color=BLUE, label=of_median)
+    # NaN is far too: a flat channel has no distance
+    is_far = not value <= farthest
+    marker, at = (">", farthest) if is_far else ("D", value)
+    axes.plot(at, place, marker=marker, ms=8, ls="", color=VERMILION, mec=BLACK, label=of_night)
+    if is_far:
+        text = f"{value:.3g}" if np.isfinite(value) else "beyond all"
+        axes.annotate(f"   {text}", (at, place), fontsize=8, va="center")
+
+
+def _in_limits(distance: Distance) -> tuple[float, float]:
+    """Return the median and the night's distance over the limit; NaN without a limit."""
+    limit = distance.limit if distance.limit > 0 else np.nan
+    return distance.typical / limit, distance.value / limit
+
+
+def _db(power: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return dB; NaN where there is no power, as in a flat channel."""
+    known = np.where(power > 0, power, np.nan)
+    return 10 * np.log10(known)
+
+
+# The page
+
+_KINDS = {UNUSUAL: "caution", NOT_TRUSTED: "alarm"}
+_SHOWN_DISAGREEMENTS = 20
+
+
+def write_page(path: str | Path, night: "StagedNight", agreement: Agreement | None = None) -> None:
+    """Write the page of a night: one HTML file that needs no network."""
+    night_page(night, agreement).write(path)
+
+
+def night_page(night: "StagedNight", agreement: Agreement | None = None) -> Page:
+    """Return the page of a night."""
+    page = Page(f"Staging of {printable(night.source)}", contents=True, notice=night.notice)
+    page.heading("Verdict")
+    shift = night.shift
+    part = page.part().text(_VERDICTS[shift.verdict]).items([*shift.reasons, *shift.remarks])
+    page.verdict(part.text(sleep_words(night)), _KINDS.get(shift.verdict, ""))
+    _add_night(page, night)
+    _add_statistics(page, night)
+    if agreement is not None:
+        _add_agreement(page, night, agreement)
+    _add_shift(page, night)
+    _add_channels(page, night)
+    _add_origin(page, night)
+    return page
+
+
+def _add_night(page: Page, night: "StagedNight") -> None:
+    page.heading("The night")
+    of_pairs = ", and the share of pairs that disagree" * (len(night.pairs) > 1)
+    page.picture(
+        night_png(night),
+        picture_words(night),
+        "From top to bottom: hypnogram; probability of each stage; spectrogram of "
+        f"{printable(night.spectrogram.channel)}; confidence, the probability of the stage "
+        f"given{of_pairs}.",
+        scrolls=True,
+    )
+
+
+def _add_statistics(page: Page, night: "StagedNight") -> None:
+    page.heading("Sleep statistics")
+    head = ["statistic", "value", "definition"]
+    page.table("Sleep statistics", head, statistics_rows(night), unseen=True, words={2})
+    if not night.statistics.lights.startswith("given"):
+        page.text(
+            "Lights off and on were not both given: time in bed, sleep efficiency and latencies "
+            "from lights off say little about the sleeper.",
+            "note",
+        )
+
+
+def _add_agreement(page: Page, night: "StagedNight", found: Agreement) -> None:
+    page.heading("Agreement with a scoring")
+    rows = [
+        ["Cohen's kappa", _share(found.kappa, 1), "agreement beyond chance, at most 1"],
+        ["accuracy", _share(found.accuracy), "share of the epochs that agree"],
+        ["balanced accuracy", _share(found.balanced_accuracy), "mean of the stages' recalls"],
+        ["macro F1", _share(found.macro_f1), "mean over stages"],
+    ]
+    caption = f"{plural(found.n_compared, 'epoch')} compared, {found.n_left_out:,} left out"
+    page.table(caption, ["measure", "value", "definition"], rows, words={2})
+    entries = [
+        [
+            (f"{n:,}", f"{n:,} epochs scored {true}, staged {staged}")
+            for staged, n in zip(STAGES, row, strict=True)
+        ]
+        for true, row in zip(STAGES, found.confusion.tolist(), strict=True)
+    ]
+    page.matrix("Epochs as scored (rows) and as staged (columns)", STAGES, entries)
+    _add_disagreements(page, night, found)
+
+
+def _add_disagreements(page: Page, night: "StagedNight", found: Agreement) -> None:
+    shown = found.disagreements[:_SHOWN_DISAGREEMENTS]
+    if not shown:
+        page.text("All epochs agree.")
+        return
+    rows = [
+        [
+            time_words(night.start, each.onset_s),
+            str(each.epoch),
+            each.true,
+            each.predicted,
+            _share(each.confidence),
+        ]
+        for each in shown
+    ]
+    page.table(
+        f"The {len(shown)} most confident of {len(found.disagreements):,} disagreements",
+        ["time", "epoch, from 0", "scored", "staged", "confidence"],
+        rows,
+        sortable=True,
+    )
+
+
+def _add_shift(page: Page, night: "StagedNight") -> None:
+    page.heading("How far to trust it")
+    shift = night.shift
+    if len(night.pairs) > 1 and shift.channels:
+        page.text(_shown_words(shift, night.pairs))
+    if shift.distances:
+        unit = night.model.get("unit")
+        page.text(
+            "Distances (Bures–Wasserstein) of the night's power spectra from the barycenter of the "
+            "training nights, of the input and at each PSDNorm layer of the model. That of the "
+            f"input is in {unit or 'units of the prepared signal'}; the others have no unit."
+        )
+        page.picture(
+            as_png(draw_distances(shift.distances)),
+            " ".join(map(_distance_words, shift.distances)),
+            scrolls=True,
+        )
+        page.table(
+            "Distances from the training nights",
+            ["where", "this night", "median", "99 % are below", "nearer nights", "this night is"],
+            [_distance_row(each) for each in shift.distances],
+        )
+    else:
+        page.text("The model does not know its training nights: there are no distances to show.")
+    if not shift.channels:
+        return
+    page.heading("Spectra and filter", 3)
+    page.picture(
+        as_png(draw_spectra(shift)),
+        _spectra_words(shift),
+        "Left: power spectra of the prepared night and of the training nights. Right: the filter "
+        "that maps the first onto the second; 0 dB changes nothing.",
+        scrolls=True,
+    )
+
+
+def _shown_words(shift: ShiftReport, pairs: tuple[tuple[str, ...], ...]) -> str:
+    """Return whose distances and spectra these are."""
+    shown = " + ".join(map(printable, shift.channels))
+    which = "the first" if shift.channels == pairs[0] else "the farthest out of range"
+    return f"Each of the {len(pairs)} pairs that vote was measured. This is {shown}, {which}."
+
+
+def _distance_row(distance: Distance) -> list[str]:
+    return [
+        printable(distance.where),
+        *map(_three_digits, (distance.value, distance.typical, distance.limit)),
+        _share(distance.rank, digits=0),
+        _reading(distance),
+    ]
+
+
+def _reading(distance: Distance) -> str:
+    return "within" if distance.value <= distance.limit else "beyond"
+
+
+def _three_digits(value: float) -> str:
+    """Return a distance, which is NaN or infinite for a flat channel."""
+    return UNKNOWN if np.isnan(value) else f"{value:.3g}".replace("inf", "∞")
+
+
+def _distance_words(distance: Distance) -> str:
+    return (
+        f"{printable(distance.where)}: {_three_digits(distance.value)}, {_reading(distance)} "
+        f"{_three_digits(distance.limit)}, the limit of 99 % of the training nights; their median "
+        f"is {_three_digits(distance.typical)}."
+    )
+
+
+def _spectra_words(shift: ShiftReport) -> str:
+    """Return at which frequency the filter of each channel does most."""
+    parts = ["Spectra of the night, and the filter towards those of the training nights."]
+    for channel, gains_db in dict(zip(shift.channels, shift.filter_db, strict=True)).items():
+        known = np.isfinite(gains_db)
+        if not known.any():
+            parts.append(f"{printable(channel)}: the filter is not known.")
+            continue
+        most = np.flatnonzero(known)[np.abs(gains_db[known]).argmax()]
+        parts.append(
+            f"{printable(channel)}: the filter does most at {shift.frequencies_hz[most]:g} Hz, "
+            f"{gains_db[most]:+.1f} dB."
+        )
+    return " ".join(parts)
+
+
+def _add_channels(page: Page, night: "StagedNight") -> None:
+    page.heading("Channels")
+    staged = night.hypnogram != UNSCORED
+    rows = []
+    for pair, given in zip(night.pairs, night.pair_probabilities, strict=True):
+        votes = given[staged & ~np.isnan(given).any(axis=1)]
+        stages = night.hypnogram[staged & ~np.isnan(given).any(axis=1)]
+        name = " + ".join(map(printable, pair))
+        rows.append(
+            [
+                name,
+                _mean_share(votes.argmax(axis=1) != stages),
+                _mean_share(votes.max(axis=1)),
+                f"{len(votes):,}",
+            ]
+        )
+    if not rows:
+        page.text("No channel could be staged.")
+    several = "; the stages are those of their mean probabilities" * (len(rows) > 1)
+    if rows:
+        page.table(
+            f"Channels that the model was shown together{several}",
+            ["channels", "disagree with the vote", "mean confidence", "epochs staged"],
+            rows,
+            sortable=len(rows) > 1,
+        )
+    if night.notes:
+        page.heading("Notes", 3).items(map(printable, night.notes))
+
+
+def _add_origin(page: Page, night: "StagedNight") -> None:
+    page.heading("Model and versions")
+    rows = [
+        [name, printable(value if isinstance(value, str) else json.dumps(value, default=str))]
+        for name, value in night.model.items()
+    ]
+    if rows:
+        page.table("Model", ["property", "value"], rows, words={1})
+    versions = f"psdnorm {psdnorm.__version__}, torch {torch.__version__}"
+    page.text(f"Versions: {versions}, Python {platform.python_version()}.", "note")
+
+
+def _mean_share(values: NDArray[Any]) -> str:
+    return _share(values.mean()) if len(values) else UNKNOWN
+
+
+def _share(value: float, scale: float = 100, digits: int = 1) -> str:
+    """Return a share in percent; with a scale of 1, a number of two decimals."""
+    if np.isnan(value):
+        return UNKNOWN
+    return f"{value:.2f}" if scale == 1 else f"{scale * value:.{digits}f} %"
