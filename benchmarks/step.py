@@ -22,10 +22,10 @@ import torch
 from torch import nn
 
 from benchmarks.norms import check_table, environment
-from psdnorm.lab.study.running import sigterm_is_ctrl_c
 from psdnorm.models import CNNTransformer, USleep, accelerate
 from psdnorm.models.fast import is_random
 from psdnorm.models.norms import NORMS
+from psdnorm.runtime import sigterm_as_ctrl_c
 
 MODELS = {"U-Sleep": USleep, "CNNTransformer": CNNTransformer}
 N_EPOCHS, N_CHANS, N_TIMES = 35, 2, 3000
@@ -217,7 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows = gpu_rows(cases, chosen.batch, chosen.iterations)
     measured: list[dict] = []
     try:
-        with sigterm_is_ctrl_c():
+        with sigterm_as_ctrl_c():
             for row in rows:
                 measured.append(row)
                 print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)

@@ -6,7 +6,7 @@ from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.lab.study import read_study
-from psdnorm.lab.study.running import runs_of
+from psdnorm.lab.study.study import runs_of
 
 COHORTS = {"ABC": 4, "MASS": 5}
 NORMS = ["batch", "psd"]

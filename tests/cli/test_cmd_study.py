@@ -10,17 +10,17 @@ from functools import partial
 import pytest
 from studies import drawn_study, trained_study, written_study
 
-from psdnorm.cli import cmd_study as study_command
-from psdnorm.cli import lodo_tables
+from psdnorm.cli import cmd_study, lodo_tables
 from psdnorm.errors import ArgumentError
-from psdnorm.lab.study import read_study, running
+from psdnorm.lab.study import read_study
 from psdnorm.lab.study.result_cache import pack, packed_path
 from psdnorm.report.build import build_report
+from psdnorm.runtime import TimeLimitReached
 
 
 @pytest.fixture
 def study(monkeypatch, run_command):
-    monkeypatch.setattr(study_command, "cores", lambda: 1)
+    monkeypatch.setattr(cmd_study, "cores", lambda: 1)
     return partial(run_command, "study")
 
 
@@ -29,7 +29,7 @@ def minutes_that_end_as_ctrl_c(minutes):
     try:
         yield
     except KeyboardInterrupt:
-        raise running.MinutesAreUp from None
+        raise TimeLimitReached from None
 
 
 @pytest.mark.slow
@@ -43,10 +43,10 @@ def test_in_pieces_it_says_what_is_left_and_then_that_all_is_done(study, tmp_pat
 
     with monkeypatch.context() as patch:
         patch.setattr(lodo_tables.Progress, "tell", interrupt)
-        patch.setattr(running, "for_minutes", minutes_that_end_as_ctrl_c)
+        patch.setattr(cmd_study, "time_limit", minutes_that_end_as_ctrl_c)
         code, out, err = study(*arguments)
     assert code == 1
-    assert "9 minutes are up; give the same command again to go on" in err
+    assert "time limit of 9 minutes reached; run the same command again to go on" in err
     assert "tiny: 2 of 4 cells are done" in out
     assert re.search(r"left \(2\):\n  usleep_psd_f5_d3_ABC_\w+\n  usleep_psd_f5_d3_MASS_\w+\n", out)
     packed = tmp_path / "files" / "results" / "tiny.tar.xz"
@@ -99,7 +99,7 @@ def test_results_are_restored_without_nights(study, tmp_path):
     code, out, err = study(described.path, "--work", tmp_path / "new", "--restore")
     assert code == 0, err
     assert f"4 finished cells were unpacked from {packed_path(described)}" in err
-    assert f"psdnorm report {tmp_path / 'new' / 'tiny'} shows what they came to" in out
+    assert f"psdnorm report {tmp_path / 'new' / 'tiny'} shows their results" in out
     assert "The nights are simulated" in out
 
 
@@ -108,7 +108,7 @@ def test_with_an_empty_folder_of_results_a_study_begins_anew(study, tmp_path, mo
     packed = pack(described, runs)
     before, own = packed.read_bytes(), tmp_path / "own"
     ran = []
-    monkeypatch.setattr(study_command, "_run", lambda asked, *_: ran.append(packed_path(asked)))
+    monkeypatch.setattr(cmd_study, "_run", lambda asked, *_: ran.append(packed_path(asked)))
     code, out, err = study(described.path, "--work", tmp_path / "new", "--results", own)
     assert code == 1, err
     assert "unpacked" not in err
@@ -156,7 +156,9 @@ def test_packed_cells_that_cannot_be_used_are_counted_and_left(study, tmp_path):
     for _ in range(2):  # the second time nothing has changed
         code, out, err = study(path, "--work", tmp_path / "new", "--restore")
         assert code == 1
-        assert f"2 finished cells in {packed} cannot be used: AdaBN cells come from one" in err
+        assert (
+            f"2 finished cells in {packed} cannot be used: a cell and its AdaBN cells must" in err
+        )
         assert "tiny: 2 of 6 cells are done" in out
 
 
@@ -174,8 +176,8 @@ def test_a_dry_run_counts_what_would_be_unpacked_and_taken_as_done(study, tmp_pa
     packed = pack(*own)
     code, out, err = study(own[0].path, "--work", tmp_path / "work", "--dry-run")
     assert code == 0, err
-    assert f"done, and not unpacked yet: 1 cell in {packed}\n" in out
-    assert f"done, and not unpacked yet: 2 cells in {lender}\n" in out
+    assert f"done, but not unpacked yet: 1 cell in {packed}\n" in out
+    assert f"done, but not unpacked yet: 2 cells in {lender}\n" in out
     assert re.search(r"4 cells, 3 done; the others take about ([\d.]+) of [\d.]+ minutes", out)
     assert [line.split("│")[2:4] for line in out.splitlines() if "usleep" in line] == [
         ["     2 ", "    2 "],  # of BatchNorm

@@ -9,7 +9,7 @@ import typer
 
 from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, output, words
 from psdnorm.errors import ArgumentError
-from psdnorm.runtime import errors, say, track
+from psdnorm.runtime import errors, held, say, sigterm_as_ctrl_c, track
 
 if TYPE_CHECKING:
     from psdnorm.lab.dissect import Dissection, Models
@@ -61,8 +61,6 @@ def dissect(
     damaged count with what they have predicted; the exit code is 1 if that is not everything.
     OUT/cost.json records the cost.
     """
-    from psdnorm.lab.study import sigterm_is_ctrl_c
-    from psdnorm.runtime import held
     from psdnorm.training import resolve_device
 
     resolve_device(device)
@@ -75,7 +73,7 @@ def dissect(
         say(errors, sentence)
     found.claim()
     try:
-        with sigterm_is_ctrl_c(), held(out) as free:
+        with sigterm_as_ctrl_c(), held(out) as free:
             if not free:
                 raise ArgumentError(f"another process works in {out} now, expected one at a time")
             failed = _run(found, jobs or cores(), device, "auto" if fast else False, predictions)

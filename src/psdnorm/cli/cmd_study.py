@@ -1,8 +1,7 @@
-"""``psdnorm study``."""
+"""``psdnorm study``: nights from a seed, a grid of cells on them, run in pieces."""
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,33 +11,34 @@ from rich.table import Table
 
 from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, output
 from psdnorm.errors import ArgumentError
-from psdnorm.runtime import errors, plural, say, track
+from psdnorm.runtime import (
+    TimeLimitReached,
+    check_minutes,
+    errors,
+    plural,
+    say,
+    sigterm_as_ctrl_c,
+    time_limit,
+    track,
+)
 
 if TYPE_CHECKING:
     from psdnorm.experiments import ExperimentFolder, Outcome
     from psdnorm.lab.study import Study
-    from psdnorm.training import Run
 
 
 def print_estimate(study: "Study", runs: "ExperimentFolder") -> None:
-    """Print the cells of a study by norm, and the time that they take together on one H200.
+    """Print the cells of a study by norm, and their estimated time on one H200.
 
-    Those that are finished in packed results, its own or those it borrows from, count as done: they
-    are unpacked before any is run.
-
-    Parameters
-    ----------
-    study : Study
-    runs : ExperimentFolder
-        The folder of its cells, which need not exist.
+    Cells in packed results count as done: they are unpacked before any is run.
     """
     from psdnorm.cli.lodo_tables import SIMULATED, duration, warn_of_short_patience
-    from psdnorm.lab.study import planned_amounts, seconds_of
+    from psdnorm.lab.study import available, planned_amounts, seconds_of
 
     amounts = planned_amounts(study)
     seconds = seconds_of(study, amounts)
     size = study.protocol.batch_size
-    packed = _packed(study, runs)
+    packed = {each.archive.path: each.cells for each in available(study, runs) if each.cells}
     done = {cell for cell in study.cells if runs.is_done(cell)}.union(*packed.values())
     table = Table(title=f"{study.name}: {study.about}")
     table.add_column("what", no_wrap=True)
@@ -62,76 +62,63 @@ def print_estimate(study: "Study", runs: "ExperimentFolder") -> None:
     n_nights = sum(nights.subjects.values())
     say(output, f"{n_nights} nights of {nights.hours:g} h, recipe {nights.recipe}: {by_cohort}")
     for path, cells in packed.items():
-        say(output, f"done, and not unpacked yet: {plural(len(cells), 'cell')} in {path}")
+        say(output, f"done, but not unpacked yet: {plural(len(cells), 'cell')} in {path}")
     left = sum(seconds[cell] for cell in study.cells if cell not in done) / 60
     total = sum(seconds.values()) / 60
     say(
         output,
         f"{plural(len(study.cells), 'cell')}, {len(done)} done; the others take about {left:.1f} "
-        f"of {total:.1f} minutes of one H200 that they share, at rates measured there and "
-        f"{plural(study.expected_epochs, 'epoch')} until early stopping; networks to compile and "
-        "nights to simulate come on top",
+        f"of {total:.1f} minutes of one H200 that they share, at rates measured there and with "
+        f"{plural(study.expected_epochs, 'epoch')} until early stopping; compiling networks and "
+        "simulating nights takes extra time",
     )
     say(output, SIMULATED)
     warn_of_short_patience(study.cells, done.__contains__, amounts, study.protocol)
 
 
-def _packed(study: "Study", runs: "ExperimentFolder") -> dict[Path, Sequence["Run"]]:
-    """Return what would be unpacked before anything is run, by file."""
-    from psdnorm.lab.study import loans, restorable
-
-    found: dict[Path, Sequence[Run]] = {}
-    own = restorable(study, runs)
-    if own is not None and own[1]:
-        found[own[0].path] = own[1]
-    return found | {loan.archive.path: loan.cells for loan in loans(study, runs)}
-
-
 @command
 def study(
-    file: Annotated[Path, typer.Argument(help="A study's YAML file, as in experiments/.")],
+    file: Annotated[Path, typer.Argument(help="YAML file of a study, as in experiments/.")],
     work: Annotated[
-        Path, typer.Option(help="Folder for nights and cells; studies of the same nights share it.")
+        Path,
+        typer.Option(help="Folder of nights and cells; the same nights are shared."),
     ] = Path("work"),
     minutes: Annotated[
-        float | None, typer.Option(help="Stop after so many, nights that are made included.")
+        float | None, typer.Option(help="Time limit in minutes, including simulation.")
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=1, help="Processes that run cells on the device together.")
+        int, typer.Option(min=1, help="Number of processes that share the device.")
     ] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     results: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of packed results; an empty one begins anew.  [default: results/ beside "
+            help="Folder of packed results; an empty one starts over.  [default: results/ beside "
             "FILE]"
         ),
     ] = None,
-    restore: Annotated[
-        bool, typer.Option("--restore", help="Only unpack what was packed.")
-    ] = False,
+    restore: Annotated[bool, typer.Option("--restore", help="Only unpack packed results.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the cells and an estimate of their time.")
+        bool, typer.Option("--dry-run", help="Only show the cells and estimate their time.")
     ] = False,
 ) -> None:
-    """Run the study of FILE until its cells are done or the minutes are up.
+    """Run the study in FILE until its cells are done or the time limit is reached.
 
-    WORK/NAME is a folder of runs as psdnorm lodo leaves it, for psdnorm report; cost.json there
-    tells what it cost. Finished cells are packed into RESULTS/NAME.tar.xz and never run again, nor
-    are those of the studies that FILE borrows from; interrupted ones go on where WORK is still
-    there. Exit code 1: some failed or are left.
+    WORK/NAME is a folder of runs like that of psdnorm lodo, for psdnorm report; its cost.json
+    records the cost. Finished cells are packed into RESULTS/NAME.tar.xz and never run again, nor
+    are those of studies from which FILE borrows; interrupted ones are resumed if WORK still exists.
+    Exit code 1: some cells failed or are left.
     """
-    from psdnorm.lab.study import check_folder, check_minutes, is_packed, read_study, runs_of
+    from psdnorm.lab.study import check_folder, check_networks, is_packed, read_study, runs_of
 
     if minutes is not None:
         check_minutes(minutes)
-    _check_results(results)
+    if results is not None and results.exists() and not results.is_dir():
+        raise ArgumentError(f"--results {results} is a file, expected a folder")
     described = dataclasses.replace(read_study(file), results=results)
     runs = runs_of(described, work)
     check_folder(described, runs)
     if not restore:
-        from psdnorm.lab.study import check_networks
-
         check_networks(described, runs)
     if dry_run:
         print_estimate(described, runs)
@@ -142,19 +129,13 @@ def study(
     if not restore:
         if not all(map(runs.is_done, described.cells)):
             _run(described, runs, work, minutes, workers, device)
-        elif not is_packed(described):  # others lent all that it lacked
+        elif not is_packed(described):  # the missing cells were borrowed
             _pack(described, runs)
     _say_what_is_left(described, runs)
 
 
-def _check_results(folder: Path | None) -> None:
-    """Refuse a file where results are to be packed, before there is anything to lose."""
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise ArgumentError(f"--results {folder} is a file, expected a folder")
-
-
 def _check_packed(described: "Study") -> None:
-    """Refuse to restore a study where neither it nor one that it borrows from was packed."""
+    """Raise if neither the study nor one from which it borrows was packed."""
     from psdnorm.lab.study import packed_path
 
     if not any(packed_path(described, name).exists() for name in (None, *described.borrow)):
@@ -165,25 +146,25 @@ def _check_packed(described: "Study") -> None:
 
 
 def _unpack(described: "Study", runs: "ExperimentFolder") -> None:
-    """Unpack what the study has finished, and what others have of it."""
-    from psdnorm.lab.study import borrow, left_behind, packed_path, restore
+    """Unpack the study's own results, and what it borrows."""
+    from psdnorm.lab.study import borrow, packed_path, restore, unusable
 
-    def say_where_from(number: int, how: str, path: Path) -> None:
-        cells = "cell was" if number == 1 else "cells were"
-        say(errors, f"{number} finished {cells} {how} from {path}")
+    def say_where_from(n_cells: int, how: str, path: Path) -> None:
+        verb = "was" if n_cells == 1 else "were"
+        say(errors, f"{plural(n_cells, 'finished cell')} {verb} {how} from {path}")
 
+    path = packed_path(described)
     unpacked = restore(described, runs)
     if unpacked:
-        say_where_from(unpacked, "unpacked", packed_path(described))
+        say_where_from(unpacked, "unpacked", path)
     for loan in borrow(described, runs):
         say_where_from(len(loan.cells), "taken", loan.archive.path)
-    behind = left_behind(described, runs)
-    if behind:
-        path = packed_path(described)
+    left = unusable(described, runs)
+    if left:
         say(
             errors,
-            f"{plural(len(behind), 'finished cell')} in {path} cannot be used: AdaBN cells come "
-            f"from one place with their network's, and {path} lacks some that are asked for, or "
+            f"{plural(len(left), 'finished cell')} in {path} cannot be used: a cell and its AdaBN "
+            f"cells must come from one training, but {path} lacks some that are asked for, or "
             f"{runs.path} has some of another training",
         )
 
@@ -196,26 +177,27 @@ def _run(
     workers: int,
     device: str,
 ) -> None:
-    """Run what is left for so many minutes, and pack what is finished, however it ends."""
+    """Run what is left within the time limit; pack what is finished, however it ends."""
     from psdnorm.experiments import commit_of
-    from psdnorm.lab.study import Meter, MinutesAreUp, for_minutes, sigterm_is_ctrl_c
+    from psdnorm.lab.study import Meter
 
     size = described.protocol.batch_size
     meter = Meter(runs, device, workers, size, commit_of(described.path))
-    refused = False
+    is_valid = True
     try:
-        with sigterm_is_ctrl_c(), for_minutes(minutes):
+        with sigterm_as_ctrl_c(), time_limit(minutes):
             _run_cells(described, runs, work, meter, workers, device)
-    except MinutesAreUp:
-        say(errors, f"{minutes:g} minutes are up; give the same command again to go on")
+    except TimeLimitReached:
+        limit = f"time limit of {minutes:g} minutes reached"
+        say(errors, f"{limit}; run the same command again to go on")
     except KeyboardInterrupt:
         errors.print("psdnorm: interrupted; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
     except ArgumentError:
-        refused = True
+        is_valid = False
         raise
     finally:
-        if runs.path.exists() and not refused:  # which runs nothing, and cost nothing
+        if runs.path.exists() and is_valid:  # else nothing was run
             meter.write()
             _pack(described, runs)
 
@@ -254,14 +236,14 @@ def _run_cells(
 
 
 def _say_what_is_left(described: "Study", runs: "ExperimentFolder") -> None:
-    """Name the cells that are not finished, and what can be read already."""
+    """List the cells that are not finished, and say what can be read already."""
     from psdnorm.cli.lodo_tables import SIMULATED
 
     left = [cell.name for cell in described.cells if not runs.is_done(cell)]
     done = len(described.cells) - len(left)
     say(output, f"{described.name}: {done} of {len(described.cells)} cells are done")
     if done:
-        say(output, f"psdnorm report {runs.path} shows what they came to. {SIMULATED}")
+        say(output, f"psdnorm report {runs.path} shows their results. {SIMULATED}")
     if left:
         say(output, f"left ({len(left)}):")
         for name in left:

@@ -15,6 +15,12 @@ from psdnorm.runtime.files import (
     write_json,
     written,
 )
+from psdnorm.runtime.interrupts import (
+    TimeLimitReached,
+    check_minutes,
+    sigterm_as_ctrl_c,
+    time_limit,
+)
 from psdnorm.runtime.parallel import (
     ProcessBrokenError,
     begin_worker,

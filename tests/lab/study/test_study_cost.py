@@ -6,8 +6,8 @@ from studies import drawn_study
 
 from psdnorm.experiments.estimate import read_cost
 from psdnorm.experiments.execute import FAILURE, FINISHED, Outcome
-from psdnorm.lab.study.result_cache import Meter, pack, restore
-from psdnorm.lab.study.running import runs_of
+from psdnorm.lab.study.result_cache import pack, restore
+from psdnorm.lab.study.study import Meter, runs_of
 
 
 def test_a_piece_counts_the_cells_that_it_finished_and_what_these_learned_from(tmp_path):

@@ -7,7 +7,7 @@ from studies import trained_study, written_study
 
 from psdnorm.experiments.estimate import Amounts
 from psdnorm.lab.study import Nights, read_study
-from psdnorm.lab.study.study_nights import (
+from psdnorm.lab.study.study import (
     made_store,
     planned_amounts,
     planned_nights,

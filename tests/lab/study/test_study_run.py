@@ -2,8 +2,6 @@
 
 import itertools
 import random
-import signal
-import threading
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -15,17 +13,10 @@ from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import read_cost
 from psdnorm.experiments.execute import FAILURE, FINISHED, THERE, Outcome
 from psdnorm.experiments.grid import Axes, grid_of, units_of
-from psdnorm.lab.study import read_study, running
-from psdnorm.lab.study.result_cache import Meter, pack, restore
-from psdnorm.lab.study.running import (
-    MinutesAreUp,
-    for_minutes,
-    run_study,
-    runs_of,
-    shares_of,
-    sigterm_is_ctrl_c,
-)
-from psdnorm.lab.study.study_nights import made_store
+from psdnorm.lab.study import read_study
+from psdnorm.lab.study import study as module
+from psdnorm.lab.study.result_cache import pack, restore
+from psdnorm.lab.study.study import Meter, made_store, run_study, runs_of, shares_of
 
 NORMS = ("batch", "psd")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -154,8 +145,8 @@ def test_however_long_units_take_shares_have_each_once_and_lie_side_by_side(seed
     for share in shares:
         assert sum(map(seconds.get, share)) <= fair + max(lengths.values()) + 1e-9
         assert [*share] == [cell for cell in cells if cell in share]  # first ones first
-        own = {running._norm(unit[0]) for unit in units if unit[0] in share}
-        assert own == {running._norm(unit[0]) for unit in units if unit[-1] in share}
+        own = {module._network(unit[0]) for unit in units if unit[0] in share}
+        assert own == {module._network(unit[0]) for unit in units if unit[-1] in share}
         assert len(own & networks) <= 1  # all but one are here alone, or begin here
         networks |= own
 
@@ -203,16 +194,16 @@ def pretended(tmp_path, monkeypatch):
     study, runs = drawn_study(tmp_path, tmp_path / "work", [*NORMS, "adabn3"])
     for path in runs.path.glob("cells/*/done.json"):
         path.rename(path.with_name("finished.json"))
-    monkeypatch.setattr(running, "check_grid", lambda *_, **__: None)
-    monkeypatch.setattr(running, "Amounts", lambda *_: SimpleNamespace(entry=lambda cell: None))
-    monkeypatch.setattr(running, "seconds_of", lambda study, _: dict.fromkeys(study.cells, 1.0))
+    monkeypatch.setattr(module, "check_grid", lambda *_, **__: None)
+    monkeypatch.setattr(module, "Amounts", lambda *_: SimpleNamespace(entry=lambda cell: None))
+    monkeypatch.setattr(module, "seconds_of", lambda study, _: dict.fromkeys(study.cells, 1.0))
     for method in ("check", "extend", "other_nights"):
         monkeypatch.setattr(type(runs), method, lambda *_: None)
     counted = []
     meter = SimpleNamespace(count=counted.append)
 
     def run(run_units, workers=1):
-        monkeypatch.setattr(running, "run_units", run_units)
+        monkeypatch.setattr(module, "run_units", run_units)
         return run_study(study, None, runs, meter, device="cpu", workers=workers)
 
     return study, runs, counted, run
@@ -297,51 +288,3 @@ def test_workers_have_ended_when_what_they_finished_at_the_end_is_counted(preten
     next(cells)
     cells.close()
     assert [each.cell for each in counted] == list(study.cells[:2])
-
-
-def test_sigterm_ends_a_block_as_ctrl_c_would_and_a_second_one_does_not_disturb_the_end():
-    ended = []
-
-    def work():
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        finally:
-            signal.raise_signal(signal.SIGTERM)
-            ended.append("gently")
-
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), sigterm_is_ctrl_c():
-        work()
-    assert ended == ["gently"]
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_a_block_ends_when_its_minutes_are_up_and_says_so():
-    with pytest.raises(MinutesAreUp), for_minutes(1e-4):
-        threading.Event().wait(60)
-
-
-def test_minutes_are_up_too_where_a_shell_made_the_process_ignore_ctrl_c():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with pytest.raises(MinutesAreUp), for_minutes(1e-4):
-            threading.Event().wait(60)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def test_ctrl_c_before_is_still_ctrl_c():
-    with pytest.raises(KeyboardInterrupt) as stopped, for_minutes(60):
-        raise KeyboardInterrupt
-    assert type(stopped.value) is KeyboardInterrupt
-    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
-
-
-@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
-def test_minutes_that_are_none_are_refused(minutes):
-    with (
-        pytest.raises(ArgumentError, match=r"minutes is .*, expected a number above 0"),
-        for_minutes(minutes),
-    ):
-        pass

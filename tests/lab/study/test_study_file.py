@@ -9,8 +9,7 @@ from studies import described, written_study
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.presets import PAPER_COHORTS
 from psdnorm.lab.study import read_study
-from psdnorm.lab.study.running import seconds_of
-from psdnorm.lab.study.study_nights import planned_amounts
+from psdnorm.lab.study.study import planned_amounts, seconds_of
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 FILES = sorted(EXPERIMENTS.glob("*.yaml"))
@@ -56,7 +55,7 @@ def test_blocks_are_put_together_and_cells_are_there_once(tmp_path):
         ({"store": 3}, "store is 3, expected the keys subjects, recipe, hours, shift, seed"),
         (
             {"store": {"recipe": "paper", "subjects": {"ABC": 3}}},
-            "store.subjects is {'ABC': 3}, expected a number for each of two cohorts at least",
+            "store.subjects is {'ABC': 3}, expected a number for each of at least two cohorts",
         ),
         (
             {"store": {"recipe": "paper", "subjects": {"ABC": 3, "mass": 3}}},

@@ -11,14 +11,12 @@ from psdnorm.errors import ArgumentError
 from psdnorm.lab.study import read_study
 from psdnorm.lab.study.result_cache import (
     borrow,
-    check_folder,
     loans,
-    note_nights,
     pack,
     packed_path,
     restore,
 )
-from psdnorm.lab.study.running import runs_of
+from psdnorm.lab.study.study import check_folder, note_nights, runs_of
 from psdnorm.report.results import read_results
 from psdnorm.runtime import write_json
 from psdnorm.runtime.files import held

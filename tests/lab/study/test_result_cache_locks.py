@@ -8,14 +8,14 @@ from studies import drawn_study
 
 from psdnorm.lab.study.result_cache import (
     Archive,
-    alone_with,
-    left_behind,
+    grid_lock,
     pack,
     restore,
-    takable,
     take,
+    unusable,
+    usable,
 )
-from psdnorm.lab.study.running import runs_of
+from psdnorm.lab.study.study import runs_of
 from psdnorm.runtime.files import held
 
 NORMS = ["batch", "adabn3"]
@@ -29,21 +29,21 @@ def packed(tmp_path):
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_a_network_in_work_is_left_alone_with_all_of_its_cells(packed, place):
+def test_a_network_in_work_is_left_grid_lock_all_of_its_cells(packed, place):
     study, archive, runs = packed
     begun = study.cells[place]
     with held(runs.folder(begun)):
-        found = takable(study, archive, runs, {})
+        found = usable(study, archive, runs, {})
         assert [cell.norm for cell in found] == NORMS
         assert begun.hold_out not in {cell.hold_out for cell in found}
         assert restore(study, runs) == 2
-        assert left_behind(study, runs) == []  # whoever works on them will finish them
+        assert unusable(study, runs) == []  # whoever works on them will finish them
 
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_what_another_process_begins_after_the_look_is_left_to_it(packed, place):
     study, archive, runs = packed
-    cells = takable(study, archive, runs, {})
+    cells = usable(study, archive, runs, {})
     assert len(cells) == 4
     begun = cells[place]
     with held(runs.folder(begun)):
@@ -57,7 +57,7 @@ def test_what_another_process_begins_after_the_look_is_left_to_it(packed, place)
 
 def test_what_another_process_finishes_after_the_look_stays(packed):
     study, archive, runs = packed
-    cells = takable(study, archive, runs, {})
+    cells = usable(study, archive, runs, {})
     folder = runs.folder(cells[0])
     folder.mkdir(parents=True)
     (folder / "done.json").write_text("its")
@@ -67,7 +67,7 @@ def test_what_another_process_finishes_after_the_look_stays(packed):
 
 def test_no_lock_is_left_where_cells_were_taken(packed):
     study, archive, runs = packed
-    take(study, archive, runs, takable(study, archive, runs, {}))
+    take(study, archive, runs, usable(study, archive, runs, {}))
     assert not list(runs.path.rglob("lock"))
 
 
@@ -76,10 +76,10 @@ def test_a_grid_is_changed_by_one_at_a_time(packed):
     order = []
 
     def change():
-        with alone_with(runs):
+        with grid_lock(runs):
             order.append("second")
 
-    with alone_with(runs):
+    with grid_lock(runs):
         other = threading.Thread(target=change)
         other.start()
         other.join(0.2)

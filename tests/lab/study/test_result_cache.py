@@ -12,14 +12,12 @@ from studies import drawn_study, written_study
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.lab.study import read_study
 from psdnorm.lab.study.result_cache import (
-    check_folder,
-    left_behind,
-    note_nights,
     pack,
     packed_path,
     restore,
+    unusable,
 )
-from psdnorm.lab.study.running import runs_of
+from psdnorm.lab.study.study import check_folder, note_nights, runs_of
 from psdnorm.report.build import build_report
 from psdnorm.report.results import read_results
 from psdnorm.runtime import write_json
@@ -158,10 +156,10 @@ def test_a_batch_norm_cell_is_unpacked_only_with_the_adabn_cells_that_are_asked_
     elsewhere = runs_of(asked, tmp_path / "elsewhere")
     assert restore(asked, elsewhere) == 2
     assert {cell.norm for cell in asked.cells if elsewhere.is_done(cell)} == {"psd"}
-    assert {cell.norm for cell in left_behind(asked, elsewhere)} == {"batch"}
-    assert left_behind(study, elsewhere) == left_behind(asked, elsewhere)
+    assert {cell.norm for cell in unusable(asked, elsewhere)} == {"batch"}
+    assert unusable(study, elsewhere) == unusable(asked, elsewhere)
     assert restore(study, elsewhere) == 2  # without AdaBN they are of use
-    assert left_behind(study, elsewhere) == []
+    assert unusable(study, elsewhere) == []
 
 
 def test_no_adabn_cell_is_unpacked_beside_a_batch_norm_cell_that_was_trained_here(tmp_path):
@@ -172,14 +170,14 @@ def test_no_adabn_cell_is_unpacked_beside_a_batch_norm_cell_that_was_trained_her
     with open(runs.path / "cells" / "usleep_batch_MASS_all_seed0" / "scores.parquet", "ab") as file:
         file.write(b"of another training")
     assert restore(study, runs) == 1
-    assert [cell.name for cell in left_behind(study, runs)] == ["usleep_adabn3_MASS_all_seed0"]
+    assert [cell.name for cell in unusable(study, runs)] == ["usleep_adabn3_MASS_all_seed0"]
 
 
-def test_nothing_is_left_behind_before_anything_is_packed(tmp_path):
+def test_nothing_is_unusable_before_anything_is_packed(tmp_path):
     study, runs = drawn_study(
         tmp_path, tmp_path / "work", unfinished=["usleep_batch_ABC_all_seed0"]
     )
-    assert left_behind(study, runs) == []
+    assert unusable(study, runs) == []
 
 
 CHANGES = {

@@ -10,7 +10,7 @@ from psdnorm.convert import record_calls
 from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.experiments.grid import ExperimentFolder
 from psdnorm.lab.study import read_study
-from psdnorm.lab.study.definition import check_networks
+from psdnorm.lab.study.study import check_networks
 from psdnorm.layer import PSDNorm
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.training import Protocol, Run

@@ -1,0 +1,88 @@
+"""SIGTERM and time limits, handled like Ctrl-C."""
+
+import _thread
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+from psdnorm.errors import ArgumentError
+
+
+class TimeLimitReached(KeyboardInterrupt):
+    """A time limit was reached; where nobody handles it, it ends the process like Ctrl-C."""
+
+
+@contextlib.contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Handle SIGTERM, with which schedulers end a job, like Ctrl-C, so that nothing is lost."""
+    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not disturb the cleanup
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def check_minutes(minutes: float) -> None:
+    """Raise if a time limit is not positive, or too long for a timer."""
+    most = threading.TIMEOUT_MAX // 60
+    if not 0 < minutes <= most:
+        raise ArgumentError(
+            f"minutes is {minutes}, expected a number above 0 and at most {most:,.0f}"
+        )
+
+
+@contextlib.contextmanager
+def time_limit(minutes: float | None) -> Iterator[None]:
+    """Raise :class:`TimeLimitReached` in the main thread when the minutes are over, if any."""
+    if minutes is None:
+        yield
+        return
+    check_minutes(minutes)
+    over = threading.Event()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def ring() -> None:
+        over.set()
+        if hasattr(signal, "pthread_kill"):
+            # to the main thread: only there does a signal end a wait
+            signal.pthread_kill(main, signal.SIGINT)
+        else:  # on Windows
+            _thread.interrupt_main()
+
+    timer = threading.Timer(60 * minutes, ring)
+    timer.daemon = True
+    try:
+        with _interruptible():
+            timer.start()
+            try:
+                yield
+            finally:
+                timer.cancel()
+                timer.join()  # if it rings this very moment, the signal arrives here
+    except KeyboardInterrupt:
+        if over.is_set():
+            raise TimeLimitReached from None
+        raise
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT interrupt even if a shell that runs a script in the background ignores it."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
