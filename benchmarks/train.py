@@ -24,8 +24,8 @@ from psdnorm.batches.loader import RESIDENCES
 from psdnorm.store import Layout, Night, Store
 from psdnorm.training import Protocol, Run, Silent, train_run
 from psdnorm.training.network import network_for
-from psdnorm.training.process import resolve_device
 from psdnorm.training.run import MODELS
+from psdnorm.training.train import resolve_device
 
 N_EPOCHS, N_TIMES = 960, 3000
 # the first is compiled in; of the others the fastest counts, as neighbours only slow things down

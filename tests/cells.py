@@ -96,7 +96,7 @@ def balanced_accuracies(predictions, margin):
     }
 
 
-def learn_with_one_batch_norm(fabric, task):
+def learn_with_one_batch_norm(task, device, rank=0, size=1):
     """Learn with batch norms that all processes share, which torch has for CUDA devices alone."""
 
     def forward(norm, x):
@@ -105,8 +105,8 @@ def learn_with_one_batch_norm(fabric, task):
                 x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps
             )
         sums = torch.stack([x.sum(dim=(0, 2)), x.square().sum(dim=(0, 2))])
-        n = x.shape[0] * x.shape[2] * fabric.world_size
-        mean, square = (all_reduce(sums) if fabric.world_size > 1 else sums) / n
+        n = x.shape[0] * x.shape[2] * size
+        mean, square = (all_reduce(sums) if size > 1 else sums) / n
         variance = square - mean.square()
         with torch.no_grad():
             norm.running_mean.lerp_(mean, norm.momentum)
@@ -116,6 +116,6 @@ def learn_with_one_batch_norm(fabric, task):
 
     nn.BatchNorm1d.forward, former = forward, nn.BatchNorm1d.forward
     try:
-        learn(fabric, task)
+        learn(task, device, rank, size)
     finally:
         nn.BatchNorm1d.forward = former

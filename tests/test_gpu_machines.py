@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 ABOVE_THE_WALL = ("tests/ops", "tests/layer/test_cuda.py", "tests/models/test_fast.py")
 # what nobody needs who trains on nights that were prepared elsewhere
 FOR_TRAINING = (
-    *("torch", "triton", "numpy", "pytest", "lightning", "scipy", "scikit-learn", "pandas"),
+    *("torch", "triton", "numpy", "pytest", "scipy", "scikit-learn", "pandas"),
     *("pyarrow", "h5py", "matplotlib", "safetensors", "typer", "rich", "joblib", "PyYAML"),
     *("tensorboard", "onnxruntime"),
 )

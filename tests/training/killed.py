@@ -14,7 +14,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import lightning.fabric.loggers  # noqa: F401 (before the forks, which would each load it)
+import torch.utils.tensorboard  # noqa: F401 (before the forks, which would each load it)
 from cells import DROPPING, WITH_DROPOUT, outcome, small_store
 
 import psdnorm

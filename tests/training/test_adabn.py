@@ -16,8 +16,9 @@ from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import score_predictions
 from psdnorm.models import from_pretrained
 from psdnorm.training import Run, predict_nights, train_run
-from psdnorm.training.adabn import adapted_predictions, run_adapted
 from psdnorm.training.network import Network, build_model
+from psdnorm.training.predict import adapted_predictions
+from psdnorm.training.train import run_adapted
 
 SHORT = replace(PROTOCOL, max_epochs=1)
 CELL = Run("usleep", "adabn2", hold_out="abc")

@@ -11,9 +11,8 @@ from cells import CELL, PROTOCOL, balanced_accuracies, learnable, nights, outcom
 
 from psdnorm.models import from_pretrained
 from psdnorm.training import Run, Silent, predict_nights, train_run
-from psdnorm.training.adabn import run_adapted
 from psdnorm.training.aligned_nights import AlignedStore, training_barycenter
-from psdnorm.training.train import split_of
+from psdnorm.training.train import run_adapted, split_of
 
 CPU = torch.device("cpu")
 TMA = Run("usleep", "tma", filter_size=3, hold_out="abc")

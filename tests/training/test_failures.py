@@ -79,7 +79,7 @@ def test_stages_that_only_validate_are_told_as_such(tmp_path):
     for night in nights:
         night.stages[:] = 4 if night.recording in set(split.validation["recording"]) else 1
     store = small_store(tmp_path / "other", nights)
-    with pytest.raises(TrainingError, match="no epoch that validates has a stage that occurs in"):
+    with pytest.raises(TrainingError, match="no epoch of the validation set has a stage"):
         train_run(store, CELL, PROTOCOL, tmp_path / "run")
 
 

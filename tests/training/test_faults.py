@@ -59,12 +59,14 @@ def full(self, data):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_disk_that_is_full_for_the_curves_is_one_sentence(store, tmp_path, monkeypatch):
     monkeypatch.setattr(RecordWriter, "write", full)
     with pytest.raises(StoreError, match="run/tensorboard cannot be written: No space left on"):
         train_run(store, CELL, SHORT, tmp_path / "run")
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_the_resume_file_of_an_epoch_is_written_before_its_curves(store, tmp_path, monkeypatch):
     class FullLater(Silent):
         def begin_epoch(self, epoch, first_batch, n_batches):

@@ -82,11 +82,11 @@ def families(tmp_path_factory):
 def test_no_subject_and_no_family_is_on_two_sides(families, tmp_path, monkeypatch, seed, balanced):
     tasks = []
 
-    def launch(_, task, *rest):
+    def learn(task, *rest):
         tasks.append(task)
         raise TrainingError("not today")
 
-    monkeypatch.setattr(runs, "launch", launch)
+    monkeypatch.setattr(runs, "learn", learn)
     cell = replace(CELL, seed=seed, balanced=balanced)
     with pytest.raises(TrainingError, match="not today; no weights had been saved before"):
         train_run(families, cell, PROTOCOL, tmp_path / "run")

@@ -9,8 +9,8 @@ from cells import CELL, PROTOCOL, small_store
 
 from psdnorm.batches import window_starts
 from psdnorm.training import Run, train_run
-from psdnorm.training.adabn import run_adapted
-from psdnorm.training.run_folder import Timed
+from psdnorm.training.run_folder import Timed, predicted_sequences
+from psdnorm.training.train import run_adapted
 
 SHORT = replace(PROTOCOL, max_epochs=1)
 
@@ -39,8 +39,7 @@ def test_only_the_seconds_in_which_predictions_are_made_count(monkeypatch):
 def test_sequences_are_the_windows_of_the_nights():
     index = pd.DataFrame({"epochs": [40, 9, 5]})
     windows = [len(window_starts(n, PROTOCOL.length, PROTOCOL.stride)) for n in (40, 9, 5)]
-    found = Timed([]).spent_on(index, PROTOCOL)
-    assert found == {"prediction_seconds": 0.0, "nights": 3, "sequences": sum(windows)}
+    assert predicted_sequences(index, PROTOCOL) == sum(windows)
     assert windows[1:] == [1, 1]
 
 
@@ -49,8 +48,8 @@ def test_a_run_records_them_and_its_result_has_them(store, tmp_path):
     done = json.loads((tmp_path / "done.json").read_text())
     held_out = store.index[store.index["cohort"] == "abc"]
     assert done["nights"] == result.nights == len(held_out)
-    expected = Timed([]).spent_on(held_out, SHORT)
-    assert done["sequences"] == result.sequences == expected["sequences"] > len(held_out)
+    expected = predicted_sequences(held_out, SHORT)
+    assert done["sequences"] == result.sequences == expected > len(held_out)
     assert 0 < done["prediction_seconds"] < done["seconds"]
     assert result.prediction_seconds == done["prediction_seconds"]
 

@@ -118,7 +118,7 @@ def test_no_more_is_kept_than_was_asked_for(store, tmp_path, keep, files):
 
 
 def test_a_finished_cell_is_not_run_again(store, finished, monkeypatch):
-    monkeypatch.setattr(runs, "launch", None)
+    monkeypatch.setattr(runs, "learn", None)
     assert train_run(store, CELL, PROTOCOL, finished.folder) == finished
 
 

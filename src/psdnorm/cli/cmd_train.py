@@ -140,7 +140,7 @@ def _told(nights: "Store", result: "Result") -> str:
     taken = "" if chosen is None else f", filter size {chosen['filter_size']} (auto)"
     simulated = ", simulated nights" if nights.index["simulated"].any() else ""
     return (
-        f"{result.cell.hold_out}: balanced accuracy {result.balanced_accuracy:.3f}, mean over "
+        f"{result.run.hold_out}: balanced accuracy {result.balanced_accuracy:.3f}, mean over "
         f"{plural(result.subjects, 'subject')}{simulated}, recipe {recipe_name(nights)}{taken} "
         f"(epoch {result.best_epoch + 1} of {result.epochs}; all of it is in {result.folder})"
     )

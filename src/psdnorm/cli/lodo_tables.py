@@ -39,13 +39,7 @@ SIMULATED = "The nights are simulated: this says nothing about patients."
 
 
 class Progress:
-    """One bar over cells, and a line for each that runs now.
-
-    Parameters
-    ----------
-    entries : sequence of Entry
-        The cells, with what their time grows with.
-    """
+    """One bar over cells, and a line for each that runs now."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._work = {entry.cell: relative_work(entry) for entry in entries}
@@ -208,12 +202,7 @@ def print_results(
 
 
 def results_title(store: "Store") -> str:
-    """Return the title of a table of results, which names the recipe.
-
-    Parameters
-    ----------
-    store : Store
-    """
+    """Return the title of a table of results, which names the recipe."""
     simulated = ", of simulated nights" if store.index["simulated"].any() else ""
     return f"balanced accuracy, %{simulated}, recipe {recipe_name(store)}"
 
@@ -221,12 +210,6 @@ def results_title(store: "Store") -> str:
 def duration(seconds: float) -> str:
     """Write a time down as a person would.
 
-    Parameters
-    ----------
-    seconds : float
-
-    Examples
-    --------
     >>> duration(8.4), duration(260), duration(5400)
     ('8 s', '4 min', '1.5 h')
     """

@@ -32,18 +32,6 @@ class PieceMeter:
     ``simulation_seconds`` in which nights were made, what it finished and the ``sequences`` of
     that, the processes that it was given, ``device``, the versions of ``psdnorm`` and ``torch``,
     and ``commit``.
-
-    Parameters
-    ----------
-    folder : Path
-        Gets ``cost.json``; other pieces that are there stay.
-    device : str
-    commit : str or None
-        From :func:`commit_of`.
-    counted : str
-        What is counted beside sequences.
-    **processes : int
-        How many there are of each kind.
     """
 
     def __init__(
@@ -93,12 +81,7 @@ class PieceMeter:
 
 
 def read_cost(folder: Path) -> dict[str, Any]:
-    """Read what the pieces so far cost; of a folder in which none was measured, nothing.
-
-    Parameters
-    ----------
-    folder : Path
-    """
+    """Read what the pieces so far cost; of a folder in which none was measured, nothing."""
     path = folder / COST
     if not path.exists():
         return {"pieces": []}
@@ -118,21 +101,7 @@ def _is_piece(found: Any) -> bool:
 
 
 def merged_costs(*documents: dict[str, Any], counted: str) -> dict[str, Any]:
-    """Put pieces together, each once, the latest word on each.
-
-    Parameters
-    ----------
-    *documents : dict
-        From :func:`read_cost`, later ones later.
-    counted : str
-        What is counted beside sequences.
-
-    Returns
-    -------
-    dict
-        ``pieces``, and of all of them ``seconds`` (of the work and of simulation), what is
-        counted, ``sequences``, and ``sequences_per_second`` of the time without simulation.
-    """
+    """Put pieces together, each once, the latest word on each."""
     known = {piece["began"]: piece for document in documents for piece in document["pieces"]}
     pieces = [known[began] for began in sorted(known)]
     sums = {name: sum(piece[name] for piece in pieces) for name in (*_SUMMED, counted)}
@@ -141,21 +110,7 @@ def merged_costs(*documents: dict[str, Any], counted: str) -> dict[str, Any]:
 
 
 def commit_of(path: Path, *, only_tracked: bool = False) -> str | None:
-    """Return the commit of the repository that a file is in.
-
-    Parameters
-    ----------
-    path : Path
-    only_tracked : bool
-        Whether git must know the file: one that was installed into the folder of a repository is
-        not of its commit.
-
-    Returns
-    -------
-    str or None
-        With "+" behind it where the repository had changes. Where git tells none, as in a copy
-        without history, what ``PSDNORM_COMMIT`` says.
-    """
+    """Return the commit of the repository that a file is in."""
 
     def git(*words: str) -> str:
         run = subprocess.run(
@@ -207,38 +162,20 @@ class Amount:
     test: float
 
     def seconds(self, cell: Run, rates: Rates, epochs: float = EPOCHS) -> float:
-        """Return the time that a cell takes; AdaBN goes through what it predicts twice.
-
-        Parameters
-        ----------
-        cell : Run
-        rates : Rates
-        epochs : float
-        """
+        """Return the time that a cell takes; AdaBN goes through what it predicts twice."""
         if cell.is_adapted:
             return 2 * self.test / rates.prediction
         once = self.training / rates.training + self.validation / rates.prediction
         return epochs * once + self.test / rates.prediction
 
     def in_batches(self, batch_size: int) -> "Amount":
-        """Return what is computed for it: of a batch that is not full, all of it.
-
-        Parameters
-        ----------
-        batch_size : int
-        """
+        """Return what is computed for it: of a batch that is not full, all of it."""
         parts = self.training, self.validation, self.test
         return Amount(*(batch_size * math.ceil(part / batch_size) for part in parts))
 
 
 class Amounts:
-    """How much the cells of a store have to go through.
-
-    Parameters
-    ----------
-    store : Store
-    protocol : Protocol
-    """
+    """How much the cells of a store have to go through."""
 
     def __init__(self, store: Store, protocol: Protocol) -> None:
         self._index, self._fraction = store.index, protocol.validation_fraction
@@ -248,12 +185,7 @@ class Amounts:
         self._known: dict[tuple[str, int | None], Amount] = {}
 
     def of(self, cell: Run) -> Amount:
-        """Return the sequences of a cell; seeds are taken to make no difference.
-
-        Parameters
-        ----------
-        cell : Run
-        """
+        """Return the sequences of a cell; seeds are taken to make no difference."""
         key = cell.hold_out, cell.balanced
         if key not in self._known:
             split = leave_one_dataset_out(
@@ -272,19 +204,7 @@ class Amounts:
 def from_finished(
     entries: Iterable[Entry], seconds: Mapping[Run, float]
 ) -> dict[Run, float] | None:
-    """Estimate the seconds of every cell from those that are finished.
-
-    Parameters
-    ----------
-    entries : iterable of Entry
-    seconds : mapping of Run to float
-        Of finished cells.
-
-    Returns
-    -------
-    dict of Run to float, or None
-        None where no training is finished. A model that has none goes by the others.
-    """
+    """Estimate the seconds of every cell from those that are finished."""
     entries = list(entries)
     sums: dict[tuple[str, bool], list[float]] = {}
     for entry in entries:
@@ -305,12 +225,7 @@ def from_finished(
 
 
 def relative_work(entry: Entry) -> float:
-    """Return how long a cell takes in proportion to others, before any is finished.
-
-    Parameters
-    ----------
-    entry : Entry
-    """
+    """Return how long a cell takes in proportion to others, before any is finished."""
     rates = H200[entry.cell.model]
     if entry.cell.is_adapted:
         return 2 * entry.sequences / rates.prediction
@@ -320,17 +235,7 @@ def relative_work(entry: Entry) -> float:
 def from_rates(
     cells: Iterable[Run], amounts: Amounts, rates: Mapping[str, Rates], protocol: Protocol
 ) -> dict[Run, float]:
-    """Estimate the seconds of every cell from rates.
-
-    Parameters
-    ----------
-    cells : iterable of Run
-    amounts : Amounts
-    rates : mapping of str to Rates
-        By model.
-    protocol : Protocol
-        No more than its epochs are assumed, and its batches are whole.
-    """
+    """Estimate the seconds of every cell from rates."""
     epochs, size = min(EPOCHS, protocol.max_epochs), protocol.batch_size
     return {
         cell: amounts.of(cell).in_batches(size).seconds(cell, rates[cell.model], epochs)
@@ -339,22 +244,7 @@ def from_rates(
 
 
 def measured_rates(cell: Run, protocol: Protocol, layout: Layout, batch_size: int = 4) -> Rates:
-    """Time a step of training and of prediction on this machine's processor.
-
-    Parameters
-    ----------
-    cell : Run
-        Whose network is built.
-    protocol : Protocol
-    layout : Layout
-        Of the store.
-    batch_size : int
-        Sequences of a step.
-
-    Returns
-    -------
-    Rates
-    """
+    """Time a step of training and of prediction on this machine's processor."""
     with torch.random.fork_rng([]):
         model = build_model(with_size(cell, CANDIDATES[-1]), protocol, layout)
         x = torch.randn(batch_size, protocol.length, layout.n_channels, layout.n_times)
@@ -381,22 +271,7 @@ FEW_STEPS, ENOUGH_STEPS = 200, 260
 
 
 def short_patience(cells: Iterable[Run], amounts: Amounts, protocol: Protocol) -> str | None:
-    """Put into a sentence that the patience of a protocol is few steps for some cell.
-
-    Parameters
-    ----------
-    cells : iterable of Run
-        That are to be trained.
-    amounts : Amounts
-        What they learn from.
-    protocol : Protocol
-
-    Returns
-    -------
-    str or None
-        Of the cell with the shortest epochs; None where the patience is long enough for all, or
-        so long that it stops none.
-    """
+    """Put into a sentence that the patience of a protocol is few steps for some cell."""
     sizes = {cell: amounts.of(cell).training for cell in cells}
     # the first epoch is the best so far, so that it takes one more than the patience to stop
     if not sizes or protocol.patience + 1 >= protocol.max_epochs:

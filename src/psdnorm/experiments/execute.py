@@ -60,18 +60,7 @@ _alone = threading.Lock()
 
 @dataclass(frozen=True)
 class Job:
-    """What all cells of a grid have in common where they run; other processes can be given it.
-
-    Attributes
-    ----------
-    store : Store
-    runs : ExperimentFolder
-        The folder of the experiment.
-    protocol : Protocol
-    device, fast, keep, save_every_s
-        As in :func:`psdnorm.training.train_run`. BatchNorm cells keep their weights in any case:
-        AdaBN may be asked for later.
-    """
+    """What all cells of a grid have in common where they run; other processes can be given it."""
 
     store: Store
     runs: ExperimentFolder
@@ -106,20 +95,7 @@ class Outcome:
 
 
 def work_on(unit: Unit, job: Job, told: Told) -> Iterator[Outcome]:
-    """Run the cells of a unit one after the other.
-
-    Parameters
-    ----------
-    unit : tuple of Run
-        From :func:`psdnorm.experiments.grid.units_of`.
-    job : Job
-    told : callable
-        Is told how it goes.
-
-    Yields
-    ------
-    Outcome
-    """
+    """Run the cells of a unit one after the other."""
     for cell in unit:
         with _alone:
             outcome = _attempt(cell, job, told)
@@ -127,14 +103,7 @@ def work_on(unit: Unit, job: Job, told: Told) -> Iterator[Outcome]:
 
 
 def give_up(unit: Unit, job: Job, reason: str) -> list[Outcome]:
-    """Say of the cells of a unit that were not finished why they never will be.
-
-    Parameters
-    ----------
-    unit : tuple of Run
-    job : Job
-    reason : str
-    """
+    """Say of the cells of a unit that were not finished why they never will be."""
     outcomes = []
     for cell in unit:
         if job.runs.is_done(cell):
@@ -271,24 +240,6 @@ def run_units(
 
     Cells in work are given up, and can be resumed, when the iterator is closed or interrupted;
     only a Dask cluster goes on with those that it has begun.
-
-    Parameters
-    ----------
-    units : sequence of tuple of Run
-    job : Job
-    jobs : int
-        Processes at a time; 1 is this one. They share the processor's threads.
-    gpus : sequence of str
-        From :func:`visible_gpus`: a process for each, instead.
-    dask : str, optional
-        Address of a scheduler whose workers do it instead; they must see the same files under the
-        same paths.
-    told : callable
-        Of a cell's name and words on how it goes; a Dask cluster tells nothing.
-
-    Yields
-    ------
-    Outcome
     """
     gone = {unit for unit in units if all(map(job.runs.is_done, unit))}
     for unit in units:
@@ -314,13 +265,7 @@ def run_units(
 
 
 def visible_gpus(wanted: int | None = None) -> list[str]:
-    """Return the GPUs that this process may use, by the names of ``CUDA_VISIBLE_DEVICES``.
-
-    Parameters
-    ----------
-    wanted : int, optional
-        The first so many; all if it is not given.
-    """
+    """Return the GPUs that this process may use, by the names of ``CUDA_VISIBLE_DEVICES``."""
     count = torch.cuda.device_count()
     if not count or (wanted is not None and wanted > count):
         raise ArgumentError(
@@ -480,14 +425,7 @@ def _why(last_words: Sequence[str]) -> str:
 
 
 def cohorts_to_hold_out(store: Store, wanted: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the cohorts to hold out one after the other; refuse those that are not there.
-
-    Parameters
-    ----------
-    store : Store
-    wanted : sequence of str
-        All cohorts of the store if there are none.
-    """
+    """Return the cohorts to hold out one after the other; refuse those that are not there."""
     cohorts = sorted(store.index["cohort"].unique())
     if len(cohorts) < 2:
         raise ArgumentError(
@@ -568,16 +506,6 @@ def check_grid(
     That is: a folder of other settings, finished cells that kept less, cohorts that are not there,
     a device that this machine has not, and cells whose network cannot be built or run or that leave
     nobody to learn from.
-
-    Parameters
-    ----------
-    store : Store
-    cells : sequence of Run
-    protocol : Protocol
-    runs : ExperimentFolder
-    device : str, optional
-        Where it runs on this machine.
-    keep : {"scores", "predictions", "weights"}
     """
     check_keep(runs, cells, keep)
     cohorts_to_hold_out(store, sorted({cell.hold_out for cell in cells}))
@@ -595,14 +523,7 @@ def check_grid(
 
 
 def check_keep(runs: ExperimentFolder, cells: Sequence[Run], keep: str) -> None:
-    """Refuse to keep more than finished cells did: they are not run again.
-
-    Parameters
-    ----------
-    runs : ExperimentFolder
-    cells : sequence of Run
-    keep : {"scores", "predictions", "weights"}
-    """
+    """Refuse to keep more than finished cells did: they are not run again."""
     if keep not in KEEP:
         raise ArgumentError(f"keep is {keep!r}, expected one of {', '.join(KEEP)}")
     less = []

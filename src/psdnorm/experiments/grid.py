@@ -74,17 +74,7 @@ def grid_of(blocks: Iterable[Axes]) -> list[Run]:
 
 
 def complete(cells: Iterable[Run]) -> list[Run]:
-    """Return cells each once, those that share a compiled network together.
-
-    Parameters
-    ----------
-    cells : iterable of Run
-
-    Returns
-    -------
-    list of Run
-        With the BatchNorm cells that AdaBN ones need; each comes before its AdaBN ones.
-    """
+    """Return cells each once, those that share a compiled network together."""
     found: set[Run] = set()
     for cell in cells:
         found |= {cell, cell.base}
@@ -103,13 +93,7 @@ def _place(cell: Run) -> tuple:
 
 
 def units_of(cells: Sequence[Run]) -> list[Unit]:
-    """Group a grid into units of work: a training, and the AdaBN evaluations of its network.
-
-    Parameters
-    ----------
-    cells : sequence of Run
-        From :func:`grid_of`.
-    """
+    """Group a grid into units of work: a training, and the AdaBN evaluations of its network."""
     units: dict[Run, list[Run]] = {}
     for cell in cells:
         units.setdefault(cell.base, []).append(cell)
@@ -118,14 +102,7 @@ def units_of(cells: Sequence[Run]) -> list[Unit]:
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell of a grid.
-
-    Attributes
-    ----------
-    cell : Run
-    sequences : int
-        That it learns from in an epoch; for AdaBN, that it predicts: what its time grows with.
-    """
+    """A cell of a grid."""
 
     cell: Run
     sequences: int
@@ -164,13 +141,7 @@ class ExperimentFolder:
             raise ArgumentError(f"{self.path / GRID} is not that of a grid: {error}") from error
 
     def check(self, store: Store, protocol: Protocol) -> None:
-        """Refuse other settings than the folder has, in one sentence for all cells.
-
-        Parameters
-        ----------
-        store : Store
-        protocol : Protocol
-        """
+        """Refuse other settings than the folder has, in one sentence for all cells."""
         document = self._read()
         if document is None:
             return
@@ -188,17 +159,7 @@ class ExperimentFolder:
         return {name: value for name, value in document.items() if name not in ("format", "cells")}
 
     def other_nights(self, store: Store) -> str | None:
-        """Tell how a store differs from the one that the cells were made from.
-
-        Parameters
-        ----------
-        store : Store
-
-        Returns
-        -------
-        str or None
-            What the cells were made from, and what was found; None if it is the same.
-        """
+        """Tell how a store differs from the one that the cells were made from."""
         own = self.settings()
         for name, value in _nights_of(store).items():
             if own.get(name) != value:
@@ -206,14 +167,7 @@ class ExperimentFolder:
         return None
 
     def extend(self, store: Store, protocol: Protocol, entries: Sequence[Entry]) -> None:
-        """Write down what is asked for, beside what was asked for before.
-
-        Parameters
-        ----------
-        store : Store
-        protocol : Protocol
-        entries : sequence of Entry
-        """
+        """Write down what is asked for, beside what was asked for before."""
         self.check(store, protocol)
         # nothing is touched where nothing is new: the folder may be for reading alone
         while self._extended(store, protocol, entries) != self._read():

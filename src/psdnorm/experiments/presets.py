@@ -59,18 +59,6 @@ class Preset:
     ) -> list[Run]:
         """Return the cells of the experiment, or some of them.
 
-        Parameters
-        ----------
-        hold_outs : sequence of str
-            Cohorts to hold out, one after the other.
-        seeds : sequence of int, optional
-            Instead of 0, 1, 2.
-        **narrowed
-            Only cells whose ``model``, ``norm``, ``filter_size``, ``norm_depth`` or ``balanced`` is
-            one of these; norms without filter or depth stay.
-
-        Examples
-        --------
         >>> len(PRESETS["low-data"].cells(["CHAT"], seeds=[0], norm=["batch", "psd"]))
         3
         """
@@ -190,12 +178,7 @@ def _all_last(value: object) -> tuple:
 
 
 def preset_named(name: str) -> Preset:
-    """Return a preset that is a grid; refuse others in one sentence.
-
-    Parameters
-    ----------
-    name : str
-    """
+    """Return a preset that is a grid; refuse others in one sentence."""
     if name not in PRESETS:
         raise ArgumentError(f"preset is {name!r}, expected one of {', '.join(PRESETS)}")
     preset = PRESETS[name]
@@ -209,11 +192,6 @@ def paper_amount(cell: Run) -> Amount:
 
     Nights are taken to have 1,000 epochs, 47 sequences; subjects of balanced@N to have as many
     nights as their cohort's mean.
-
-    Parameters
-    ----------
-    cell : Run
-        That holds one of the ten out.
     """
     nights = 0.0
     for cohort, (subjects, recordings) in PAPER_COHORTS.items():

@@ -22,22 +22,7 @@ DONE_STATE, RUNNING, INTERRUPTED, WAITING, FAILED_STATE = STATES = (
 
 @dataclass(frozen=True)
 class CellStanding:
-    """How far a cell has come.
-
-    Attributes
-    ----------
-    cell : Run
-    state : {"done", "running", "interrupted", "waiting", "failed"}
-        "interrupted" where it was begun and nobody works on it.
-    epochs : int
-        That it was trained for.
-    seconds : float, optional
-        That it took, if it is done.
-    reason : str
-        Why it failed.
-    holder : Holder, optional
-        Who works on it.
-    """
+    """How far a cell has come."""
 
     cell: Run
     state: str
@@ -49,18 +34,7 @@ class CellStanding:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far an experiment has come.
-
-    Attributes
-    ----------
-    cells : list of CellStanding
-        All that were asked for.
-    work_s : float, optional
-        Seconds of work that are left, of one worker; None before the first training is finished.
-        Failed cells are not counted: they wait for the next call.
-    left_s : float, optional
-        The same with as many workers as run now; None if none does.
-    """
+    """How far an experiment has come."""
 
     cells: list[CellStanding]
     work_s: float | None
@@ -72,16 +46,7 @@ class Standing:
 
 
 def standing(runs: ExperimentFolder) -> Standing:
-    """Look how far an experiment has come.
-
-    Parameters
-    ----------
-    runs : ExperimentFolder
-
-    Returns
-    -------
-    Standing
-    """
+    """Look how far an experiment has come."""
     entries = runs.entries()
     if not entries:
         raise ArgumentError(f"{runs.path} has no {GRID}, expected the folder of psdnorm lodo")

@@ -26,7 +26,7 @@ def say(console: Console, sentence: str) -> None:
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def progress() -> Progress:
+def progress(console: Console = errors) -> Progress:
     """Return a bar with count, time spent and time left."""
     return Progress(
         TextColumn("{task.description}"),
@@ -34,7 +34,7 @@ def progress() -> Progress:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=errors,
+        console=console,
     )
 
 

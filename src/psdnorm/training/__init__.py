@@ -3,11 +3,8 @@
 A :class:`Run` says what is trained, a :class:`Protocol` how; :func:`train_run` does it.
 """
 
-from psdnorm.runtime import read_json, write_json
-from psdnorm.training.adabn import adapted_predictions, run_adapted
 from psdnorm.training.aligned_nights import AlignedStore, align_night, alignment_of
 from psdnorm.training.filter_size import CANDIDATES
-from psdnorm.training.finite import NotFiniteError, finite_predictions, origin
 from psdnorm.training.loop import Bars, Silent, Watcher
 from psdnorm.training.network import (
     Network,
@@ -20,11 +17,14 @@ from psdnorm.training.network import (
 from psdnorm.training.predict import (
     Forward,
     NightPrediction,
+    NotFiniteError,
+    adapted_predictions,
+    finite_predictions,
+    origin,
     predict_epochs,
     predict_night,
     predict_nights,
 )
-from psdnorm.training.process import quiet_libraries, reproducible, resolve_device
 from psdnorm.training.run import (
     ADABN,
     ALL,
@@ -62,7 +62,17 @@ from psdnorm.training.run_folder import (
     predicted_sequences,
     write_outcome,
 )
-from psdnorm.training.train import KEEP, Result, check_cohorts, split_of, train_run
+from psdnorm.training.train import (
+    KEEP,
+    Result,
+    check_cohorts,
+    quiet_libraries,
+    reproducible,
+    resolve_device,
+    run_adapted,
+    split_of,
+    train_run,
+)
 
 __all__ = [
     "Bars",

@@ -24,16 +24,6 @@ class AlignedStore(Store):
 
     A night is one window: it is centred and filtered whole, so that no edge of an epoch or of a
     sequence is seen. The latest one is kept, for those who go through nights window by window.
-
-    Parameters
-    ----------
-    store : Store
-    sqrt_barycenter : Tensor of float64, (C, F)
-        From :func:`training_barycenter`.
-    filter_size : int
-        f.
-    device : torch.device
-        Where to compute.
     """
 
     def __init__(
@@ -72,22 +62,7 @@ class AlignedStore(Store):
 def align_night(
     signals: NDArray[np.float16 | np.float32], sqrt_barycenter: Tensor, filter_size: int, dtype: str
 ) -> NDArray[np.float16 | np.float32]:
-    """Carry a whole night onto a barycenter.
-
-    Parameters
-    ----------
-    signals : ndarray, (E, C, T)
-    sqrt_barycenter : Tensor of float64, (C, F)
-        On the device that computes.
-    filter_size : int
-        f.
-    dtype : {"float16", "float32"}
-        Of what is returned; what it does not hold is clipped, never infinite.
-
-    Returns
-    -------
-    ndarray, (E, C, T)
-    """
+    """Carry a whole night onto a barycenter."""
     rows = _rows(signals, sqrt_barycenter.device)
     psd = _psd(rows, filter_size)
     # no gain where there is no power: a flat channel stays zero
@@ -101,15 +76,7 @@ def align_night(
 
 
 def check_filter(filter_size: int, layout: Layout) -> None:
-    """Refuse a filter that a night of one epoch does not hold.
-
-    Parameters
-    ----------
-    filter_size : int
-        f.
-    layout : Layout
-        Of the store.
-    """
+    """Refuse a filter that a night of one epoch does not hold."""
     if layout.n_times < filter_size:
         raise ArgumentError(
             f"filter_size is {filter_size}, expected at most the {layout.n_times} samples of an "
@@ -120,23 +87,7 @@ def check_filter(filter_size: int, layout: Layout) -> None:
 def training_barycenter(
     store: Store, recordings: Iterable[str], filter_size: int, device: torch.device
 ) -> Tensor:
-    """Return the square root of the barycenter of nights, each weighing the same.
-
-    Parameters
-    ----------
-    store : Store
-    recordings : iterable of str
-        Those that train, and no others.
-    filter_size : int
-        f.
-    device : torch.device
-        Where to compute.
-
-    Returns
-    -------
-    Tensor of float64, (C, F)
-        On the CPU. A channel that is flat in a night is left out of that night's share.
-    """
+    """Return the square root of the barycenter of nights, each weighing the same."""
     check_filter(filter_size, store.layout)
     n_channels, n_bins = store.layout.n_channels, ops.n_bins(filter_size)
     total = torch.zeros(n_channels, n_bins, dtype=torch.float64, device=device)
@@ -163,27 +114,7 @@ def _psd(rows: Tensor, filter_size: int) -> Tensor:
 def alignment_of(
     training_data: Any, n_channels: int, path: str | Path
 ) -> tuple[Tensor, int] | None:
-    """Return what the nights of a checkpoint's training were aligned onto, and the filter size.
-
-    Parameters
-    ----------
-    training_data : Any
-        What the checkpoint says of its training.
-    n_channels : int
-        C.
-    path : str or Path
-        The checkpoint, for the error.
-
-    Returns
-    -------
-    tuple of Tensor of float64, (C, F), and int; or None
-        None if they were not aligned.
-
-    Raises
-    ------
-    CheckpointError
-        If they were, and it does not say onto what.
-    """
+    """Return what the nights of a checkpoint's training were aligned onto, and the filter size."""
     facts: dict[str, Any] = training_data if isinstance(training_data, dict) else {}
     cell: dict[str, Any] = facts["cell"] if isinstance(facts.get("cell"), dict) else {}
     written = facts.get("sqrt_barycenter")

@@ -34,24 +34,7 @@ _LEAST_VARIANCE = 1e-12  # of a logarithm: stages of one epoch each, or flat nig
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What is measured of some nights, once for all filter sizes.
-
-    Attributes
-    ----------
-    psd : dict of int to Tensor of float64, (N, C, F)
-        PSDs of the windows as PSDNorm measures them, by filter size f.
-    power : Tensor of float64, (E, C, B)
-        Spectra of the epochs of all windows.
-    cycles : Tensor of float64, (B,)
-        Frequencies of their bins, in cycles per sample.
-    bands : Tensor of float64, (B, bands)
-        What makes means over bands of 1 Hz from them.
-    window : Tensor of int, (E,)
-        The window of each epoch.
-    cohort : ndarray of str, (E,)
-    stages : ndarray of int8, (E,)
-        -1 where unscored.
-    """
+    """What is measured of some nights, once for all filter sizes."""
 
     psd: Mapping[int, Tensor]
     power: Tensor
@@ -65,21 +48,7 @@ class Sample:
 def sample_nights(
     store: Store, index: "pd.DataFrame", filter_sizes: Sequence[int], length: int = LENGTH
 ) -> Sample:
-    """Measure eight windows of every night, evenly spaced.
-
-    Parameters
-    ----------
-    store : Store
-    index : DataFrame
-        The nights: rows of ``store.index``, one at least. No others are read.
-    filter_sizes : sequence of int
-    length : int
-        S, epochs of a window. A shorter night is one window.
-
-    Returns
-    -------
-    Sample
-    """
+    """Measure eight windows of every night, evenly spaced."""
     size = min(round(_SEGMENT_S * store.layout.sfreq), store.layout.n_times)
     inside, bands = _bands(frequencies_hz(size, store.layout.sfreq))
     psd: dict[int, list[Tensor]] = {f: [] for f in filter_sizes}
@@ -111,23 +80,7 @@ def sample_nights(
 def left_out_accuracy(
     sample: Sample, filter_size: int, cohort: str, target: str = "barycenter"
 ) -> float:
-    """Return the balanced accuracy on a cohort of a classifier that the others trained.
-
-    Parameters
-    ----------
-    sample : Sample
-    filter_size : int
-        f, of PSDNorm at the input; its barycenter is that of the other cohorts' windows.
-    cohort : str
-        Whose stages only test.
-    target : {"barycenter", "white"}
-        Of PSDNorm.
-
-    Returns
-    -------
-    float
-        NaN where nothing is scored on either side.
-    """
+    """Return the balanced accuracy on a cohort of a classifier that the others trained."""
     is_left_out = sample.cohort == cohort
     learned = sample.window[torch.from_numpy(~is_left_out)].unique()
     features = normalized_spectra(sample, filter_size, learned, target)
@@ -145,21 +98,7 @@ def left_out_accuracy(
 def normalized_spectra(
     sample: Sample, filter_size: int, learned: Tensor, target: str = "barycenter"
 ) -> NDArray[np.float64]:
-    """Return log spectra of all epochs after PSDNorm, in bands of 1 Hz.
-
-    Parameters
-    ----------
-    sample : Sample
-    filter_size : int
-        f.
-    learned : Tensor of int
-        The windows whose barycenter is the target.
-    target : {"barycenter", "white"}
-
-    Returns
-    -------
-    ndarray, (E, C · bands)
-    """
+    """Return log spectra of all epochs after PSDNorm, in bands of 1 Hz."""
     psd = sample.psd[filter_size]
     sqrt_target = ops.batch_barycenter(psd[learned])
     if target == "white":
@@ -176,17 +115,6 @@ def normalized_spectra(
 def with_neighbours(x: NDArray[np.float64], window: NDArray) -> NDArray[np.float64]:
     """Put beside each epoch the mean over it and the three before and after it in its window.
 
-    Parameters
-    ----------
-    x : ndarray, (E, D)
-    window : ndarray of int, (E,)
-
-    Returns
-    -------
-    ndarray, (E, 2 · D)
-
-    Examples
-    --------
     >>> with_neighbours(np.array([[1.0], [3.0], [9.0]]), np.array([0, 0, 1])).tolist()
     [[1.0, 2.0], [3.0, 2.0], [9.0, 9.0]]
     """
@@ -250,13 +178,7 @@ _known: dict[tuple, "Choice"] = {}  # models and depths of a grid learn from the
 
 @dataclass(frozen=True)
 class Choice:
-    """A filter size, and what led to it.
-
-    Attributes
-    ----------
-    accuracies : dict of int to dict of str to float
-        Balanced accuracy of the stand-in, by filter size and cohort that was left out.
-    """
+    """A filter size, and what led to it."""
 
     accuracies: Mapping[int, Mapping[str, float]]
 
@@ -264,8 +186,6 @@ class Choice:
     def filter_size(self) -> int:
         """The size with the highest mean over cohorts, or the usual one if it is hardly worse.
 
-        Examples
-        --------
         >>> Choice({5: {"a": 0.60, "b": 0.70}, 9: {"a": 0.65, "b": 0.76}}).filter_size
         9
         >>> Choice({5: {"a": 0.60, "b": 0.70}, 9: {"a": 0.70, "b": 0.69}}).filter_size
@@ -301,28 +221,7 @@ class Choice:
 def choose_filter_size(
     store: Store, index: "pd.DataFrame", *, target: str = "barycenter", length: int = LENGTH
 ) -> Choice:
-    """Choose PSDNorm's filter size by leaving out each cohort that trains, once.
-
-    Parameters
-    ----------
-    store : Store
-    index : DataFrame
-        The nights that train: rows of ``store.index``, of two cohorts at least. At most five
-        subjects of each cohort are read, and nobody else.
-    target : {"barycenter", "white"}
-        Of PSDNorm.
-    length : int
-        S, epochs of a sequence.
-
-    Returns
-    -------
-    Choice
-
-    Raises
-    ------
-    ArgumentError
-        Fewer than two cohorts have a scored epoch, so that none can be left out.
-    """
+    """Choose PSDNorm's filter size by leaving out each cohort that trains, once."""
     check_choosable(store, index)
     sample = sample_nights(store, drawn_nights(index), CANDIDATES, length)
     cohorts = sorted({*sample.cohort[sample.stages != UNSCORED]})
@@ -337,22 +236,7 @@ def choose_filter_size(
 
 
 def choice_for(store: Store, train: "pd.DataFrame", norm: str, length: int) -> dict[str, Any]:
-    """Choose the filter size of a training; what this process chose before is not chosen again.
-
-    Parameters
-    ----------
-    store : Store
-    train : DataFrame
-        The nights that train.
-    norm : {"psd", "psd-white"}
-    length : int
-        S, epochs of a sequence.
-
-    Returns
-    -------
-    dict
-        See :meth:`Choice.to_json`.
-    """
+    """Choose the filter size of a training; what this process chose before is not chosen again."""
     target = "white" if norm == "psd-white" else "barycenter"
     key = store.hash, tuple(train["digest"]), target, length
     if key not in _known:
@@ -361,13 +245,7 @@ def choice_for(store: Store, train: "pd.DataFrame", norm: str, length: int) -> d
 
 
 def drawn_nights(index: "pd.DataFrame") -> "pd.DataFrame":
-    """Return the nights that a choice goes by: of at most five subjects of each cohort, one each.
-
-    Parameters
-    ----------
-    index : DataFrame
-        Rows of :attr:`psdnorm.store.Store.index`.
-    """
+    """Return one night each of at most five subjects of each cohort: what a choice goes by."""
     index = index.sort_values(["cohort", "subject", "visit", "recording"])
     first = index.drop_duplicates(["cohort", "subject"])
     kept: list[int] = []
@@ -378,14 +256,7 @@ def drawn_nights(index: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def check_choosable(store: Store, index: "pd.DataFrame") -> None:
-    """Refuse to choose a filter size where no cohort that trains can be left out.
-
-    Parameters
-    ----------
-    store : Store
-    index : DataFrame
-        The nights that train.
-    """
+    """Refuse to choose a filter size where no cohort that trains can be left out."""
     cohorts = sorted(index["cohort"].unique())
     if len(cohorts) < 2:
         raise _too_few(store, cohorts)

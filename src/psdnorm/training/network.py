@@ -1,4 +1,4 @@
-"""The network of a cell, compiled once per process for all cells that have its shape."""
+"""The network of a run, compiled once per process for all runs that have its shape."""
 
 import json
 from collections.abc import Callable
@@ -32,78 +32,63 @@ class Network:
 _latest: dict[tuple, Network] = {}
 
 
-def build_model(cell: Run, protocol: Protocol, layout: Layout) -> Pretrained:
-    """Build the model of a cell, with fresh weights from torch's generator, on the CPU.
-
-    Parameters
-    ----------
-    cell : Run
-    protocol : Protocol
-    layout : Layout
-        Of the store.
-    """
+def build_model(run: Run, protocol: Protocol, layout: Layout) -> Pretrained:
+    """Build the model of a run, with fresh weights from torch's generator, on the CPU."""
     set_here = {
         "n_chans": layout.n_channels,
         "n_outputs": 5,
         "n_times": layout.n_times,
         "sfreq": layout.sfreq,
-        "norm": "batch" if cell.norm == TMA else cell.norm,
+        "norm": "batch" if run.norm == TMA else run.norm,
     }
-    if cell.norm != TMA and cell.filter_size is not None:
-        set_here["filter_size"] = filter_size_of(cell)
-    if cell.norm_depth is not None:
-        set_here["norm_depth"] = cell.norm_depth
-    arguments = protocol.arguments_of(cell.model)
+    if run.norm != TMA and run.filter_size is not None:
+        set_here["filter_size"] = filter_size_of(run)
+    if run.norm_depth is not None:
+        set_here["norm_depth"] = run.norm_depth
+    arguments = protocol.arguments_of(run.model)
     for name in arguments:
         if name in set_here or name in ("filter_size", "norm_depth"):
-            raise ArgumentError(f"model_arguments has {name!r}, which cell and store decide")
-    if cell.norm not in PSD_NORMS:  # the cells of a grid share one protocol
+            raise ArgumentError(f"model_arguments has {name!r}, which run and store decide")
+    if run.norm not in PSD_NORMS:  # the runs of a grid share one protocol
         arguments.pop("norm_arguments", None)
     elif protocol.momentum != Protocol.momentum:  # else checkpoints stay as they are
         own = arguments.get("norm_arguments") or {}
         arguments["norm_arguments"] = {**own, "momentum": protocol.momentum}
     try:
         with torch.device("cpu"):
-            return _CLASSES[cell.model](**set_here, **arguments)
+            return _CLASSES[run.model](**set_here, **arguments)
     except PsdnormError:
         raise
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"model_arguments do not build a {cell.model}: {error}") from error
+        raise ArgumentError(f"model_arguments do not build a {run.model}: {error}") from error
 
 
-def check_model(cell: Run, protocol: Protocol, layout: Layout) -> None:
-    """Refuse a cell whose network cannot be built or run, or lacks blocks for so many norms.
+def check_model(run: Run, protocol: Protocol, layout: Layout) -> None:
+    """Refuse a run whose network cannot be built or run, or lacks blocks for so many norms.
 
     It cannot be run with a filter that is longer than what it is for: an epoch for TMA's, what a
     block has of a sequence for PSDNorm's.
-
-    Parameters
-    ----------
-    cell : Run
-    protocol : Protocol
-    layout : Layout
-        Of the store.
     """
-    model = throwaway_model(cell, protocol, layout)
-    blocks = model.config["depth"] if cell.model == "usleep" else len(model.config["channels"])
-    if (cell.norm_depth or 0) > blocks:
+    model = throwaway_model(run, protocol, layout)
+    blocks = model.config["depth"] if run.model == "usleep" else len(model.config["channels"])
+    if (run.norm_depth or 0) > blocks:
         raise ArgumentError(
-            f"norm_depth is {cell.norm_depth}, expected at most the {blocks} blocks of {cell.model}"
+            f"norm_depth is {run.norm_depth}, expected at most the {blocks} blocks of {run.model}"
         )
-    if cell.norm == TMA:
-        check_filter(filter_size_of(cell), layout)
-    if cell.norm in PSD_NORMS:
-        _check_filters(model, cell, protocol)
+    if run.norm == TMA:
+        check_filter(filter_size_of(run), layout)
+    if run.norm in PSD_NORMS:
+        _check_filters(model, run, protocol)
 
 
-def _check_filters(model: Pretrained, cell: Run, protocol: Protocol) -> None:
+def _check_filters(model: Pretrained, run: Run, protocol: Protocol) -> None:
     """Refuse a filter of PSDNorm that is longer than what it normalizes; the model is used up."""
-    makes = "may make" if cell.filter_size == AUTO else "makes"
+    makes = "may make" if run.filter_size == AUTO else "makes"
     for block, (size, length) in enumerate(_sizes_and_lengths(model, protocol.length)):
         if size > length:
             raise ArgumentError(
-                f"filter_size is {cell.filter_size}, which {makes} PSDNorm's f = {size:,} in block "
-                f"{block} of {cell.model}, expected at most the {length:,} samples that a sequence "
+                f"filter_size is {run.filter_size}, which {makes} PSDNorm's f = {size:,} in block "
+                f"{block} of {run.model}, expected at most the {length:,} samples that a sequence "
                 f"(length {protocol.length}) has there"
             )
 
@@ -128,41 +113,22 @@ def _sizes_and_lengths(model: Pretrained, n_epochs: int) -> list[tuple[int, int]
     return found
 
 
-def unshared_norms(cell: Run, protocol: Protocol, layout: Layout, device: torch.device) -> int:
-    """Count the norms whose batch statistics processes of a group would not share.
-
-    Parameters
-    ----------
-    cell : Run
-    protocol : Protocol
-    layout : Layout
-        Of the store.
-    device : torch.device
-        Of the kind that the processes run on.
-    """
+def unshared_norms(run: Run, protocol: Protocol, layout: Layout, device: torch.device) -> int:
+    """Count the norms whose batch statistics processes of a group would not share."""
     if device.type == "cuda":
         return 0
-    modules = throwaway_model(cell, protocol, layout).modules()
+    modules = throwaway_model(run, protocol, layout).modules()
     return sum(isinstance(module, nn.BatchNorm1d) for module in modules)
 
 
-def throwaway_model(cell: Run, protocol: Protocol, layout: Layout) -> Pretrained:
-    """Build a model to look at, with no trace in the random generators.
-
-    Parameters
-    ----------
-    cell : Run
-        With "auto" as its filter size, the model has the largest that can be chosen.
-    protocol : Protocol
-    layout : Layout
-        Of the store.
-    """
+def throwaway_model(run: Run, protocol: Protocol, layout: Layout) -> Pretrained:
+    """Build a model to look at, with no trace in the random generators."""
     with torch.random.fork_rng([]):
-        return build_model(with_size(cell, CANDIDATES[-1]), protocol, layout)
+        return build_model(with_size(run, CANDIDATES[-1]), protocol, layout)
 
 
 def network_for(
-    cell: Run,
+    run: Run,
     protocol: Protocol,
     layout: Layout,
     device: torch.device,
@@ -170,30 +136,19 @@ def network_for(
     fast: bool | str = "auto",
     synchronised: bool = False,
 ) -> Network:
-    """Return the network of a cell on a device, with fresh weights from torch's generator.
+    """Return the network of a run on a device, with fresh weights from torch's generator.
 
     A network of the same shape that this process used before is used again: its compiled code
-    serves the new weights too. It is one and the same module, so one cell at a time may hold it.
-
-    Parameters
-    ----------
-    cell : Run
-    protocol : Protocol
-    layout : Layout
-    device : torch.device
-    fast : {"auto", True, False}
-        As in :func:`psdnorm.models.accelerate`.
-    synchronised : bool
-        Share the statistics of norms among the processes of a group.
+    serves the new weights too. It is one and the same module, so one run at a time may hold it.
     """
-    fresh = build_model(cell, protocol, layout)
-    shape = json.dumps([cell.model, fresh.config], sort_keys=True)
+    fresh = build_model(run, protocol, layout)
+    shape = json.dumps([run.model, fresh.config], sort_keys=True)
     key = shape, protocol.batch_size, protocol.length, str(device), fast, synchronised
     if key not in _latest:
         _latest.clear()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-        model: Any = build_model(cell, protocol, layout)
+        model: Any = build_model(run, protocol, layout)
         if synchronised:
             _synchronise(model, device)
         model = model.to(device)

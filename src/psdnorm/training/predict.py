@@ -1,6 +1,6 @@
 """Predict every epoch of a night from overlapping windows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -8,9 +8,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from psdnorm.adaptation import adapt_batchnorm
 from psdnorm.batches import LENGTH, STRIDE, Loader, window_starts
-from psdnorm.errors import ShapeError
-from psdnorm.store import Store
+from psdnorm.errors import ShapeError, TrainingError
+from psdnorm.store import Store, night_path
+from psdnorm.training.network import Network
+from psdnorm.training.run import Protocol
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,6 +136,46 @@ def predict_nights(
                 night, first, windows = night + 1, int(ends[night]), []
 
 
+def adapted_predictions(
+    network: Network,
+    store: Store,
+    index: "pd.DataFrame",
+    protocol: Protocol,
+    layers: int | str,
+    *,
+    device: torch.device | str = "cpu",
+) -> Iterator[NightPrediction]:
+    """Predict nights with AdaBN: subject by subject, in the subject's own statistics.
+
+    For each subject the first ``layers`` batch norms, in execution order, get the means and
+    variances of the windows of all its nights; epochs in two overlapping windows count twice.
+    Stages are not looked at. ``night`` of a prediction is a row of ``index``.
+    """
+    windows = {
+        "batch_size": protocol.batch_size,
+        "length": protocol.length,
+        "stride": protocol.stride,
+    }
+    groups = index.groupby(["cohort", "subject"], sort=False).indices
+    for rows in map(np.sort, groups.values()):
+        nights = index.iloc[rows]
+        loader = Loader(
+            store,
+            nights,
+            seed=None,
+            last="keep",  # what fills a batch would count twice
+            only_scored=False,
+            device=device,
+            residence="map",
+            **windows,
+        )
+        inputs = (x for x, _ in loader.epoch(0))
+        with adapt_batchnorm(network.model, inputs, layers):
+            predictions = predict_nights(network.forward, store, nights, device=device, **windows)
+            for prediction in predictions:
+                yield prediction._replace(night=int(rows[prediction.night]))
+
+
 @torch.no_grad()
 def window_probabilities(forward: Forward, x: Tensor) -> Probabilities:
     """Return the probabilities of every epoch of every window, (N, S, 5), for x (N, S, C, T)."""
@@ -142,21 +185,9 @@ def window_probabilities(forward: Forward, x: Tensor) -> Probabilities:
 def assemble(
     windows: Probabilities, starts: NDArray[np.int64], n_epochs: int, stride: int = STRIDE
 ) -> tuple[Probabilities, NDArray[np.bool_]]:
-    """Take each epoch of a night from the window in whose middle it is most nearly.
+    """Take each epoch of a night from the window whose middle is nearest; say which are central.
 
-    Parameters
-    ----------
-    windows : ndarray, (n, S, 5)
-    starts : ndarray of int, (n,)
-        First epochs of the windows, rising.
-    n_epochs : int
-        E.
-    stride : int
-
-    Returns
-    -------
-    probabilities : ndarray, (E, 5)
-    central : ndarray of bool, (E,)
+    ``windows`` are (n, S, 5), ``starts`` their first epochs, rising.
     """
     margin = (windows.shape[1] - stride) // 2
     middles = starts + margin + (stride - 1) / 2
@@ -169,43 +200,22 @@ def assemble(
     return windows[nearest, inside], central
 
 
-_BATCH = 8  # windows at a time: U-Sleep takes some 0.4 GB for them
-
-
 def predict_epochs(
     forward: Forward,
     signals: NDArray[np.float16 | np.float32],
     *,
     stride: int,
     length: int = LENGTH,
-    batch_size: int = _BATCH,
+    batch_size: int = 8,  # for which U-Sleep takes some 0.4 GB
     fill: bool = False,
     device: torch.device | str = "cpu",
 ) -> Probabilities:
-    """Predict every epoch of a night, the first and the last ones too.
+    """Return weighted means over all windows that see an epoch, (E, 5): for staging.
 
-    Parameters
-    ----------
-    forward : callable
-        Maps (N, S, C, T) to logits (N, 5, S).
-    signals : ndarray, (E, C, T)
-        A night, however short. One that is shorter than a window fills it by going on from its
-        start, as in training: so what norms measure over a window is the night's own, which zeros
-        would spoil. Each of its epochs is predicted once, where it first stands.
-    stride, length : int
-        From one window to the next, and S. The last window ends with the night.
-    batch_size : int
-        N.
-    fill : bool
-        Repeat windows in a last batch that is not full, so that all are of one shape, for which a
-        network may have been compiled.
-    device : torch.device or str
-        Where ``forward`` wants its input.
-
-    Returns
-    -------
-    ndarray of float32, (E, 5)
-        Weighted means over the windows that see an epoch; rows sum to 1.
+    A window counts most for the epochs in its middle: a triangular mean, which uses every window,
+    where :func:`predict_night` follows the protocol and takes the nearest alone. A night shorter
+    than a window goes on from its start, as in training: norms measure the night, not padding.
+    ``fill`` repeats windows so that all batches have the shape a network was compiled for.
     """
     if signals.ndim != 3 or not len(signals):
         raise ShapeError(f"signals have shape {signals.shape}, expected (E, C, T), E from 1")
@@ -225,3 +235,46 @@ def predict_epochs(
             total[own] += (weights * window)[:n_own]
             counted[own] += weights[:n_own]
     return (total / counted).astype(np.float32)
+
+
+class NotFiniteError(TrainingError):
+    """A loss, a weight or a prediction is not finite."""
+
+
+def finite_predictions(
+    store: Store, index: "pd.DataFrame", predictions: Iterable[NightPrediction]
+) -> Iterator[NightPrediction]:
+    """Yield predictions of the nights of an index as they come; raise if one is not finite."""
+    recordings = index["recording"].tolist()
+    for prediction in predictions:
+        if not np.isfinite(prediction.probabilities).all():
+            recording = recordings[prediction.night]
+            others = (other for other in recordings if other != recording)
+            raise NotFiniteError(
+                f"the predictions of {recording} are not finite; "
+                f"{origin(store, (recording, *others))}"
+            )
+        yield prediction
+
+
+def origin(store: Store, recordings: Iterable[str]) -> str:
+    """Say which of some nights has samples that are not finite, or how to look further."""
+    nights = Store(store.path, store.recipe, store.layout)  # on disk, not what TMA makes of them
+    for recording in recordings:
+        epoch = _first_bad_epoch(nights, recording)
+        if epoch is not None:
+            path = night_path(store.path, recording)
+            return f"{path} has samples that are not finite, from epoch {epoch} on: prepare it anew"
+    return (
+        f"the samples of all nights that were used are finite; psdnorm inspect {store.path} "
+        "--verify tells whether they are what was prepared"
+    )
+
+
+def _first_bad_epoch(store: Store, recording: str, at_a_time: int = 64) -> int | None:
+    signals = store.signals(recording)
+    for first in range(0, len(signals), at_a_time):
+        is_good = np.isfinite(signals[first : first + at_a_time]).all(axis=(1, 2))
+        if not is_good.all():
+            return first + int(np.argmin(is_good))
+    return None

@@ -318,7 +318,7 @@ class Run(_Plain):
 
 @dataclass(frozen=True)
 class Protocol(_Plain):
-    """How every cell is trained.
+    """How every run of a grid is trained.
 
     Parameters
     ----------
@@ -327,19 +327,18 @@ class Protocol(_Plain):
     batch_size : int
         Sequences of a batch, over all devices together.
     patience : int
-        Epochs without a lower validation loss after which training ends.
+        Epochs without a lower validation loss until training stops.
     max_epochs : int
-        After which it ends in any case.
+        Limit of epochs.
     length, stride : int
         Epochs of a sequence, and from one to the next.
     validation_fraction : float
-        Share of the subjects of each cohort that validates.
+        Share of the subjects of each cohort in the validation set.
     momentum : float
         α of PSDNorm's running barycenter, of all its layers.
     model_arguments : dict
-        Arguments of the model beyond those that cell and store set, say ``{"depth": 4}``; where
-        models have their own, by the model's name, ``{"usleep": {"depth": 4}}``. Cells whose norm
-        is no PSDNorm are built without ``norm_arguments``.
+        Further arguments of the model, such as ``{"depth": 4}``, or of each model by its name,
+        ``{"usleep": {"depth": 4}}``. ``norm_arguments`` apply to PSDNorm alone.
     """
 
     lr: float = 1e-3
@@ -380,12 +379,6 @@ class Protocol(_Plain):
     def arguments_of(self, model: str) -> dict[str, Any]:
         """Return the further arguments of a model.
 
-        Parameters
-        ----------
-        model : {"usleep", "cnn-transformer"}
-
-        Examples
-        --------
         >>> Protocol(model_arguments={"depth": 4}).arguments_of("usleep")
         {'depth': 4}
         >>> Protocol(model_arguments={"usleep": {"depth": 4}}).arguments_of("cnn-transformer")
@@ -396,25 +389,19 @@ class Protocol(_Plain):
         return dict(self.model_arguments)
 
 
-def filter_size_of(cell: Run) -> int:
-    """Return the filter size of a cell whose norm has one, and a number."""
-    assert cell.filter_size not in (None, AUTO), f"{cell.name} has no filter size"
-    return int(cell.filter_size)
+def filter_size_of(run: Run) -> int:
+    """Return the filter size of a run whose norm has one that is a number."""
+    assert run.filter_size not in (None, AUTO), f"{run.name} has no filter size"
+    return int(run.filter_size)
 
 
-def with_size(cell: Run, filter_size: int | None) -> Run:
-    """Return a cell with a filter size instead of "auto"; another cell as it is.
-
-    Parameters
-    ----------
-    cell : Run
-    filter_size : int
-    """
-    return dataclasses.replace(cell, filter_size=filter_size) if cell.filter_size == AUTO else cell
+def with_size(run: Run, filter_size: int | None) -> Run:
+    """Return a run with a filter size instead of "auto", another one unchanged."""
+    return dataclasses.replace(run, filter_size=filter_size) if run.filter_size == AUTO else run
 
 
 def _check_by_model(arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that are by model in part only."""
+    """Check that either all arguments are by model, or none."""
     if not arguments.keys() & set(MODELS):
         return
     for name, own in arguments.items():
@@ -430,7 +417,7 @@ def _check_by_model(arguments: Mapping[str, Any]) -> None:
 
 
 def _check_norms(arguments: Mapping[str, Any]) -> None:
-    """Refuse what no norm takes before a night is made, whatever the norms of the cells."""
+    """Check what no norm takes before a night is made, whatever the norms of the runs."""
     check_schedule(arguments.get("filter_schedule", SCHEDULES[0]))
     if "momentum" in plain_norm_arguments(arguments.get("norm_arguments")):
         raise ArgumentError(

@@ -3,10 +3,8 @@
 import contextlib
 import csv
 import io
-import os
 import platform
 import random
-import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +19,7 @@ from torch import Tensor
 
 import psdnorm
 from psdnorm.batches import Split, window_starts
-from psdnorm.errors import ArgumentError, MissingExtraError, StoreError, TrainingError
+from psdnorm.errors import ArgumentError, MissingExtraError, StoreError, TrainingError, os_errors_as
 from psdnorm.evaluation import PROBABILITIES, merge_scores, score_night, write_scores
 from psdnorm.runtime import digest, read_json, write_json, written
 from psdnorm.store import Store
@@ -38,36 +36,17 @@ Row = dict[str, float | int]
 
 @dataclass
 class Position:
-    """How far a training has come.
-
-    Attributes
-    ----------
-    epoch, batch : int
-        The next batch to learn from.
-    step : int
-        Steps taken.
-    sums : list of float, [2]
-        Of this epoch: weighted losses and weights.
-    best_loss : float
-        Lowest validation loss, infinite before the first.
-    best_epoch : int
-        The epoch that had it, -1 before the first.
-    finished : bool
-    history : list of dict
-        One row per epoch.
-    seconds : float
-        Spent on it so far, by all processes that worked on it.
-    """
+    """How far a training has come: the next batch to learn from, and what led there."""
 
     epoch: int = 0
     batch: int = 0
     step: int = 0
-    sums: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    sums: list[float] = field(default_factory=lambda: [0.0, 0.0])  # weighted losses, weights
     best_loss: float = float("inf")
-    best_epoch: int = -1
+    best_epoch: int = -1  # before the first
     finished: bool = False
     history: list[Row] = field(default_factory=list)
-    seconds: float = 0.0
+    seconds: float = 0.0  # of all processes that worked on it
 
     def end_epoch(self, row: Row, patience: int, max_epochs: int) -> bool:
         """Move on to the next epoch, or finish; tell whether this one was the best."""
@@ -83,18 +62,10 @@ class Position:
 
 @dataclass
 class State:
-    """What a resume file holds.
+    """The contents of a resume file.
 
-    Attributes
-    ----------
-    run : str
-        Digest of the configuration: another run's file is refused.
-    position : Position
-    model, best : dict of str to Tensor
-        Weights as they are, and those with the lowest validation loss (None before the first).
-    optimizer : dict
-    generators : list of dict
-        States of the random generators, one dict per process.
+    ``run`` is the digest of the configuration; ``best`` the weights with the lowest validation loss
+    (None before the first); ``generators`` has one dict per process.
     """
 
     run: str
@@ -106,7 +77,7 @@ class State:
 
 
 def write_state(folder: Path, state: State) -> None:
-    """Write the resume file of a run, whole or not at all."""
+    """Write the resume file of a run atomically."""
     content = io.BytesIO()
     # not asdict(state), which would copy every tensor
     fields = {**vars(state), "position": asdict(state.position), "format": FORMAT}
@@ -117,21 +88,12 @@ def write_state(folder: Path, state: State) -> None:
 
 
 def read_state(folder: Path, run: str) -> State | None:
-    """Read the resume file of a run; None if there is none.
-
-    Parameters
-    ----------
-    folder : Path
-    run : str
-        Digest that the file must state.
-    """
+    """Read the resume file of the run with this digest; None if there is none."""
     path = folder / FILE
     if not path.exists():
         return None
-    try:
+    with os_errors_as(TrainingError, path, "cannot be read"):
         file = io.BytesIO(path.read_bytes())
-    except OSError as error:
-        raise TrainingError(f"{path} cannot be read: {error.strerror}") from error
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
         if content.pop("format") != FORMAT:
@@ -179,45 +141,35 @@ TENSORBOARD = "tensorboard"
 
 
 class Logs:
-    """The logs of a run.
+    """The history and the TensorBoard curves of a run.
 
-    Curves are written at once: TensorBoard's own writer does it in a thread, where an error, such
-    as a full disk, is a traceback and no more.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the run.
-    step : int
-        Steps that were taken before: what an earlier process wrote beyond them is dropped.
+    Points that an earlier process wrote after ``step`` are dropped.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
         try:
-            from tensorboard.compat.proto.event_pb2 import (  # type: ignore[import-untyped]
-                Event,
-                SessionLog,
-            )
-            from tensorboard.summary.writer.record_writer import (  # type: ignore[import-untyped]
-                RecordWriter,
-            )
-        except ModuleNotFoundError as error:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
             raise MissingExtraError(
                 'the curves of a training need tensorboard: pip install "psdnorm[train]"'
             ) from error
-        self._folder, self._event, self._writer = folder, Event, RecordWriter
-        name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}"
-        self._path = folder / TENSORBOARD / name
-        self._add(file_version="brain.Event:2")
-        self._add(step=step + 1, session_log=SessionLog(status=SessionLog.START))
+        self._folder, self._curves = folder, folder / TENSORBOARD
+        with os_errors_as(StoreError, self._curves, "cannot be written"):
+            self._writer = SummaryWriter(str(self._curves), purge_step=step + 1)
 
     def curve(self, step: int, values: Row) -> None:
         """Add points to the curves."""
-        points = [{"tag": name, "simple_value": value} for name, value in values.items()]
-        self._add(step=step, summary={"value": points})
+        with os_errors_as(StoreError, self._curves, "cannot be written"):
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, step)
+            self._writer.flush()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._writer.close()
 
     def history(self, rows: Sequence[Row]) -> None:
-        """Write the table of all epochs so far, whole or not at all."""
+        """Write the table of all epochs so far atomically."""
         text = io.StringIO()
         table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         table.writeheader()
@@ -225,21 +177,11 @@ class Logs:
         with written(self._folder / HISTORY) as file:
             file.write(text.getvalue().encode())
 
-    def _add(self, **event: Any) -> None:
-        record = self._event(wall_time=time.time(), **event).SerializeToString()
-        try:
-            self._path.parent.mkdir(exist_ok=True)
-            with open(self._path, "ab") as file:
-                self._writer(file).write(record)
-        except OSError as error:
-            reason = error.strerror or error
-            raise StoreError(f"{self._path.parent} cannot be written: {reason}") from error
-
 
 CONFIG, SCORES, PREDICTIONS = "config.json", "scores.parquet", "predictions.parquet"
 WEIGHTS, DONE = "weights", "done.json"
 CHOICE = "filter_size_choice"  # in config.json, done.json and the checkpoint
-LENDER = "borrowed_from"  # in config.json: the study that ran a cell which another one took
+LENDER = "borrowed_from"  # in config.json: the study whose results were taken
 _SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("cohort", "subject", "visit", "recording")),
@@ -251,16 +193,8 @@ _SCHEMA = pa.schema(
 )
 
 
-def configuration(store: Store, cell: Run, protocol: Protocol, split: Split) -> dict[str, Any]:
-    """Describe a run: what ``config.json`` says.
-
-    Parameters
-    ----------
-    store : Store
-    cell : Run
-    protocol : Protocol
-    split : Split
-    """
+def configuration(store: Store, run: Run, protocol: Protocol, split: Split) -> dict[str, Any]:
+    """Describe a run: what ``config.json`` says."""
     nights = {
         role: {
             "cohorts": sorted(rows["cohort"].unique().tolist()),
@@ -271,7 +205,7 @@ def configuration(store: Store, cell: Run, protocol: Protocol, split: Split) -> 
         for role, rows in split._asdict().items()
     }
     decisive = {
-        "cell": cell.to_json(),
+        "cell": run.to_json(),
         "protocol": protocol.to_json(),
         "recipe_sha256": store.hash,
         "data": nights,
@@ -290,19 +224,9 @@ def configuration(store: Store, cell: Run, protocol: Protocol, split: Split) -> 
 
 
 def claim_folder(folder: Path, described: dict[str, Any]) -> None:
-    """Write ``config.json`` into a folder; refuse one that another run has.
-
-    Parameters
-    ----------
-    folder : Path
-        Made if it does not exist.
-    described : dict
-        From :func:`configuration`.
-    """
-    try:
+    """Write ``config.json`` into a folder, made if needed; raise if it is another run's."""
+    with os_errors_as(ArgumentError, folder, "cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArgumentError(f"{folder} cannot be made: {error.strerror}") from error
     path = folder / CONFIG
     if not path.exists():
         write_json(path, described)
@@ -319,28 +243,15 @@ def claim_folder(folder: Path, described: dict[str, Any]) -> None:
 
 
 def choice_before(folder: Path, described: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what was chosen when a run was begun: it goes on with the same; None if it was not.
-
-    Parameters
-    ----------
-    folder : Path
-    described : dict
-        From :func:`configuration`.
-    """
+    """Return the filter size choice of a run that was begun before, else None."""
     if not (folder / CONFIG).exists():
         return None
-    claim_folder(folder, described)  # refuses that of another run
+    claim_folder(folder, described)  # raises if it is another run's
     return read_json(folder / CONFIG)[CHOICE]
 
 
 def chosen_filter_size(done: Mapping[str, Any]) -> int | None:
-    """Return the filter size that was chosen for a finished run; None where none was to be.
-
-    Parameters
-    ----------
-    done : mapping
-        What ``done.json`` says.
-    """
+    """Return the chosen filter size that ``done.json`` states, None where it states none."""
     choice = done.get(CHOICE)
     return None if choice is None else int(choice["filter_size"])
 
@@ -348,26 +259,17 @@ def chosen_filter_size(done: Mapping[str, Any]) -> int | None:
 def write_outcome(
     folder: Path, index: "pd.DataFrame", predictions: Iterable[NightPrediction], *, keep: bool
 ) -> "pd.DataFrame":
-    """Score the held-out nights and write the tables; return the scores per subject.
+    """Score predictions of the held-out nights and write the tables; return scores per subject.
 
-    Parameters
-    ----------
-    folder : Path
-    index : DataFrame
-        The held-out nights.
-    predictions : iterable of NightPrediction
-        Of these nights, gone through once.
-    keep : bool
-        Whether to keep the predictions too.
-
-    Returns
-    -------
-    DataFrame
-        As :func:`psdnorm.evaluation.read_scores` reads it; of central epochs.
+    Of central epochs; the predictions are kept, too, where ``keep`` is set.
     """
     nights = index[["cohort", "subject", "visit", "recording", "stages"]].to_dict("records")
     scores = []
-    with _table(folder / PREDICTIONS) if keep else contextlib.nullcontext() as table:
+    with contextlib.ExitStack() as stack:
+        table = None
+        if keep:
+            file = stack.enter_context(written(folder / PREDICTIONS))
+            table = stack.enter_context(pq.ParquetWriter(file, _SCHEMA, compression="zstd"))
         for night, probabilities, central in predictions:
             row = nights[night]
             true = np.frombuffer(row.pop("stages"), np.int8)
@@ -383,20 +285,10 @@ def write_outcome(
 
 
 class Timed:
-    """Predictions that count the seconds in which they are made: what follows on them is not in it.
+    """Predictions that count the ``seconds`` in which they are made, and nothing else.
 
-    Nights are read, aligned or adapted to within these seconds, too. Of a run that was stopped
-    while it predicted, they are those of the last time, in which all nights were predicted.
-
-    Parameters
-    ----------
-    predictions : iterable of NightPrediction
-        Made as they are asked for.
-
-    Attributes
-    ----------
-    seconds : float
-        So far.
+    Reading, aligning and adapting are part of it. If the prediction was interrupted, only the last
+    attempt counts.
     """
 
     def __init__(self, predictions: Iterable[NightPrediction]) -> None:
@@ -413,38 +305,9 @@ class Timed:
                 return
             yield prediction
 
-    def spent_on(self, index: "pd.DataFrame", protocol: Protocol) -> dict[str, Any]:
-        """Return what ``done.json`` says of it: seconds, and what was predicted in them.
-
-        Parameters
-        ----------
-        index : DataFrame
-            The nights that were predicted.
-        protocol : Protocol
-            Whose windows are the sequences; each counts once.
-        """
-        return {
-            "prediction_seconds": self.seconds,
-            "nights": len(index),
-            "sequences": predicted_sequences(index, protocol),
-        }
-
 
 def predicted_sequences(index: "pd.DataFrame", protocol: Protocol) -> int:
-    """Count the sequences in which nights are predicted: their windows, each once.
-
-    Parameters
-    ----------
-    index : DataFrame
-        The nights.
-    protocol : Protocol
-    """
+    """Count the windows in which nights are predicted, each once."""
     return sum(
         len(window_starts(int(n), protocol.length, protocol.stride)) for n in index["epochs"]
     )
-
-
-@contextlib.contextmanager
-def _table(path: Path) -> Iterator[pq.ParquetWriter]:
-    with written(path) as file, pq.ParquetWriter(file, _SCHEMA, compression="zstd") as writer:
-        yield writer

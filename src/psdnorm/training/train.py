@@ -1,34 +1,68 @@
-"""One cell, from a store to scores: trained, or taken up where it stopped, then evaluated once."""
+"""Train a run and evaluate it on the cohort held out; what was interrupted goes on."""
 
 import contextlib
+import logging
 import os
+import random
+import signal
+import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.multiprocessing
+import torch.utils.deterministic
 
 from psdnorm.batches import Split, leave_one_dataset_out
 from psdnorm.drift import measure_spread
 from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.evaluation import read_scores, subject_metrics
 from psdnorm.functional import check_size
-from psdnorm.models import Pretrained
-from psdnorm.runtime import LOCK, held, holder, read_json, remove_leftovers, write_json
+from psdnorm.models import Pretrained, from_pretrained
+from psdnorm.runtime import (
+    LOCK,
+    ctrl_c_waits,
+    held,
+    holder,
+    read_json,
+    remove_leftovers,
+    undisturbed,
+    write_json,
+)
 from psdnorm.store import Store
-from psdnorm.training import run_folder as records
 from psdnorm.training.aligned_nights import AlignedStore, training_barycenter
 from psdnorm.training.filter_size import check_choosable, choice_for
-from psdnorm.training.finite import NotFiniteError, finite_predictions, origin
 from psdnorm.training.loop import Silent, Task, Watcher, learn
-from psdnorm.training.network import Network, build_model, check_model, network_for
-from psdnorm.training.predict import predict_nights
-from psdnorm.training.process import launch, quiet_libraries, reproducible, resolve_device
+from psdnorm.training.network import build_model, check_model, network_for
+from psdnorm.training.predict import (
+    NightPrediction,
+    NotFiniteError,
+    adapted_predictions,
+    finite_predictions,
+    origin,
+    predict_nights,
+)
 from psdnorm.training.run import AUTO, TMA, Protocol, Run, filter_size_of
-from psdnorm.training.run_folder import FILE, State, read_state
+from psdnorm.training.run_folder import (
+    CHOICE,
+    DONE,
+    FILE,
+    SCORES,
+    WEIGHTS,
+    State,
+    Timed,
+    choice_before,
+    claim_folder,
+    configuration,
+    predicted_sequences,
+    read_state,
+    write_outcome,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,11 +73,11 @@ _MOST_MEASURED = 200  # training nights: limits at 99 % need some hundred, and e
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a cell.
+    """The result of a run.
 
     Attributes
     ----------
-    cell : Run
+    run : Run
     folder : Path
     balanced_accuracy : float
         Mean over the subjects of the held-out cohort, of central epochs; NaN if none is scored.
@@ -52,18 +86,16 @@ class Result:
     epochs, best_epoch, steps : int
         Epochs trained, the one whose weights were kept (from 0), steps taken.
     seconds : float
-        Of all processes that worked on it; what a killed one did after its last resume file is
-        not counted.
+        Of all processes that worked on it, up to the last resume file where one was killed.
     prediction_seconds : float, optional
-        Of these, what the prediction of the held-out nights took; None in a run of psdnorm before
-        it was recorded.
+        Of these, the prediction of the held-out nights; None in runs that did not record it.
     nights, sequences : int, optional
-        That were predicted then.
+        Predicted in that time.
     filter_size_choice : dict, optional
-        What :meth:`psdnorm.training.filter_size.Choice.to_json` says, where the cell's is "auto".
+        The chosen filter size and the table that led to it, where the run's is "auto".
     """
 
-    cell: Run
+    run: Run
     folder: Path
     balanced_accuracy: float
     subjects: int
@@ -79,12 +111,12 @@ class Result:
     @property
     def scores(self) -> "pd.DataFrame":
         """Counts per held-out subject, see :mod:`psdnorm.evaluation.scores`."""
-        return read_scores(self.folder / records.SCORES)
+        return read_scores(self.folder / SCORES)
 
 
 def train_run(
     store: Store,
-    cell: Run,
+    run: Run,
     protocol: Protocol | None = None,
     folder: str | os.PathLike[str] = "run",
     *,
@@ -98,15 +130,16 @@ def train_run(
     watcher: Watcher | None = None,
     lock: bool = True,
 ) -> Result:
-    """Train a cell and evaluate it on the cohort that it holds out.
+    """Train a run and evaluate it on the cohort that it holds out.
 
-    Killed at any moment and called again, it goes on from the last resume file; on a CPU it ends
-    bit-equal to a run that was never stopped. A finished cell is not run again.
+    Killed at any moment and called again, it goes on from the last resume file; on a CPU the
+    result is bit-equal to that of an uninterrupted run. A finished run is not run again.
 
     Parameters
     ----------
     store : Store
-    cell : Run
+    run : Run
+        Any but AdaBN, which has no training of its own.
     protocol : Protocol, optional
     folder : path
         Of this run alone, see :mod:`psdnorm.training.run_folder`; one process at a time.
@@ -117,7 +150,7 @@ def train_run(
     fast : {"auto", True, False}
         As in :func:`psdnorm.models.accelerate`.
     keep : {"scores", "predictions", "weights"}
-        What to keep: each one keeps those before it too.
+        What to keep: each includes those before it.
     residence : str
         Where the nights are meanwhile, see :class:`psdnorm.batches.Loader`.
     save_every_s : float
@@ -125,13 +158,9 @@ def train_run(
     save_every_steps : int, optional
         Steps between them.
     watcher : Watcher, optional
-        Is told how it goes, such as :class:`psdnorm.training.Bars`.
+        Such as :class:`psdnorm.training.Bars`.
     lock : bool
-        False where the caller holds the lock of the folder.
-
-    Returns
-    -------
-    Result
+        False if the caller holds the lock of the folder.
 
     Raises
     ------
@@ -139,75 +168,140 @@ def train_run(
         The loss is not finite; the last good weights are kept. Or another process works in the
         folder.
     ArgumentError
-        Arguments that do not fit, or a folder that holds another run.
+        An invalid argument, or a folder that holds another run.
     StoreError
         A night that cannot be read, or a disk that is full.
     """
     began = time.monotonic()
     protocol = protocol or Protocol()
-    _check(keep, protocol, devices, save_every_steps)
+    _check(run, keep, protocol, devices, save_every_steps)
     place = resolve_device(device, devices)
-    split = split_of(store, cell, protocol)
-    check_model(cell, protocol, store.layout)
-    described = records.configuration(store, cell, protocol, split)
+    split = split_of(store, run, protocol)
+    check_model(run, protocol, store.layout)
+    described = configuration(store, run, protocol, split)
     task = Task(
         store=store,
         train=split.train,
         validation=split.validation,
-        cell=cell,
+        run=run,
         protocol=protocol,
         folder=Path(folder),
-        run=described["run"],
+        digest=described["run"],
         fast=fast,
         residence=residence,
         save_every_s=save_every_s,
         save_every_steps=save_every_steps,
         watcher=watcher or Silent(),
     )
-    if not _is_done(task.folder, described):
-        with _alone_in(task.folder) if lock else contextlib.nullcontext():
-            if not _is_done(task.folder, described):  # whoever held the lock may have finished it
-                if cell.filter_size == AUTO:
-                    task = _with_choice(task, described)
-                    described[records.CHOICE] = task.choice
-                records.claim_folder(task.folder, described)
-                remove_leftovers(task.folder)
-                with quiet_libraries(), reproducible(place):
-                    _run(task, split, place, devices, keep, began)
-    return _finished(cell, task.folder, keep)
+    if _is_done(task.folder, described):
+        return _finished(run, task.folder, keep)
+    with _alone_in(task.folder) if lock else contextlib.nullcontext():
+        if _is_done(task.folder, described):  # by whoever held the lock
+            return _finished(run, task.folder, keep)
+        task = _begun(task, described)
+        with quiet_libraries(), reproducible(place):
+            if run.norm == TMA:
+                recordings, size = split.train["recording"], filter_size_of(run)
+                barycenter = training_barycenter(store, recordings, size, place)
+                task = replace(task, sqrt_barycenter=barycenter)
+            state = read_state(task.folder, task.digest)
+            if state is not None:
+                began -= state.position.seconds
+            if state is None or not state.position.finished:
+                try:
+                    if devices == 1:
+                        learn(task, place)
+                    else:
+                        launch(learn, task, place, devices)
+                except TrainingError as error:
+                    raise _explained(task, error) from error
+                state = read_state(task.folder, task.digest)
+            assert state is not None
+            _evaluate(task, state, split.test, place, keep, began)
+    return _finished(run, task.folder, keep)
+
+
+def run_adapted(
+    store: Store,
+    run: Run,
+    protocol: Protocol,
+    folder: Path,
+    base_folder: Path,
+    *,
+    device: str | torch.device = "auto",
+    fast: bool | str = "auto",
+    keep: str = "scores",
+) -> None:
+    """Evaluate an AdaBN run with the network of its base; leave the files of a trained run.
+
+    The network is that of the BatchNorm run in ``base_folder``, which must be finished and have
+    kept its weights; they stay there.
+    """
+    began = time.monotonic()
+    if not (base_folder / DONE).exists():
+        raise ArgumentError(
+            f"{run.name} adapts the network of {run.base.name}, which is not trained yet"
+        )
+    trained = read_json(base_folder / DONE)
+    if trained["keep"] != KEEP[-1]:
+        raise ArgumentError(
+            f"{run.name} needs the weights of {run.base.name}, which was finished with "
+            f"keep={trained['keep']!r}: delete {base_folder} to train it again"
+        )
+    split = split_of(store, run, protocol)
+    described = configuration(store, run, protocol, split)
+    claim_folder(folder, {**described, "weights_of": run.base.name})
+    remove_leftovers(folder)
+    place = resolve_device(device)
+    with quiet_libraries(), reproducible(place):
+        network = network_for(run.base, protocol, store.layout, place, fast=fast)
+        network.model.load_state_dict(from_pretrained(base_folder / WEIGHTS).state_dict())
+        network.model.eval()
+        predictions = adapted_predictions(
+            network, store, split.test, protocol, run.layers, device=place
+        )
+        found = _score(folder, store, split.test, protocol, predictions, keep)
+    seconds = {"seconds": time.monotonic() - began}
+    write_json(folder / DONE, {**trained, **found, **seconds, "keep": keep})
+
+
+def _check(
+    run: Run, keep: str, protocol: Protocol, devices: int, save_every_steps: int | None
+) -> None:
+    if run.is_adapted:
+        raise ArgumentError(
+            f"norm is {run.norm!r}, which has no training of its own: psdnorm lodo evaluates it"
+        )
+    if keep not in KEEP:
+        raise ArgumentError(f"keep is {keep!r}, expected one of {', '.join(KEEP)}")
+    check_size("devices", devices)
+    if protocol.batch_size % devices:
+        raise ArgumentError(
+            f"batch_size is {protocol.batch_size}, expected a multiple of the {devices} devices"
+        )
+    if save_every_steps is not None:
+        check_size("save_every_steps", save_every_steps)
 
 
 def _is_done(folder: Path, described: dict[str, Any]) -> bool:
-    """Tell whether a run is finished; refuse the folder of another one."""
-    if not (folder / records.DONE).exists():
+    """Whether a run is finished; raise if the folder is another run's."""
+    if not (folder / DONE).exists():
         return False
-    records.claim_folder(folder, described)
+    claim_folder(folder, described)
     return True
 
 
-def _with_choice(task: Task, described: dict[str, Any]) -> Task:
-    """Choose the filter size of a run; one that was begun before keeps its own."""
-    choice = records.choice_before(task.folder, described)
-    if choice is None:
-        choice = choice_for(task.store, task.train, task.cell.norm, task.protocol.length)
-    return replace(task, choice=choice)
-
-
-def _run(
-    task: Task, split: Split, device: torch.device, devices: int, keep: str, began: float
-) -> None:
-    """Train a cell, or go on with it, and evaluate it."""
-    cell, store = task.cell, task.store
-    if cell.norm == TMA:
-        recordings, size = split.train["recording"], filter_size_of(cell)
-        barycenter = training_barycenter(store, recordings, size, device)
-        task = replace(task, sqrt_barycenter=barycenter)
-    before = read_state(task.folder, task.run)
-    if before is not None:
-        began -= before.position.seconds
-    state = _trained(task, before, device, devices)
-    network = network_for(task.network_cell, task.protocol, store.layout, device, fast=task.fast)
-    _evaluate(task, state, network, split, device, keep, began)
+def _begun(task: Task, described: dict[str, Any]) -> Task:
+    """Choose the filter size, if that is asked for, and claim the folder."""
+    if task.run.filter_size == AUTO:
+        choice = choice_before(task.folder, described)  # one that was begun keeps its own
+        if choice is None:
+            choice = choice_for(task.store, task.train, task.run.norm, task.protocol.length)
+        task = replace(task, choice=choice)
+        described = {**described, CHOICE: choice}
+    claim_folder(task.folder, described)
+    remove_leftovers(task.folder)
+    return task
 
 
 @contextlib.contextmanager
@@ -220,27 +314,15 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def _trained(task: Task, state: State | None, device: torch.device, devices: int) -> State:
-    """Train on from a state until it is finished, and return where it ended."""
-    if state is None or not state.position.finished:
-        try:
-            launch(learn, task, device, devices)
-        except TrainingError as error:
-            raise _explained(task, error) from error
-        state = read_state(task.folder, task.run)
-    assert state is not None
-    return state
-
-
 def _explained(task: Task, error: TrainingError) -> TrainingError:
     """Keep the weights from before a training went wrong; say where, and what to look at."""
-    state = read_state(task.folder, task.run)
+    state = read_state(task.folder, task.digest)
     if state is None:
         kept = "no weights had been saved before"
     else:
-        # a model of its own: the network that is compiled serves the next cell
-        _save_weights(task, state, build_model(task.network_cell, task.protocol, task.store.layout))
-        kept = f"the last good weights are in {task.folder / records.WEIGHTS}"
+        # a model of its own: the network that is compiled serves the next run
+        _save_weights(task, state, build_model(task.network_run, task.protocol, task.store.layout))
+        kept = f"the last good weights are in {task.folder / WEIGHTS}"
     if not isinstance(error, NotFiniteError):
         return TrainingError(f"{error}; {kept}")
     used = (*task.train["recording"], *task.validation["recording"])
@@ -250,65 +332,82 @@ def _explained(task: Task, error: TrainingError) -> TrainingError:
 def _evaluate(
     task: Task,
     state: State,
-    network: Network,
-    split: Split,
+    test: "pd.DataFrame",
     device: torch.device,
     keep: str,
     began: float,
 ) -> None:
     """Predict the held-out cohort with the best weights, and write all that is kept."""
     assert state.best is not None
-    folder, protocol, store = task.folder, task.protocol, task.store
+    protocol, store = task.protocol, task.store
+    network = network_for(task.network_run, protocol, store.layout, device, fast=task.fast)
     network.model.load_state_dict(state.best)
     network.model.eval()
     if task.sqrt_barycenter is not None:
-        store = AlignedStore(store, task.sqrt_barycenter, filter_size_of(task.cell), device)
+        store = AlignedStore(store, task.sqrt_barycenter, filter_size_of(task.run), device)
     predictions = predict_nights(
         network.forward,
         store,
-        split.test,
+        test,
         length=protocol.length,
         stride=protocol.stride,
         batch_size=protocol.batch_size,
         device=device,
     )
-    timed = records.Timed(finite_predictions(store, split.test, predictions))
-    scores = records.write_outcome(folder, split.test, timed, keep=keep != "scores")
+    found = _score(task.folder, store, test, protocol, predictions, keep)
     if keep == "weights":
         _save_weights(task, state, network.model, _training_spread(task, network.model))
-    accuracy = float(subject_metrics(scores)["balanced_accuracy"].mean())
     position = state.position
     done = {
-        "balanced_accuracy": accuracy if accuracy == accuracy else None,
-        "subjects": len(scores),
+        **found,
         "epochs": position.epoch,
         "best_epoch": position.best_epoch,
         "steps": position.step,
         "seconds": time.monotonic() - began,
-        **timed.spent_on(split.test, protocol),
         "keep": keep,
     }
     if task.choice is not None:
-        done[records.CHOICE] = task.choice
-    write_json(folder / records.DONE, done)
+        done[CHOICE] = task.choice
+    write_json(task.folder / DONE, done)
 
 
-def _finished(cell: Run, folder: Path, keep: str) -> Result:
-    """Return the result of a finished run; refuse one that kept less than is asked for."""
+def _score(
+    folder: Path,
+    store: Store,
+    test: "pd.DataFrame",
+    protocol: Protocol,
+    predictions: Iterable[NightPrediction],
+    keep: str,
+) -> dict[str, Any]:
+    """Write the scores of predictions, and the predictions themselves if they are kept."""
+    timed = Timed(finite_predictions(store, test, predictions))
+    scores = write_outcome(folder, test, timed, keep=keep != "scores")
+    accuracy = float(subject_metrics(scores)["balanced_accuracy"].mean())
+    return {
+        "balanced_accuracy": accuracy if accuracy == accuracy else None,
+        "subjects": len(scores),
+        "prediction_seconds": timed.seconds,
+        "nights": len(test),
+        "sequences": predicted_sequences(test, protocol),
+    }
+
+
+def _finished(run: Run, folder: Path, keep: str) -> Result:
+    """Return the result of a finished run; raise if it kept less than is asked for."""
     with contextlib.suppress(OSError):
         (folder / FILE).unlink(missing_ok=True)
         if holder(folder) is None:  # what a process left that was killed as it finished
             (folder / LOCK).unlink(missing_ok=True)
-    done = read_json(folder / records.DONE)
+    done = read_json(folder / DONE)
     kept = done.pop("keep")
     if KEEP.index(kept) < KEEP.index(keep):
         raise ArgumentError(
-            f"{folder} was finished with keep={kept!r}, found keep={keep!r}: delete it to run the "
-            "cell again"
+            f"{folder} was finished with keep={kept!r}, found keep={keep!r}: delete it to train "
+            "again"
         )
     if done["balanced_accuracy"] is None:
         done["balanced_accuracy"] = float("nan")
-    return Result(cell, folder, **done)
+    return Result(run, folder, **done)
 
 
 def _save_weights(
@@ -317,7 +416,7 @@ def _save_weights(
     """Keep the best weights of a run, or the latest good ones if no epoch has ended."""
     model.load_state_dict(state.best or state.model)
     model.save_pretrained(
-        task.folder / records.WEIGHTS,
+        task.folder / WEIGHTS,
         recipe=task.store.recipe,
         training_data=task.training_data,
         training_spread=spread,
@@ -325,7 +424,7 @@ def _save_weights(
 
 
 def _training_spread(task: Task, model: Pretrained) -> dict[str, Any] | None:
-    """Measure how the training nights of a run spread, evenly drawn where they are many."""
+    """Measure how the nights of the training set spread, some of them where they are many."""
     recordings = task.train["recording"].to_numpy(object)
     n = min(len(recordings), _MOST_MEASURED)
     drawn = recordings[np.linspace(0, len(recordings) - 1, n).round().astype(int)]
@@ -333,56 +432,147 @@ def _training_spread(task: Task, model: Pretrained) -> dict[str, Any] | None:
     return measure_spread(model, (task.store.signals(each) for each in drawn))
 
 
-def split_of(store: Store, cell: Run, protocol: Protocol) -> Split:
-    """Return who trains, validates and tests in a cell; refuse one that lacks somebody.
-
-    Parameters
-    ----------
-    store : Store
-    cell : Run
-    protocol : Protocol
-    """
-    check_cohorts(store, [cell.hold_out])
+def split_of(store: Store, run: Run, protocol: Protocol) -> Split:
+    """Return the training, validation and test set of a run; raise if one is empty."""
+    check_cohorts(store, [run.hold_out])
     split = leave_one_dataset_out(
         store.index,
-        cell.hold_out,
-        seed=cell.seed,
-        n_subjects=cell.balanced,
+        run.hold_out,
+        seed=run.seed,
+        n_subjects=run.balanced,
         fraction=protocol.validation_fraction,
     )
     for role, rows in split._asdict().items():
         if rows.empty:
-            of_them = "" if cell.balanced is None else f" with balanced {cell.balanced}"
+            of_them = "" if run.balanced is None else f" with balanced {run.balanced}"
             raise ArgumentError(
-                f"{store.path} has nobody for {role} beside {cell.hold_out}{of_them}, expected two "
-                "subjects of another cohort at least"
+                f"{store.path} has nobody for {role} beside {run.hold_out}{of_them}, expected at "
+                "least two subjects of another cohort"
             )
-    if cell.filter_size == AUTO:
+    if run.filter_size == AUTO:
         check_choosable(store, split.train)
     return split
 
 
 def check_cohorts(store: Store, hold_outs: Iterable[str]) -> None:
-    """Refuse to hold out what a store does not have.
-
-    Parameters
-    ----------
-    store : Store
-    hold_outs : iterable of str
-    """
+    """Raise if a cohort to hold out is not in the store."""
     cohorts = sorted(store.index["cohort"].unique())
     for cohort in hold_outs:
         if cohort not in cohorts:
             raise ArgumentError(f"hold_out is {cohort!r}, expected one of {', '.join(cohorts)}")
 
 
-def _check(keep: str, protocol: Protocol, devices: int, save_every_steps: int | None) -> None:
-    if keep not in KEEP:
-        raise ArgumentError(f"keep is {keep!r}, expected one of {', '.join(KEEP)}")
-    check_size("devices", devices)
-    if protocol.batch_size % devices:
-        raise ArgumentError(
-            f"batch_size is {protocol.batch_size}, expected a multiple of the {devices} devices"
-        )
-    if save_every_steps is not None:
-        check_size("save_every_steps", save_every_steps)
+def resolve_device(device: str | torch.device, devices: int = 1) -> torch.device:
+    """Return the device asked for; for "auto", a CUDA device where there is one.
+
+    ``devices`` is how many of its kind are needed.
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise ArgumentError(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'") from None
+    if found.type not in ("cpu", "cuda"):
+        raise ArgumentError(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'")
+    if found.type == "cuda":
+        there = torch.cuda.device_count()
+        if (found.index or 0) >= there:
+            raise ArgumentError(f"device is {device!r}, found {there} CUDA devices")
+        if devices > there:
+            raise ArgumentError(f"devices is {devices}, found {there} CUDA devices")
+    return torch.device("cuda", found.index or 0) if found.type == "cuda" else found
+
+
+def launch(
+    work: Callable[[Task, torch.device, int, int], None],
+    task: Task,
+    device: torch.device,
+    devices: int,
+) -> None:
+    """Work on a task in one process per device, which form a process group."""
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = f"file://{folder}/processes"
+        threads = max(1, torch.get_num_threads() // devices)
+        arguments = work, task, device.type, devices, meeting, threads
+        try:
+            with ctrl_c_waits():  # in the processes, until they work
+                processes = torch.multiprocessing.start_processes(
+                    _work_as_one, arguments, devices, join=False, start_method="spawn"
+                )
+            try:
+                while not processes.join():
+                    pass
+            except BaseException:
+                with undisturbed():
+                    for process in processes.processes:
+                        process.kill()
+                        process.join()
+                raise
+        except torch.multiprocessing.ProcessRaisedException as error:
+            # what was raised over there arrives as text
+            kind, _, sentence = str(error).strip().splitlines()[-1].partition(": ")
+            raised = NotFiniteError if kind.endswith(NotFiniteError.__name__) else TrainingError
+            is_ours = kind.startswith("psdnorm.")
+            raise raised(sentence if is_ours else f"{kind}: {sentence}") from error
+        except torch.multiprocessing.ProcessExitedException as error:
+            raise TrainingError(f"a process of the training died: {error}") from error
+
+
+def _work_as_one(
+    rank: int,
+    work: Callable[[Task, torch.device, int, int], None],
+    task: Task,
+    kind: str,
+    devices: int,
+    meeting: str,
+    threads: int,
+) -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        # by it torch ends a process whose parent was killed
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    torch.set_num_threads(threads)
+    device = torch.device("cuda", rank) if kind == "cuda" else torch.device(kind)
+    if kind == "cuda":
+        torch.cuda.set_device(device)
+    torch.distributed.init_process_group(
+        "nccl" if kind == "cuda" else "gloo", init_method=meeting, rank=rank, world_size=devices
+    )
+    with quiet_libraries(), reproducible(device):
+        work(task, device, rank, devices)
+    torch.distributed.destroy_process_group()
+
+
+@contextlib.contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Silence what torch's launcher and compiler say that tells a user nothing."""
+    logger = logging.getLogger("torch.multiprocessing.spawn")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            for module in ("torch._inductor", "torch._dynamo", "tensorboard"):
+                warnings.filterwarnings("ignore", module=module)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def reproducible(device: torch.device) -> Iterator[None]:
+    """Leave the caller's random generators alone; on a CPU, compute deterministically."""
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002 (the loop seeds it)
+    was_deterministic = torch.are_deterministic_algorithms_enabled()
+    memory: Any = torch.utils.deterministic
+    fills = memory.fill_uninitialized_memory
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            if device.type == "cpu":
+                torch.use_deterministic_algorithms(True)
+                memory.fill_uninitialized_memory = False
+            yield
+    finally:
+        torch.use_deterministic_algorithms(was_deterministic)
+        memory.fill_uninitialized_memory = fills
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
