@@ -32,8 +32,7 @@ from psdnorm.evaluation.scores import (
 )
 from psdnorm.experiments.grid import CELLS, FORMAT, GRID, Axes, grid_of
 from psdnorm.experiments.presets import PAPER_COHORTS
-from psdnorm.report.build import build_report
-from psdnorm.report.report_folder import PAGE
+from psdnorm.report import PAGE, build_report
 from psdnorm.runtime import write_json
 from psdnorm.training import Protocol, Run
 from psdnorm.training.run_folder import CONFIG, DONE, SCORES
@@ -121,7 +120,7 @@ def measure(runs: str, out: str, told: Any) -> None:
     """Build a report in a process of its own and tell what it took."""
     marks: list[tuple[str, float]] = []
     began = time.perf_counter()
-    build_report(runs, out, told=lambda words: marks.append((words, time.perf_counter())))
+    build_report(runs, out, progress=lambda words: marks.append((words, time.perf_counter())))
     marks.append(("", time.perf_counter()))
     found = {
         words.lower(): after - before for (words, before), (_, after) in itertools.pairwise(marks)

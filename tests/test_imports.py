@@ -61,10 +61,10 @@ ON_DEMAND = (
     "psdnorm.ops.triton.convolution_kernels",
 )
 # debts of the present, which may only shrink
-BETWEEN_FOLDERS = {("report.figures", "report.verdict")}
+BETWEEN_FOLDERS: set[tuple[str, str]] = set()
 IN_CYCLES: set[str] = set()
 PAST_FRONT_DOORS = 28
-SAME_NAME = {"lodo_tables"}
+SAME_NAME: set[str] = set()
 
 SCRIPT = """
 import importlib, json, sys

@@ -31,6 +31,7 @@ from psdnorm.models import accelerate
 from psdnorm.present import FRAME_BYTES, CannotDraw, Drawing, Page, Part, rendered, styled
 from psdnorm.report import (
     FIGURES,
+    METRIC,
     MOST_BYTES,
     MOST_SUBJECTS,
     PAGE,
@@ -52,18 +53,17 @@ from psdnorm.report import (
     without_roots,
     write_figures,
 )
-from psdnorm.report.figures import SEEDS_LEFT_OUT, Figure, Figures, by_stage, forest, scattered
+from psdnorm.report.figures import SEEDS_OMITTED, Figure, Figures, by_stage, forest, scattered
 from psdnorm.report.verdict import (
     DUEL_HEAD,
-    METRIC,
     SIMULATED,
     Duel,
     duel_cells,
     duels,
     gain_words,
-    of_draws,
-    of_duels,
-    of_one_seed,
+    limits_of_duels,
+    limits_of_intervals,
+    limits_of_seeds,
     people_words,
     percent,
 )
@@ -174,9 +174,9 @@ class Comparison:
         n_cohorts = max(arm.subjects.index.unique("cohort").size for arm in self.arms)
         return [
             *([SIMULATED] if self.simulated else []),
-            *of_one_seed(n_seeds),
-            of_draws(n_seeds, n_cohorts),
-            *of_duels(arm.duel for arm in self.arms),
+            *limits_of_seeds(n_seeds),
+            limits_of_intervals(n_seeds, n_cohorts),
+            *limits_of_duels(arm.duel for arm in self.arms),
         ]
 
     @property
@@ -268,7 +268,7 @@ def _of_run(folder: Path) -> Results:
         raise _no_config(folder, error) from error
     runs = pd.DataFrame([{"cell": 0, **run.row(), "folder": folder}]).astype(_SIZES)
     subjects = subject_metrics(read_scores(folder / SCORES)).assign(cell=0)
-    return Results(folder.absolute(), runs, subjects, [], config, simulated)
+    return Results(folder.absolute(), runs, subjects, config, simulated)
 
 
 def _no_config(folder: Path, error: Exception) -> ArgumentError:
@@ -409,7 +409,7 @@ def _differences(a: Results, b: Results) -> list[str]:
     if alone:
         remarks.append(f"Not compared, as only one of the two holds them out: {', '.join(alone)}.")
     for side, each in ((A, a), (B, b)):
-        if n := len(each.lacking) - len(each.damaged):
+        if n := len(each.missing) - len(each.damaged):
             remarks.append(f"{plural(n, 'run')} of {side} gave no result.")
     return remarks
 
@@ -562,7 +562,7 @@ def _of_checkpoint(
     }
     path = folder.parent if folder.name == WEIGHTS else folder
     runs = pd.DataFrame([row]).astype(_SIZES)
-    return Results(path.absolute(), runs, subjects, [], config, simulated)
+    return Results(path.absolute(), runs, subjects, config, simulated)
 
 
 def _training_set(trained: Trained) -> tuple[Any, ...]:
@@ -630,7 +630,7 @@ def _stages(arm: ArmComparison) -> Drawing:
         _LABELS,
         name=f"stages-{_key(arm)}",
         title=f"{title}: {arm.name}",
-        remarks="" if len(whole) == len(cohorts) else SEEDS_LEFT_OUT,
+        remarks="" if len(whole) == len(cohorts) else SEEDS_OMITTED,
     )
 
 

@@ -43,7 +43,7 @@ def test_cells_that_are_not_finished_are_no_failure(report, tmp_path):
     assert len(cells) == 4
     code, _, err = report(tmp_path / "runs", "-o", tmp_path / "out", "--no-figures")
     assert code == 0
-    assert "1 cell not finished: the report lists them" in err
+    assert "1 unfinished cell: see the report" in err
 
 
 def test_a_cell_that_cannot_be_read_is_named_and_the_exit_code_is_1(report, tmp_path):
@@ -65,7 +65,7 @@ def test_a_cell_that_cannot_be_read_is_named_and_the_exit_code_is_1(report, tmp_
                 (write_runs(path / "runs", [AXES], epochs=30) and (path / "out").mkdir())
                 or (path / "out" / "mine.txt").write_text("mine")
             ),
-            "holds something else than a report, expected an empty folder or an earlier report",
+            "holds something other than a report, expected an empty folder or an earlier report",
         ),
     ],
     ids=["no runs", "something else"],

@@ -14,7 +14,7 @@ from psdnorm.cli import cmd_study, lodo_tables
 from psdnorm.errors import ArgumentError
 from psdnorm.lab.study import read_study
 from psdnorm.lab.study.result_cache import pack, packed_path
-from psdnorm.report.build import build_report
+from psdnorm.report import build_report
 from psdnorm.runtime import TimeLimitReached
 
 

@@ -91,7 +91,7 @@ def test_seeds_without_a_cohort_do_not_count_in_stages(folders, tmp_path):
     gone = [Run("usleep", "psd", hold_out="CHAT", seed=1).name]
     write_runs(tmp_path / "part", [AXES], epochs=60, unfinished=gone)
     (arm,) = compare(folders / "a", tmp_path / "part").arms
-    assert "Seeds that lack a cohort are left out." in compared_figures._stages(arm).caption
+    assert "Seeds without all cohorts are not counted." in compared_figures._stages(arm).caption
     gone.append(Run("usleep", "psd", hold_out="ABC", seed=0).name)
     write_runs(tmp_path / "none", [AXES], epochs=60, unfinished=gone)
     (arm,) = compare(folders / "a", tmp_path / "none").arms

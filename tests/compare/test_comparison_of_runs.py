@@ -16,9 +16,9 @@ from psdnorm.compare import compare, comparison_page, write_comparison
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation.statistics import bootstrap_gains
 from psdnorm.experiments.grid import Axes
+from psdnorm.report.contest import contests
 from psdnorm.report.figures import Figures
 from psdnorm.report.results import read_results
-from psdnorm.report.verdict.duels import contests
 from psdnorm.report.verdict.verdict import judge
 from psdnorm.training import Run
 

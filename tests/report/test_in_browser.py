@@ -8,7 +8,7 @@ from browsers import MARKS, chromium, watched
 from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
-from psdnorm.report.build import build_report
+from psdnorm.report.report_page import build_report
 
 NAME = "<script>alert(1)</script>{:04}"
 COHORTS = {"ABC": 6, "CHAT": 260}

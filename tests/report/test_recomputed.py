@@ -15,7 +15,7 @@ from scipy import stats
 from sklearn import metrics
 
 from psdnorm.experiments.grid import Axes
-from psdnorm.report.build import build_report
+from psdnorm.report.report_page import build_report
 from psdnorm.training import Run
 
 COHORTS = {"ABC": 6, "CHAT": 9, "MASS": 7}

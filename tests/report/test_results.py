@@ -22,7 +22,7 @@ def test_every_finished_cell_and_every_subject_of_it_is_there(runs):
     results = read_results(runs)
     assert len(results.cells) == len(NORMS) * len(COHORTS) * 3
     assert len(results.subjects) == len(NORMS) * sum(COHORTS.values()) * 3
-    assert not results.lacking
+    assert not results.missing
     assert results.simulated
     assert results.recipe == "paper"
 
@@ -45,9 +45,9 @@ def test_none_selects_what_has_no_such_setting(runs):
 
 
 def test_what_is_not_finished_is_named(tmp_path):
-    name = Run("usleep", "psd", hold_out="CHAT", seed=1).name
-    write_runs(tmp_path, unfinished=[name])
-    assert read_results(tmp_path).lacking == [f"{name} is not finished (waiting)"]
+    run = Run("usleep", "psd", hold_out="CHAT", seed=1)
+    write_runs(tmp_path, unfinished=[run.name])
+    assert read_results(tmp_path).missing == {run: f"{run.name} is not finished (waiting)"}
 
 
 def test_what_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
@@ -56,8 +56,8 @@ def test_what_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
     broken.write_bytes(b"no Parquet")
     results = read_results(tmp_path)
     assert len(results.cells) == len(cells) - 1
-    assert len(results.lacking) == 1
-    assert str(broken) in results.lacking[0]
+    assert len(results.missing) == 1
+    assert str(broken) in next(iter(results.missing.values()))
 
 
 def test_what_is_no_folder_of_runs_is_refused_as_what_it_is(runs, tmp_path):
@@ -67,7 +67,7 @@ def test_what_is_no_folder_of_runs_is_refused_as_what_it_is(runs, tmp_path):
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "recipe.json").write_text("{}")
     wanted = "expected the folder of psdnorm lodo"
-    single = f"is of a single cell: give {runs}, or compare two cells"
+    single = f"is a single cell: give {runs}, or compare two cells"
     for path, words in {
         tmp_path / "nothing": f"does not exist, {wanted}",
         tmp_path / "file": f"is not a folder, {wanted}",

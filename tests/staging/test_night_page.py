@@ -16,7 +16,7 @@ from markupsafe import escape
 
 import psdnorm
 from psdnorm.errors import StoreError
-from psdnorm.report.figures.hypnodensity import STAGE_LEVELS
+from psdnorm.report.figures import STAGE_LEVELS
 from psdnorm.staging import night_page as drawing
 from psdnorm.staging.night_page import (
     clock_ticks,

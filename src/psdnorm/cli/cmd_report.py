@@ -1,4 +1,4 @@
-"""``psdnorm report``: what a folder of runs came to, as one page."""
+"""``psdnorm report``: one page on a folder of runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from psdnorm.runtime import errors, plural, say
 
 @command
 def report(
-    runs: Annotated[Path, typer.Argument(help="The folder of psdnorm lodo, finished or not.")],
+    runs: Annotated[Path, typer.Argument(help="Folder of runs, written by psdnorm lodo.")],
     out: Annotated[
         Path,
         typer.Option(
@@ -20,22 +20,23 @@ def report(
     ] = Path("report"),
     store: Annotated[
         Path | None,
-        typer.Option(help="The prepared nights, for spectra and the people's ages."),
+        typer.Option(help="Store of the prepared nights, for spectra and ages."),
     ] = None,
     figures: Annotated[bool, typer.Option(help="Draw figures.")] = True,
 ) -> None:
-    """Write one page on what RUNS came to: verdict, tables, figures, cohorts, subjects.
+    """Write one page on RUNS: verdict, tables, figures, cohorts, subjects.
 
-    OUT/index.html opens from disk and asks nothing of a network; tables (Markdown, LaTeX, CSV) and
-    figures (PNG, SVG) are beside it. A grid that is not finished makes a report, too, which says
-    what it cannot say.
+    OUT/index.html opens from disk, without a network. Tables (Markdown, LaTeX, CSV) and figures
+    (PNG, SVG) are beside it. RUNS need not be finished: the report says what is missing.
     """
     from psdnorm.cli._shared import open_nights
     from psdnorm.report import PAGE, build_report
 
     nights = None if store is None else open_nights(store)
     with errors.status("Reading scores") as shown:
-        verdict, results = build_report(runs, out, store=nights, figures=figures, told=shown.update)
+        verdict, results = build_report(
+            runs, out, store=nights, figures=figures, progress=shown.update
+        )
     if results.simulated:
         say(output, "The nights are SIMULATED: nobody slept them.")
     for sentence in (verdict.headline, *verdict.sentences):
@@ -43,9 +44,9 @@ def report(
     say(output, "What this cannot say:")
     for sentence in verdict.limits:
         say(output, f"- {sentence}")
-    unfinished = len(results.lacking) - len(results.damaged)
+    unfinished = len(results.missing) - len(results.damaged)
     if unfinished:
-        say(errors, f"{plural(unfinished, 'cell')} not finished: the report lists them")
+        say(errors, f"{plural(unfinished, 'unfinished cell')}: see the report")
     say(output, f"Look at {out / PAGE}")
     for sentence in results.damaged:
         say(errors, f"failed: {sentence}")

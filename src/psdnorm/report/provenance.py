@@ -1,4 +1,4 @@
-"""Where results come from: the commands, the versions, the recipe, who was tested."""
+"""Where results come from: commands, versions, nights and cohorts."""
 
 import json
 import shlex
@@ -28,42 +28,16 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where results come from.
+    """Where results come from."""
 
-    Attributes
-    ----------
-    commands : list of str
-        That make the grid, finished or not; STORE stands for the folder of nights.
-    store : str
-        What STORE held: how many nights, of whom, prepared how.
-    versions : list of str
-        Of the software of the cells, each combination once; of cells that another study ran, with
-        its name.
-    tested : list of (str, int, int)
-        Cohorts that were held out, with their subjects and nights.
-    recipe, protocol : dict
-        Of the first cell; all of a grid share them.
-    recipe_sha256 : str
-    """
-
-    commands: list[str]
-    store: str
-    versions: list[str]
-    tested: list[tuple[str, int, int]]
-    recipe: dict[str, Any]
-    protocol: dict[str, Any]
-    recipe_sha256: str
+    commands: list[str]  # for the whole grid; STORE stands for the folder of nights
+    store: str  # which nights it held
+    versions: list[str]  # of the software of the cells, each combination once
+    tested: list[tuple[str, int, int]]  # held-out cohorts with their subjects and nights
 
 
 def provenance(results: Results, runs_name: str) -> Provenance:
-    """Read where results come from.
-
-    Parameters
-    ----------
-    results : Results
-    runs_name : str
-        The folder as commands name it.
-    """
+    """Read where results come from; ``runs_name`` is the folder as commands name it."""
     versions: dict[str, int] = {}
     tested: dict[str, tuple[int, int]] = {}
     cohorts: set[str] = set()
@@ -86,9 +60,6 @@ def provenance(results: Results, runs_name: str) -> Provenance:
         f"the recipe {results.recipe} ({results.config['recipe_sha256']:.12})",
         versions=[f"{said} ({n} cells)" for said, n in versions.items()],
         tested=[(cohort, *numbers) for cohort, numbers in sorted(tested.items())],
-        recipe=results.config["recipe"],
-        protocol=protocol,
-        recipe_sha256=str(results.config["recipe_sha256"]),
     )
 
 
@@ -103,20 +74,9 @@ def lodo_commands(
 ) -> list[str]:
     """Return commands whose cells together are these.
 
-    ``psdnorm lodo`` counts seeds from 0: cells of other seeds only come with those before them,
-    and a remark says so. It cannot name a cohort that has a comma in its name: a command that
-    would have to is only a comment.
-
-    Parameters
-    ----------
-    cells : sequence of Run
-    protocol : dict
-        Of ``config.json``.
-    runs_name, store : str
-    kept : mapping of str to str, optional
-        What finished cells kept, by their names.
-    cohorts : collection of str
-        All of the store: to hold out each of them needs no names.
+    ``kept`` says by name what finished cells kept; ``cohorts`` are all of the store, which need no
+    option. ``psdnorm lodo`` counts seeds from 0: a remark says so where cells have only later ones.
+    It cannot name a cohort with a comma in its name: such a command is a comment.
     """
     further, of_protocol = _protocol_options(protocol)
     commands = []
@@ -130,28 +90,28 @@ def lodo_commands(
 
 
 def _by_keep(cells: Sequence[Run], kept: Mapping[str, str]) -> dict[str, list[Run]]:
-    """Group cells by what they were told to keep."""
-    # BatchNorm keeps its weights whatever is asked for, and what is not finished has no say
-    told = {cell: kept[cell.name] for cell in cells if cell.norm != "batch" and cell.name in kept}
-    usual = Counter(told.values()).most_common(1)[0][0] if told else KEEP[0]
+    """Group cells by what they kept."""
+    # BatchNorm always keeps its weights, and unfinished cells have kept nothing yet
+    known = {cell: kept[cell.name] for cell in cells if cell.norm != "batch" and cell.name in kept}
+    usual = Counter(known.values()).most_common(1)[0][0] if known else KEEP[0]
     groups: dict[str, list[Run]] = {}
     for cell in cells:
-        groups.setdefault(told.get(cell, usual), []).append(cell)
+        groups.setdefault(known.get(cell, usual), []).append(cell)
     return groups
 
 
 def _hold_out(hold_outs: Sequence[str], cohorts: Collection[str]) -> tuple[list[str], str]:
-    """Return the option that names cohorts, and a remark where it cannot."""
+    """Return the option that names cohorts, and a remark on names with a comma."""
     unnamed = [repr(name) for name in hold_outs if "," in name]
     if unnamed and {*hold_outs} == {*cohorts}:
         return [], ""
-    remark = "  # --hold-out cannot name {}, for the comma: only Python can"
+    remark = "  # --hold-out cannot name {} because of the comma: only Python can"
     option = ["--hold-out", ",".join(hold_outs)]
     return option, remark.format(listed(unnamed)) if unnamed else ""
 
 
 def _blocks(cells: Sequence[Run]) -> Iterable[tuple[list[str], tuple[str, ...], str]]:
-    """Yield options of a command but for its cohorts, the cohorts, and a remark."""
+    """Yield the options of a command without its cohorts, the cohorts, and a remark."""
     hold_outs = tuple(sorted({cell.hold_out for cell in cells}))
     wanted = {*cells}
     n_seeds = max(cell.seed for cell in cells) + 1
@@ -161,7 +121,7 @@ def _blocks(cells: Sequence[Run]) -> Iterable[tuple[list[str], tuple[str, ...], 
             return
     for axes, seeds in _products(cells):
         only = ", ".join(map(str, seeds))
-        remark = "" if len(seeds) == max(seeds) + 1 else f"  # of these only seeds {only}"
+        remark = "" if len(seeds) == max(seeds) + 1 else f"  # only seeds {only} of these"
         options = []
         for name, option in _OPTIONS.items():
             values = ("all" if value is None else str(value) for value in getattr(axes, name))
@@ -173,8 +133,7 @@ def _products(cells: Sequence[Run]) -> Iterable[tuple[Axes, tuple[int, ...]]]:
     """Yield axes whose products are the cells: as few as a simple search finds."""
     places: dict[Arm, dict[str, list[int]]] = {}
     for cell in cells:
-        arm = (cell.model, cell.norm, cell.filter_size, cell.norm_depth, cell.balanced)
-        places.setdefault(arm, {}).setdefault(cell.hold_out, []).append(cell.seed)
+        places.setdefault(_arm(cell), {}).setdefault(cell.hold_out, []).append(cell.seed)
     groups: dict[tuple, list[Arm]] = {}
     for arm, seeds_of in places.items():
         by_seeds: dict[tuple[int, ...], list[str]] = {}
@@ -203,8 +162,11 @@ def _is_product(arms: list[Arm]) -> bool:
     if any(arm[1] == TMA for arm in arms) and any(arm[2] == AUTO for arm in arms):
         return False  # TMA's filter size is never chosen
     cells = grid_of([_axes(arms, ("X",), (0,))])
-    found = {(c.model, c.norm, c.filter_size, c.norm_depth, c.balanced) for c in cells}
-    return found == {*arms}
+    return {_arm(cell) for cell in cells} == {*arms}
+
+
+def _arm(cell: Run) -> Arm:
+    return cell.model, cell.norm, cell.filter_size, cell.norm_depth, cell.balanced
 
 
 def _axes(arms: list[Arm], hold_outs: tuple[str, ...], seeds: tuple[int, ...]) -> Axes:
@@ -217,7 +179,7 @@ def _axes(arms: list[Arm], hold_outs: tuple[str, ...], seeds: tuple[int, ...]) -
 
 
 def _protocol_options(protocol: dict[str, Any]) -> tuple[list[str], str]:
-    """Return the options of a protocol that is not the usual one, and what has none."""
+    """Return the options of an unusual protocol, and a remark on settings without an option."""
     usual = Protocol().to_json()
     options, others = [], []
     for name, value in protocol.items():
@@ -228,5 +190,5 @@ def _protocol_options(protocol: dict[str, Any]) -> tuple[list[str], str]:
             options += [_PROTOCOL_OPTIONS[name], text]
         else:
             others.append(f"{name} {text}")
-    remark = f"  # with {', '.join(others)}, which only Python sets" if others else ""
+    remark = f"  # with {', '.join(others)}, which only Python can set" if others else ""
     return options, remark

@@ -1,8 +1,8 @@
-"""What a folder of runs came to, as the tables that everything in a report is made from."""
+"""The results of a folder of runs: the tables that everything in a report is made from."""
 
 import os
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,23 @@ import pandas as pd
 
 from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.evaluation import COUNTS, read_scores, subject_metrics
-from psdnorm.experiments import CELLS, DONE_STATE, GRID, CellStanding, ExperimentFolder, standing
+from psdnorm.experiments import CELLS, DONE_STATE, GRID, ExperimentFolder, standing
 from psdnorm.runtime import read_json
 from psdnorm.store import RECIPE_FILE as RECIPE
-from psdnorm.training import ARM, CONFIG, DONE, SCORES, WEIGHTS, Arm, Run, chosen_filter_size
+from psdnorm.training import (
+    ARM,
+    CONFIG,
+    DONE,
+    MODEL_NAMES,
+    NORM_NAMES,
+    PROTOCOL_DEPTH,
+    PROTOCOL_FILTER,
+    SCORES,
+    WEIGHTS,
+    Arm,
+    Run,
+    chosen_filter_size,
+)
 
 
 @dataclass(frozen=True)
@@ -35,35 +48,32 @@ class Results:
     subjects : DataFrame
         One row per cell and held-out subject: ``cell``, ``cohort``, ``subject``, the counts of
         :mod:`psdnorm.evaluation.scores`, and all of :data:`psdnorm.evaluation.METRICS`.
-    lacking : list of str
-        A sentence for each cell that was asked for and has no result, or an unreadable one.
     config : dict
         ``config.json`` of the first cell: protocol, recipe, versions.
     simulated : bool
         Whether any night was simulated.
-    unfinished : tuple of Run
-        Those that ``lacking`` tells about.
+    missing : dict of Run to str
+        A sentence for each requested cell that has no result, or an unreadable one.
     """
 
     path: Path
     cells: pd.DataFrame
     subjects: pd.DataFrame
-    lacking: list[str]
     config: dict[str, Any]
     simulated: bool
-    unfinished: tuple[Run, ...] = ()
+    missing: dict[Run, str] = field(default_factory=dict)
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """The subjects with all that tells their cells apart; what `aggregate` takes."""
+        """The subjects with the columns that tell their cells apart, as `aggregate` takes them."""
         known = self.cells[["cell", *ARM, "hold_out", "seed", "arm"]]
         return self.subjects.drop(columns=COUNTS).merge(known, on="cell", how="left")
 
     @cached_property
     def damaged(self) -> list[str]:
-        """Those of ``lacking`` whose cells are finished: what cannot be read is a failure."""
-        grid, lacking = ExperimentFolder(self.path), zip(self.unfinished, self.lacking, strict=True)
-        return [words for cell, words in lacking if grid.is_done(cell)]
+        """Those of ``missing`` whose cells are finished: a failure, as they cannot be read."""
+        folder = ExperimentFolder(self.path)
+        return [sentence for cell, sentence in self.missing.items() if folder.is_done(cell)]
 
     @property
     def recipe(self) -> str:
@@ -71,24 +81,12 @@ class Results:
         return str(self.config["recipe"].get("name", "unnamed"))
 
     def named(self, arm: str, said: Collection[str] = ()) -> str:
-        """Return what people call the norm of an arm, see :meth:`psdnorm.training.Arm.named`.
-
-        Parameters
-        ----------
-        arm : str
-            One of ``cells``, as ``usleep psd f17 d3 @all``, which is "PSDNorm (f = 17)".
-        said : collection of str
-        """
+        """Return the norm and unusual settings of an arm, as :meth:`psdnorm.training.Arm.named`."""
         cell = self.cells[self.cells["arm"] == arm].iloc[0]
         return Arm.of_row(cell).named(said)
 
     def of(self, **wanted: Any) -> "Results":
-        """Return the cells whose columns have these values; None stands for NA.
-
-        Examples
-        --------
-        ``results.of(model="usleep", balanced=400)``
-        """
+        """Return the cells with these values, as ``of(norm="psd", balanced=None)``."""
         kept = pd.Series(True, index=self.cells.index)
         for name, value in wanted.items():
             column = self.cells[name]
@@ -99,63 +97,44 @@ class Results:
 
 
 def read_results(path: str | os.PathLike[str]) -> Results:
-    """Read what the finished cells of a folder of runs came to.
-
-    Parameters
-    ----------
-    path : path
-        The folder that ``psdnorm lodo`` wrote; unfinished too.
-
-    Returns
-    -------
-    Results
-    """
+    """Read the results of the finished cells in the folder that ``psdnorm lodo`` wrote."""
     runs = ExperimentFolder(path)
     if not os.path.exists(runs.path / GRID):
         raise ArgumentError(instead_of_runs(path))
-    lacking: dict[Run, str] = {}
+    missing: dict[Run, str] = {}
     cells: list[dict[str, Any]] = []
     subjects, configs = [], []
     for found in standing(runs).cells:
+        name, folder = found.cell.name, runs.folder(found.cell)
         if found.state != DONE_STATE:
-            lacking[found.cell] = _sentence(found)
+            reason = f": {found.reason}" if found.reason else ""
+            missing[found.cell] = f"{name} is not finished ({found.state}{reason})"
             continue
-        folder = runs.folder(found.cell)
         try:
             scores, config = read_scores(folder / SCORES), read_json(folder / CONFIG)
             done = read_json(folder / DONE)
         except PsdnormError as error:
-            lacking[found.cell] = f"{found.cell.name}: {error}"
+            missing[found.cell] = f"{name}: {error}"
             continue
-        number = len(cells)
-        row = {"cell": number, **found.cell.row(), "chosen": chosen_filter_size(done)}
-        cells.append({**row, **_spent(done), "folder": folder})
-        subjects.append(scores.assign(cell=number))
+        row = {"cell": len(cells), **found.cell.row(), "chosen": chosen_filter_size(done)}
+        row |= {"epochs": done["epochs"], "seconds": done["seconds"], "folder": folder}
+        predicted = ("prediction_seconds", "nights", "sequences")
+        row |= {name: float(done.get(name, "nan")) for name in predicted}
+        subjects.append(scores.assign(cell=len(cells)))
+        cells.append(row)
         configs.append(config)
     if not cells:
-        raise ArgumentError(f"{runs.path} has no finished cell, expected one at least")
+        raise ArgumentError(f"{runs.path} has no finished cell, expected at least one")
     table = pd.DataFrame(cells).astype(dict.fromkeys([*ARM[2:], "chosen"], "Int64"))
     counts = pd.concat(subjects, ignore_index=True)
     computed = subject_metrics(counts).drop(columns=["cohort", "subject"])
     simulated = any(config["simulated"] for config in configs)
     merged = pd.concat([counts, computed], axis="columns")
-    told = list(lacking.values())
-    return Results(runs.path, table, merged, told, configs[0], simulated, tuple(lacking))
+    return Results(runs.path, table, merged, configs[0], simulated, missing)
 
 
 def instead_of_runs(path: str | os.PathLike[str]) -> str:
-    """Say what is found where the folder of runs was expected.
-
-    Parameters
-    ----------
-    path : path
-        That has no ``grid.json``.
-
-    Returns
-    -------
-    str
-        A sentence.
-    """
+    """Return a sentence on what was found where the folder of runs was expected."""
     folder = Path(path).absolute()
     expected = "expected the folder of psdnorm lodo"
     if not os.path.lexists(folder):
@@ -169,22 +148,12 @@ def instead_of_runs(path: str | os.PathLike[str]) -> str:
     cell = folder.parent if folder.name == WEIGHTS else folder
     if cell.parent.name == CELLS and os.path.exists(cell / CONFIG):
         runs = cell.parent.parent
-        return f"{path} is of a single cell: give {runs}, or compare two cells (psdnorm compare)"
+        return f"{path} is a single cell: give {runs}, or compare two cells (psdnorm compare)"
     return runs_inside(path) or f"{path} has no {GRID}, {expected}"
 
 
 def runs_inside(path: str | os.PathLike[str]) -> str | None:
-    """Name the folders of runs in a folder, where psdnorm study has them side by side.
-
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    str or None
-        A sentence; None where there are none.
-    """
+    """Return a sentence that names the folders of runs in a folder, as psdnorm study writes it."""
     inside = sorted(grid.parent.name for grid in Path(path).glob(f"*/{GRID}"))
     if not inside:
         return None
@@ -192,12 +161,49 @@ def runs_inside(path: str | os.PathLike[str]) -> str | None:
     return f"{path} holds the runs of {', '.join(inside)}: give {which}{Path(path, inside[0])}"
 
 
-def _spent(done: dict[str, Any]) -> dict[str, float]:
-    predicted = ("prediction_seconds", "nights", "sequences")
-    known = {"epochs": done["epochs"], "seconds": done["seconds"]}
-    return known | {name: float(done.get(name, "nan")) for name in predicted}
+def _place(name: str, known: dict[str, str]) -> tuple:
+    places = list(known)
+    return places.index(name) if name in known else len(places), len(name), name
 
 
-def _sentence(found: CellStanding) -> str:
-    reason = f": {found.reason}" if found.reason else ""
-    return f"{found.cell.name} is not finished ({found.state}{reason})"
+def norm_place(norm: str) -> tuple:
+    """Return the sort key of a norm: in the order of the paper, then all others."""
+    return _place(norm, NORM_NAMES)
+
+
+def model_place(model: str) -> tuple:
+    """Return the sort key of a model: in the order of the paper, then all others."""
+    return _place(model, MODEL_NAMES)
+
+
+def norms_in_order(norms: Iterable[str]) -> list[str]:
+    """Return norms, each once, in the order of the paper."""
+    return sorted(set(norms), key=norm_place)
+
+
+def representative_arm(cells: pd.DataFrame) -> str:
+    """Return the arm that represents a norm: the protocol's, else that with most cells."""
+    is_protocol = cells["filter_size"].fillna(PROTOCOL_FILTER).eq(PROTOCOL_FILTER)
+    is_protocol &= cells["norm_depth"].fillna(PROTOCOL_DEPTH).eq(PROTOCOL_DEPTH)
+    candidates = cells[is_protocol] if is_protocol.any() else cells
+    return str(candidates["arm"].value_counts().index[0])
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """Return a path as a page may show it: the end of an absolute one, which may name a user.
+
+    >>> shown_path("runs/a"), shown_path("/home/ada/runs")
+    ('runs/a', 'runs')
+    """
+    return Path(path).name if Path(path).is_absolute() else os.fspath(path)
+
+
+def without_roots(words: str, *folders: Path) -> str:
+    """Return a sentence with these folders as a page may show them.
+
+    >>> without_roots("/home/ada/runs/grid.json is empty", Path("/home/ada/runs"))
+    'runs/grid.json is empty'
+    """
+    for folder in folders:
+        words = words.replace(str(folder), shown_path(folder))
+    return words

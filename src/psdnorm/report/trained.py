@@ -21,18 +21,10 @@ _MODELS = {USleep: "usleep", CNNTransformer: "cnn-transformer"}
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A network from disk.
+    """A network from disk."""
 
-    Attributes
-    ----------
-    folder : Path
-        Of the checkpoint.
-    model : Pretrained
-        In evaluation mode.
-    """
-
-    folder: Path
-    model: Pretrained
+    folder: Path  # of the checkpoint
+    model: Pretrained  # in evaluation mode
 
     @cached_property
     def training(self) -> dict[str, Any]:
@@ -71,24 +63,12 @@ class Trained:
         return found if isinstance(found, dict) else {}
 
     def source(self, store: Store, device: torch.device) -> Store:
-        """Return the nights as it takes them: aligned where those of its training were.
-
-        Parameters
-        ----------
-        store : Store
-        device : torch.device
-            Where to align them.
-        """
+        """Return the nights as it takes them: aligned where those of its training were."""
         aligned = alignment_of(self.training, store.layout.n_channels, self.folder)
         return store if aligned is None else AlignedStore(store, *aligned, device)
 
     def check_takes(self, store: Store) -> None:
-        """Refuse a store whose nights were not prepared as this network expects them.
-
-        Parameters
-        ----------
-        store : Store
-        """
+        """Refuse a store whose nights were not prepared as this network expects them."""
         card = self.model.card or {}
         if card.get("stages") != list(STAGES):
             raise ArgumentError(
@@ -122,12 +102,7 @@ class Trained:
 
 
 def load_trained(path: Path) -> Trained:
-    """Load a checkpoint, or the one that a cell kept.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """Load a checkpoint, or the one that a cell kept."""
     if (path / GRID).exists():
         raise ArgumentError(
             f"{path} is a folder of runs, expected a checkpoint or a cell with weights: nights are "

@@ -31,7 +31,7 @@ from psdnorm.present import (
     new_canvas,
     styled,
 )
-from psdnorm.report.figures import STAGE_LEVELS, draw_probabilities, draw_stages
+from psdnorm.report.figures import STAGE_LEVELS, draw_hypnogram, draw_probabilities
 from psdnorm.runtime import plural, written
 from psdnorm.staging.sleep_statistics import (
     GIVEN,
@@ -231,7 +231,7 @@ def draw_night(night: "StagedNight") -> "Canvas":
         canvas = new_canvas(_WIDTH, _HEIGHT)
         axes = canvas.subplots(4, sharex=True, height_ratios=[1.2, 1.3, 1.5, 1.0])
         edges_s = np.arange(len(night.hypnogram) + 1) * EPOCH_S
-        draw_stages(axes[0], night.hypnogram, edges_s, label="stage")
+        draw_hypnogram(axes[0], night.hypnogram, edges_s, label="stage")
         draw_probabilities(axes[1], night.probabilities, edges_s)
         _hatch_unstaged(axes[0], night, "not staged")
         _hatch_unstaged(axes[1], night)

@@ -18,7 +18,7 @@ from psdnorm.lab.study.result_cache import (
     unusable,
 )
 from psdnorm.lab.study.study import check_folder, note_nights, runs_of
-from psdnorm.report.build import build_report
+from psdnorm.report import build_report
 from psdnorm.report.results import read_results
 from psdnorm.runtime import write_json
 

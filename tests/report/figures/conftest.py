@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from experiment_runs import COHORTS, write_runs
 
-from psdnorm.report.figures.comparison import comparisons
+from psdnorm.report.contest import contests
 from psdnorm.report.results import read_results
 from psdnorm.training import Run
 
@@ -28,8 +28,8 @@ def results(runs):
 
 
 @pytest.fixture(scope="session")
-def comparison(results):
-    return comparisons(results)[0]
+def contest(results):
+    return contests(results)[0]
 
 
 class Raw:

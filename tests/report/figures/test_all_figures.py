@@ -1,4 +1,4 @@
-"""A folder of runs becomes figures that fit a page, whatever is lacking."""
+"""A folder of runs becomes figures that fit a page, whatever is missing."""
 
 import io
 import re
@@ -15,10 +15,9 @@ from psdnorm.errors import MissingExtraError
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import rendered, styled
 from psdnorm.present.style import look_of
+from psdnorm.report.contest import contests
 from psdnorm.report.figures import build_figures
-from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.critical_difference import draw_ranks
-from psdnorm.report.figures.subject_figures import draw_scatter
+from psdnorm.report.figures.score_figures import draw_ranks, draw_scatter
 from psdnorm.report.results import read_results
 
 MOST_BYTES = 250_000
@@ -86,10 +85,10 @@ def test_words_have_numbers(built):
         assert re.search(r"\d\.\d\d", figure.words), figure.name
 
 
-def test_the_same_runs_give_the_same_bytes(comparison):
+def test_the_same_runs_give_the_same_bytes(contest):
     with styled():
         one, other = (
-            rendered(draw_ranks(comparison, "subjects"), simulated=True, recipe="paper")
+            rendered(draw_ranks(contest, "subjects"), simulated=True, recipe="paper")
             for _ in range(2)
         )
     assert one == other
@@ -114,7 +113,7 @@ def test_thousands_of_points_stay_small(results):
         copies.append(own)
     many = replace(one_seed, subjects=pd.concat(copies, ignore_index=True))
     with styled():
-        drawing = draw_scatter(comparisons(many)[0])
+        drawing = draw_scatter(contests(many)[0])
         figure = rendered(drawing, simulated=True, recipe="paper")
     assert "Of 6,600 subjects" in figure.words
     assert max(len(figure.png), len(figure.svg)) < MOST_BYTES
@@ -140,8 +139,8 @@ def test_a_norm_that_is_in_no_figure_is_named_among_what_is_missing(tmp_path):
     shared = Axes(norms=("psd",), hold_outs=("ABC", "CHAT"), seeds=(0,))
     write_runs(tmp_path, [shared, Axes(norms=("tma",), hold_outs=("MASS",), seeds=(0,))])
     sentence = (
-        "Figures (U-Sleep, all subjects): TMA is left out: it has none of the 2 cells (a cohort in "
-        "a seed) that PSDNorm has."
+        "Figures (U-Sleep, all subjects): TMA is not compared: it has none of the 2 cells (a "
+        "cohort in a seed) that PSDNorm has."
     )
     assert sentence in build_figures(read_results(tmp_path)).missing
 
@@ -152,7 +151,7 @@ def test_no_label_covers_another_with_nine_norms_and_ten_cohorts(tmp_path):
     write_runs(tmp_path, [Axes(norms=NINE, hold_outs=tuple(cohorts), seeds=(0,))], cohorts)
     results = read_results(tmp_path)
     with styled():
-        drawing = draw_ranks(comparisons(results)[0], "subjects")
+        drawing = draw_ranks(contests(results)[0], "subjects")
         drawing.canvas.draw_without_rendering()
         for axes in drawing.canvas.axes:
             boxes = [text.get_window_extent() for text in axes.texts if text.get_text()]

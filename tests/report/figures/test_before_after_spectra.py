@@ -15,8 +15,8 @@ from psdnorm.experiments.execute import run_grid
 from psdnorm.experiments.grid import Axes, grid_of
 from psdnorm.models import CNNTransformer, from_pretrained
 from psdnorm.present.figure import CannotDraw, new_canvas
-from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.spectra_figures import Spectrum, _draw_cohorts, draw_spectra, spectra_of
+from psdnorm.report.contest import contests
+from psdnorm.report.figures.night_figures import Spectrum, _draw_cohorts, draw_spectra, spectra_of
 from psdnorm.report.results import read_results
 from psdnorm.store import Layout, Store
 
@@ -38,7 +38,7 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="module")
 def drawing(trained):
     store, runs = trained
-    return draw_spectra(comparisons(read_results(runs))[0], store)
+    return draw_spectra(contests(read_results(runs))[0], store)
 
 
 def hooked(model, x):
@@ -151,20 +151,20 @@ def test_weights_that_are_damaged_are_named_and_the_other_norms_are_drawn(traine
     shutil.copytree(runs, tmp_path / "runs")
     weights = tmp_path / "runs" / "cells" / "usleep_batch_abc_all_seed0" / "weights"
     (weights / "model.safetensors").write_bytes(b"no weights")
-    drawing = draw_spectra(comparisons(read_results(tmp_path / "runs"))[0], store)
+    drawing = draw_spectra(contests(read_results(tmp_path / "runs"))[0], store)
     assert len(drawing.missing) == 1
     assert str(weights) in drawing.missing[0]
     assert "PSDNorm" in drawing.words
-    assert "Not drawn, for lack of weights: BatchNorm." in drawing.caption
+    assert "Not drawn, as no weights were kept: BatchNorm." in drawing.caption
 
 
 def test_what_it_needs_is_said(trained, results, tmp_path):
     _, runs = trained
-    comparison = comparisons(read_results(runs))[0]
-    with pytest.raises(CannotDraw, match="no store was given"):
-        draw_spectra(comparison, None)
+    contest = contests(read_results(runs))[0]
+    with pytest.raises(CannotDraw, match="no store of nights was given"):
+        draw_spectra(contest, None)
     with pytest.raises(CannotDraw, match="--keep weights"):
-        draw_spectra(comparisons(results)[0], None)
+        draw_spectra(contests(results)[0], None)
     other = filled(tmp_path, nights(("abc",), 1), Layout(n_channels=2, n_times=60, sfreq=20.0))
     with pytest.raises(CannotDraw, match=f"the runs were begun with .*, found .* in {tmp_path}"):
-        draw_spectra(comparison, other)
+        draw_spectra(contest, other)

@@ -7,8 +7,8 @@ from scipy import stats
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
-from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.critical_difference import draw_ranks
+from psdnorm.report.contest import contests
+from psdnorm.report.figures.score_figures import draw_ranks
 from psdnorm.report.results import read_results
 
 LABELS = {
@@ -30,10 +30,10 @@ def ranks_by_hand(table):
     return stats.rankdata(-np.array(table), axis=1).mean(axis=0)
 
 
-def test_over_subjects_every_norm_is_at_its_mean_rank(comparison, by_subject, line_of):
+def test_over_subjects_every_norm_is_at_its_mean_rank(contest, by_subject, line_of):
     people = list(by_subject["batch"])
     expected = ranks_by_hand([[by_subject[norm][who] for norm in LABELS] for who in people])
-    drawing = draw_ranks(comparison, "subjects")
+    drawing = draw_ranks(contest, "subjects")
     for axes in drawing.canvas.axes:
         found = [line_of(axes, label).get_xdata()[0] for label in LABELS.values()]
         assert found == pytest.approx(expected)
@@ -42,46 +42,46 @@ def test_over_subjects_every_norm_is_at_its_mean_rank(comparison, by_subject, li
     assert "22 subjects" in drawing.words
 
 
-def test_over_datasets_every_norm_is_at_its_mean_rank(comparison, by_subject, line_of):
+def test_over_datasets_every_norm_is_at_its_mean_rank(contest, by_subject, line_of):
     table = [
         [np.mean([v for (c, _), v in by_subject[norm].items() if c == cohort]) for norm in LABELS]
         for cohort in COHORTS
     ]
     expected = ranks_by_hand(table)
-    axes = draw_ranks(comparison, "datasets").canvas.axes[0]
+    axes = draw_ranks(contest, "datasets").canvas.axes[0]
     found = [line_of(axes, label).get_xdata()[0] for label in LABELS.values()]
     assert found == pytest.approx(expected)
 
 
-def test_the_critical_difference_is_nemenyis(comparison, line_of):
-    drawing = draw_ranks(comparison, "subjects")
+def test_the_critical_difference_is_nemenyis(contest, line_of):
+    drawing = draw_ranks(contest, "subjects")
     expected = stats.studentized_range.ppf(0.95, 5, np.inf) * np.sqrt(5 * 6 / (12 * 22))
     low, high = line_of(drawing.canvas.axes[0], "CD").get_xdata()
     assert high - low == pytest.approx(expected)
     assert f"critical difference {expected:.2f}" in drawing.words
 
 
-def test_dots_mark_exactly_the_members_of_each_bar(comparison):
+def test_dots_mark_exactly_the_members_of_each_bar(contest):
     from psdnorm.evaluation.statistics import nemenyi, wilcoxon_holm
 
-    drawing = draw_ranks(comparison, "subjects")
+    drawing = draw_ranks(contest, "subjects")
     for axes, test in zip(drawing.canvas.axes, (nemenyi, wilcoxon_holm), strict=True):
-        result = test(comparison.tables.subjects)
+        result = test(contest.tables.subjects)
         dots = [each.get_xdata() for each in axes.lines if each.get_label() == "members"]
         assert len(dots) == len(result.cliques)
         for found, clique in zip(dots, result.cliques, strict=True):
             assert list(found) == pytest.approx([result.mean_ranks[norm] for norm in clique])
 
 
-def test_over_subjects_the_caption_says_that_they_are_not_independent(comparison):
-    assert "not independent" in draw_ranks(comparison, "subjects").caption
-    assert "not independent" not in draw_ranks(comparison, "datasets").caption
+def test_over_subjects_the_caption_says_that_they_are_not_independent(contest):
+    assert "not independent" in draw_ranks(contest, "subjects").caption
+    assert "not independent" not in draw_ranks(contest, "datasets").caption
 
 
 def test_two_norms_have_no_bar_where_nothing_was_tested(tmp_path):
     axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0,))]
     write_runs(tmp_path, axes)
-    drawing = draw_ranks(comparisons(read_results(tmp_path))[0], "subjects")
+    drawing = draw_ranks(contests(read_results(tmp_path))[0], "subjects")
     nemenyi = drawing.canvas.axes[0]
     assert "not tested" in nemenyi.get_title(loc="left")
     assert not [each for each in nemenyi.lines if each.get_label() == "members"]
@@ -97,4 +97,4 @@ def test_two_norms_have_no_bar_where_nothing_was_tested(tmp_path):
 def test_what_cannot_be_ranked_is_said(tmp_path, norms, cohorts, sentence):
     write_runs(tmp_path, [Axes(norms=norms, hold_outs=cohorts, seeds=(0,))])
     with pytest.raises(CannotDraw, match=sentence):
-        draw_ranks(comparisons(read_results(tmp_path))[0], "datasets")
+        draw_ranks(contests(read_results(tmp_path))[0], "datasets")

@@ -6,10 +6,9 @@ from experiment_runs import COHORTS, write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
-from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.subject_figures import draw_gains
+from psdnorm.report.contest import contests
+from psdnorm.report.figures.score_figures import draw_gains
 from psdnorm.report.results import read_results
-from psdnorm.report.verdict.duels import contests
 from psdnorm.report.verdict.verdict import judge
 
 
@@ -25,8 +24,8 @@ def drawn(axes):
 
 
 @pytest.fixture(scope="module")
-def drawing(comparison):
-    return draw_gains(comparison)
+def drawing(contest):
+    return draw_gains(contest)
 
 
 def test_points_are_differences_of_means(drawing, raw):
@@ -75,13 +74,13 @@ def test_the_caption_says_what_was_drawn_and_how_rough_it_is(drawing):
 def test_without_batchnorm_it_is_said(tmp_path):
     write_runs(tmp_path, [Axes(norms=("layer", "psd"), hold_outs=("ABC",), seeds=(0,))])
     with pytest.raises(CannotDraw, match="BatchNorm has no result"):
-        draw_gains(comparisons(read_results(tmp_path))[0])
+        draw_gains(contests(read_results(tmp_path))[0])
 
 
 def test_one_cohort_is_one_row_with_the_interval_of_the_verdict(tmp_path):
     write_runs(tmp_path, [Axes(norms=("batch", "psd"), hold_outs=("CHAT",), seeds=(0, 1))])
     results = read_results(tmp_path)
-    drawing = draw_gains(comparisons(results)[0])
+    drawing = draw_gains(contests(results)[0])
     gain = judge(results, contests(results)[0]).duels["psd"].gains["Mean(Dataset)"]
     expected = [100 * x for x in (gain.gain, gain.low, gain.high)]
     assert drawn(drawing.canvas.axes[0]) == {"CHAT": pytest.approx(expected)}

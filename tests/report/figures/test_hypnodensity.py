@@ -11,8 +11,8 @@ from sklearn.metrics import balanced_accuracy_score
 from psdnorm.evaluation import score_predictions, write_scores
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
-from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.hypnodensity import draw_hypnodensity
+from psdnorm.report.contest import contests
+from psdnorm.report.figures.night_figures import draw_hypnodensity
 from psdnorm.report.results import read_results
 
 SUBJECTS = 5
@@ -56,7 +56,7 @@ def kept(tmp_path):
 
 
 def draw(path):
-    return draw_hypnodensity(comparisons(read_results(path)))
+    return draw_hypnodensity(contests(read_results(path)))
 
 
 def by_hand(tables):
@@ -110,7 +110,7 @@ def test_another_norms_nights_are_not_shown_without_saying_what_psdnorms_need(ke
     drawing = draw(kept)
     assert "BatchNorm" in drawing.title
     for words in (drawing.caption, *drawing.missing):
-        assert words.endswith("nights of PSDNorm need psdnorm lodo --keep predictions.")
+        assert words.endswith("PSDNorm kept no predictions (psdnorm lodo --keep predictions).")
     assert len(drawing.missing) == 1
 
 
@@ -134,4 +134,4 @@ def test_where_all_are_damaged_it_is_said(kept):
 
 def test_without_predictions_it_is_said_how_to_keep_them(results):
     with pytest.raises(CannotDraw, match="--keep predictions"):
-        draw_hypnodensity(comparisons(results))
+        draw_hypnodensity(contests(results))

@@ -7,8 +7,8 @@ from experiment_runs import COHORTS, write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
-from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.stage_figures import MOST_CELLS, draw_learning
+from psdnorm.report.contest import contests
+from psdnorm.report.figures.score_figures import MOST_CELLS, draw_learning
 from psdnorm.report.results import read_results
 from psdnorm.training import Run
 
@@ -22,11 +22,11 @@ def two_norms(tmp_path):
 
 
 def draw(path):
-    return draw_learning(comparisons(read_results(path))[0])
+    return draw_learning(contests(read_results(path))[0])
 
 
-def test_lines_are_the_losses_of_every_cell(comparison, runs, line_of):
-    drawing = draw_learning(comparison)
+def test_lines_are_the_losses_of_every_cell(contest, runs, line_of):
+    drawing = draw_learning(contest)
     axes = drawing.canvas.axes[-1]
     lowest = []
     for cohort in COHORTS:
@@ -78,4 +78,4 @@ def test_adabn_has_no_panel_as_it_does_not_train(tmp_path):
     write_runs(tmp_path, [Axes(norms=("batch", "adabn3"), hold_outs=("ABC",), seeds=(0,))])
     drawing = draw(tmp_path)
     assert len(drawing.canvas.axes) == 1
-    assert "AdaBN(3): no training of its own" in drawing.caption
+    assert "AdaBN(3): not trained" in drawing.caption

@@ -6,13 +6,13 @@ import pytest
 from experiment_runs import COHORTS, write_runs
 
 from psdnorm.experiments.grid import Axes
-from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.stage_figures import draw_calibration
+from psdnorm.report.contest import contests
+from psdnorm.report.figures.score_figures import draw_calibration
 from psdnorm.report.results import read_results
 from psdnorm.training import Run
 
 
-def test_accuracy_confidence_and_error_are_those_of_all_epochs(comparison, runs, line_of):
+def test_accuracy_confidence_and_error_are_those_of_all_epochs(contest, runs, line_of):
     epochs, right, confidence = np.zeros(15), np.zeros(15), np.zeros(15)
     for cohort in COHORTS:
         for seed in range(3):
@@ -23,7 +23,7 @@ def test_accuracy_confidence_and_error_are_those_of_all_epochs(comparison, runs,
                 right[b] += table[f"bin_{b:02}_correct"].sum()
                 confidence[b] += table[f"bin_{b:02}_confidence"].sum()
     used = epochs > 0
-    drawing = draw_calibration(comparison)
+    drawing = draw_calibration(contest)
     axes = drawing.canvas.axes[-1]
     assert axes.get_title(loc="left").startswith("PSDNorm")
     line = line_of(axes, "accuracy")
@@ -35,13 +35,13 @@ def test_accuracy_confidence_and_error_are_those_of_all_epochs(comparison, runs,
     assert f"PSDNorm {error:.2f} %" in drawing.words
 
 
-def test_a_norm_that_lacks_cells_is_named(tmp_path):
+def test_a_norm_with_missing_cells_is_named(tmp_path):
     lacking = [Run("usleep", "psd", hold_out="MASS", seed=0).name]
     axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0,))]
     write_runs(tmp_path, axes, unfinished=lacking)
-    drawing = draw_calibration(comparisons(read_results(tmp_path))[0])
+    drawing = draw_calibration(contests(read_results(tmp_path))[0])
     assert "PSDNorm has 1 of 2 cells." in drawing.caption
-    assert "Cells count here, too, that the verdict leaves out." in drawing.caption
+    assert "The verdict does not count all of these cells." in drawing.caption
 
 
 def test_norms_with_as_many_cells_of_other_people_are_named(tmp_path):
@@ -51,10 +51,10 @@ def test_norms_with_as_many_cells_of_other_people_are_named(tmp_path):
     ]
     axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT", "MASS"), seeds=(0,))]
     write_runs(tmp_path, axes, unfinished=lacking)
-    caption = draw_calibration(comparisons(read_results(tmp_path))[0]).caption
+    caption = draw_calibration(contests(read_results(tmp_path))[0]).caption
     assert "BatchNorm has 2 of 3 cells. PSDNorm has 2 of 3 cells." in caption
 
 
-def test_norms_that_have_all_cells_are_not_named(comparison):
-    caption = draw_calibration(comparison).caption
+def test_norms_that_have_all_cells_are_not_named(contest):
+    caption = draw_calibration(contest).caption
     assert "cells" not in caption.lower()

@@ -7,8 +7,8 @@ from sklearn.metrics import f1_score
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
-from psdnorm.report.figures.comparison import comparisons
-from psdnorm.report.figures.stage_figures import draw_stages
+from psdnorm.report.contest import contests
+from psdnorm.report.figures.score_figures import draw_stages
 from psdnorm.report.results import read_results
 from psdnorm.training import Run
 
@@ -38,8 +38,8 @@ def drawn(axes):
     return found
 
 
-def test_points_and_bars_are_mean_and_spread_over_seeds(comparison, raw):
-    drawing = draw_stages(comparison)
+def test_points_and_bars_are_mean_and_spread_over_seeds(contest, raw):
+    drawing = draw_stages(contest)
     found = drawn(drawing.canvas.axes[0])
     for norm, label in {"instance": "InstanceNorm", "psd": "PSDNorm"}.items():
         differences = [f1_by_hand(raw, norm, s) - f1_by_hand(raw, "batch", s) for s in range(3)]
@@ -49,19 +49,19 @@ def test_points_and_bars_are_mean_and_spread_over_seeds(comparison, raw):
         assert f"N1 {mean[1]:+.2f} ± {spread[1]:.2f}" in drawing.words
 
 
-def test_a_seed_that_lacks_a_cohort_is_not_averaged(tmp_path, raw_of):
+def test_a_seed_without_all_cohorts_is_not_averaged(tmp_path, raw_of):
     lacking = [Run("usleep", "psd", hold_out="MASS", seed=1).name]
     axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0, 1))]
     write_runs(tmp_path, axes, unfinished=lacking)
-    drawing = draw_stages(comparisons(read_results(tmp_path))[0])
+    drawing = draw_stages(contests(read_results(tmp_path))[0])
     raw = raw_of(tmp_path)
     expected = f1_by_hand(raw, "psd", 0, ("ABC", "MASS")) - f1_by_hand(
         raw, "batch", 0, ("ABC", "MASS")
     )
     assert drawn(drawing.canvas.axes[0])["PSDNorm"][0] == pytest.approx(expected)
     assert "one seed has no ±" in drawing.caption
-    assert "PSDNorm lacks 7 of the 14 scores of MASS." in drawing.caption
-    assert "Seeds that lack a cohort are left out." in drawing.caption
+    assert "PSDNorm is missing 7 of the 14 scores of MASS." in drawing.caption
+    assert "Seeds without all cohorts are not counted." in drawing.caption
     assert "±" not in drawing.words
 
 
@@ -69,12 +69,12 @@ def test_all_norms_are_drawn_over_the_cohorts_that_all_have(tmp_path, raw_of):
     lacking = [Run("usleep", "tma", hold_out="MASS", seed=0).name]
     axes = [Axes(norms=("batch", "tma", "psd"), hold_outs=("ABC", "MASS"), seeds=(0,))]
     write_runs(tmp_path, axes, unfinished=lacking)
-    drawing = draw_stages(comparisons(read_results(tmp_path))[0])
+    drawing = draw_stages(contests(read_results(tmp_path))[0])
     raw = raw_of(tmp_path)
     for norm, label in {"tma": "TMA", "psd": "PSDNorm"}.items():
         expected = f1_by_hand(raw, norm, 0, ("ABC",)) - f1_by_hand(raw, "batch", 0, ("ABC",))
         assert drawn(drawing.canvas.axes[0])[label][0] == pytest.approx(expected)
-    assert "MASS is left out for all norms, as TMA has no score there." in drawing.caption
+    assert "MASS is excluded: TMA has no score there." in drawing.caption
 
 
 def test_without_a_seed_that_has_every_cohort_it_is_said(tmp_path):
@@ -84,4 +84,4 @@ def test_without_a_seed_that_has_every_cohort_it_is_said(tmp_path):
     ]
     write_runs(tmp_path, axes)
     with pytest.raises(CannotDraw, match="no seed in which every norm has all cohorts"):
-        draw_stages(comparisons(read_results(tmp_path))[0])
+        draw_stages(contests(read_results(tmp_path))[0])

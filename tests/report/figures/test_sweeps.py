@@ -7,7 +7,7 @@ import pytest
 from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
-from psdnorm.report.figures.comparison import comparisons
+from psdnorm.report.contest import contests
 from psdnorm.report.figures.curve_figures import FILTER_SIZE, NORM_DEPTH, draw_sweep
 from psdnorm.report.results import read_results
 from psdnorm.training import Run
@@ -36,7 +36,7 @@ def read_once(path):
 
 def draw(path, sweep):
     results = read_once(path)
-    return draw_sweep(results, comparisons(results)[0], sweep)
+    return draw_sweep(results, contests(results)[0], sweep)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_norms_that_do_not_vary_are_horizontal_lines(swept, raw_of, line_of):
         assert f"{label} {expected:.2f}" in drawing.words
 
 
-def test_a_cohort_that_a_setting_lacks_is_left_out_of_all_and_named(tmp_path, raw_of, line_of):
+def test_a_cohort_without_a_setting_does_not_count_and_is_named(tmp_path, raw_of, line_of):
     lacking = [Run("usleep", "psd", 9, hold_out="MASS", seed=s).name for s in (0, 1)]
     write_runs(tmp_path, AXES, COHORTS, unfinished=lacking)
     drawing = draw(tmp_path, FILTER_SIZE)
     expected = np.mean([raw_of(tmp_path).mean_dataset("batch", s, ("ABC",)) for s in (0, 1)])
     line = line_of(drawing.canvas.axes[0], "BatchNorm")
     assert line.get_ydata()[0] == pytest.approx(expected)
-    assert "MASS left out" in drawing.caption
+    assert "Without MASS, where some settings have no result." in drawing.caption
     assert "1 held-out cohort." in drawing.caption
 
 

@@ -56,6 +56,17 @@ def ours(table):
     return [entry for row in table.rows for entry in row if entry.facts.get("block") == "ours"]
 
 
+def blocks(table):
+    """The rows of a table by their headings."""
+    found = []
+    for row in table.rows:
+        if len(row) == 1:
+            found.append((row[0].text, []))
+        else:
+            found[-1][1].append(row)
+    return found
+
+
 def by_hand(path, name, metric):
     """Score the held-out subjects of a cell one by one, by the book."""
     return [_subject(row, metric) for row in _counts(path / "cells" / name / "scores.parquet")]

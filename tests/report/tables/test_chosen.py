@@ -1,4 +1,4 @@
-"""A filter size that was chosen is told from fixed ones, and a note says which it was."""
+"""A chosen filter size has a column of its own, and a note says which it was."""
 
 import csv
 import io
@@ -47,7 +47,7 @@ def test_it_has_a_column_of_its_own_behind_the_fixed_sizes(table, chosen):
 
 def test_a_note_says_which_size_each_cohort_got(table):
     (note,) = [note for note in table.notes if "f auto" in note]
-    assert note.endswith("by the one held out: ABC 7, 9; CHAT 7, 9.")
+    assert note.endswith("by held-out cohort: ABC 7, 9; CHAT 7, 9.")
 
 
 def test_tables_of_the_protocol_do_not_take_it_for_the_protocols_size(tables):
@@ -56,7 +56,7 @@ def test_tables_of_the_protocol_do_not_take_it_for_the_protocols_size(tables):
     assert "PSDNorm (f auto)" not in main.head
 
 
-def test_one_that_lacks_is_named_as_such(tmp_path):
+def test_a_missing_one_is_named(tmp_path):
     lacking = Run("usleep", "psd", "auto", hold_out="CHAT", seed=0).name
     blocks = [axes(norms=("psd",), filter_sizes=(5, "auto"))]
     write_runs(tmp_path, blocks, COHORTS, epochs=25, unfinished=[lacking])

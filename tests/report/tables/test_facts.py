@@ -1,4 +1,4 @@
-"""Times, training sizes and datasets are what the cells say of themselves."""
+"""Times, training sizes and datasets are those that the cells recorded."""
 
 import json
 
@@ -12,7 +12,7 @@ from psdnorm.report.results import read_results
 from psdnorm.report.tables import build_tables
 from psdnorm.training import Run
 
-from .conftest import COHORTS, STAGES, axes, ours
+from .conftest import COHORTS, STAGES, axes, blocks, ours
 
 
 def change(path, cell, file, **news):
@@ -82,7 +82,7 @@ def test_inference_is_the_prediction_of_the_held_out_datasets(timed):
 
 def test_runs_that_did_not_record_their_inference_are_read_and_counted(timed, tmp_path):
     table, _ = numbers(timed, "timing")
-    assert "Runs that did not record the time of inference: 3." in table.notes
+    assert "Runs without a recorded time of inference: 3." in table.notes
     write_runs(tmp_path, [axes(norms=("batch", "psd"))], COHORTS, 25)
     _, found = numbers(build_tables(read_results(tmp_path)), "timing")
     for metric in ("inference_s", "sequences_per_s"):
@@ -124,7 +124,7 @@ def test_the_papers_overhead_is_that_of_its_own_times(timed):
 
 def test_training_sizes_are_those_of_the_cells(whole, built):
     table = next(table for table in built.tables if table.name == "balanced-sizes")
-    (own,) = (rows for heading, rows in table.blocks if heading == "Ours")
+    (own,) = (rows for heading, rows in blocks(table) if heading == "Ours")
     assert [row[0].text for row in own] == ["40", "400", "all"]
     counts = []
     for cohort in COHORTS:
@@ -143,7 +143,7 @@ def test_a_configuration_that_is_gone_is_named(tmp_path):
     gone = tmp_path / "cells" / Run("usleep", "batch", hold_out="ABC").name / "config.json"
     gone.unlink()
     built = build_tables(results)
-    assert any(f"(balanced-sizes) are not there: {gone}" in text for text in built.missing)
+    assert any(f"(balanced-sizes): {gone}" in text for text in built.missing)
     table, found = numbers(built, "datasets")
     assert found["recordings", None, "ABC"].text == found["recordings", None, "Total"].text == "–"
     assert any(str(gone) in note for note in table.notes)
@@ -161,7 +161,7 @@ def test_datasets_have_the_epochs_and_stages_of_the_confusion_matrices(whole, bu
             share = found[f"{stage}_percent", None, cohort]
             assert share.text == f"{100 * count / sum(counts):.2f}"
     assert found["subjects", None, "Total"].text == str(sum(COHORTS.values()))
-    assert any(note.startswith("Age and sex are not there") for note in table.notes)
+    assert any(note.startswith("Age and sex are unknown") for note in table.notes)
     assert found["age_years", None, "ABC"].text == "–"
 
 
@@ -178,4 +178,4 @@ def test_age_and_sex_come_from_the_store_once_a_subject(tmp_path, results):
     assert found["age_years", None, "ABC"].text == f"40.0 ± {np.std([20, 50, 50], ddof=1):.1f}"
     assert found["female_percent", None, "ABC"].text == "33"
     assert found["male_percent", None, "ABC"].text == "67"
-    assert "The store does not know age or sex in CHAT." in table.notes
+    assert "The store has no age or no sex for some of CHAT." in table.notes

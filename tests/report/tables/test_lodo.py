@@ -1,4 +1,4 @@
-"""Tables of scores hold what the raw counts give, and name what they lack."""
+"""Tables of scores hold what the raw counts give, and name what is missing."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from psdnorm.report.results import read_results
 from psdnorm.report.tables import build_tables
 from psdnorm.training import Run
 
-from .conftest import COHORTS, MAIN, STAGES, axes, by_hand, ours
+from .conftest import COHORTS, MAIN, STAGES, axes, blocks, by_hand, ours
 
 MEANS = ("Mean(Dataset)", "Mean(Subject)")
 SCORES = (
@@ -104,7 +104,7 @@ def test_real_nights_are_not_called_simulated(tmp_path):
 
 
 def test_the_best_of_a_row_is_in_bold(tables):
-    for heading, rows in tables["results"].blocks:
+    for heading, rows in blocks(tables["results"]):
         for _, *entries in rows:
             known = [entry.value for entry in entries if entry.value is not None]
             assert known
@@ -113,7 +113,7 @@ def test_the_best_of_a_row_is_in_bold(tables):
 
 
 def test_a_calibration_error_is_best_where_it_is_lowest(tables):
-    _, rows = tables["other-metrics"].blocks[0]
+    _, rows = blocks(tables["other-metrics"])[0]
     (errors,) = (row for row in rows if row[0].text == "Expected calibration error")
     best = min((entry for entry in errors if entry.value is not None), key=lambda e: e.value)
     assert [entry for entry in errors if entry.bold] == [best]
@@ -136,7 +136,7 @@ def test_tables_take_the_filter_size_and_depth_of_the_protocol_and_say_so(tables
     assert tables["low-data"].head[-2:] == ["PSDNorm (f = 5)", "PSDNorm (f = 15)"]
 
 
-def test_subjects_who_lack_a_stage_are_counted(whole, tables):
+def test_subjects_without_all_stages_are_counted(whole, tables):
     import pandas as pd
 
     lack = 0
@@ -146,8 +146,8 @@ def test_subjects_who_lack_a_stage_are_counted(whole, tables):
         for row in scores.to_dict("records"):
             lack += any(sum(row[f"{s}_as_{g}"] for g in STAGES) == 0 for s in STAGES)
     assert lack > 0
-    verb = "lacks" if lack == 1 else "lack"
-    assert any(n.startswith(f"{lack} of 9 subjects {verb} a stage") for n in tables["f1"].notes)
+    expected = f"Subjects without an epoch of some stage: {lack} of 9; as in scikit-learn, "
+    assert any(note.startswith(expected) for note in tables["f1"].notes)
 
 
 @pytest.fixture(scope="module")
@@ -184,8 +184,8 @@ def test_what_is_missing_is_named_with_what_follows_from_it(partial):
     for note in (
         "TMA: no result.",
         "PSDNorm: no result on MASS, and therefore no means.",
-        "LayerNorm: no seed 1 on CHAT, so that means are over seed 0 only.",
-        "SOF: asked for, but without any result, so that means are over 3 datasets.",
+        "LayerNorm: no seed 1 on CHAT, so means are over seed 0 only.",
+        "SOF: requested, but without any result, so means are over 3 datasets.",
     ):
         assert where + note in tables[0].notes
     assert any("classwise-tma" in sentence for sentence in missing)
@@ -214,7 +214,7 @@ def test_seeds_are_compared_not_how_many_there_are(tmp_path):
     assert {e.facts["dataset"] for e in ours(table) if e.bold} == {"CHAT"}
 
 
-def test_means_of_a_norm_that_lacks_a_seed_are_over_the_whole_ones(partial):
+def test_means_of_a_norm_without_a_seed_are_over_the_complete_ones(partial):
     path, (tables, _) = partial
     for mean in MEANS:
         (entry,) = (
@@ -230,21 +230,21 @@ def test_one_seed_has_no_spread_and_the_table_says_so(tmp_path):
     write_runs(tmp_path, [axes(norms=("batch", "psd"), seeds=(0,))], COHORTS, 25)
     tables = build_tables(read_results(tmp_path)).tables
     assert "±" not in "".join(entry.text for entry in ours(tables[0]))
-    assert "U-Sleep, all subjects; one seed only, so that there is no ±." in tables[0].notes
+    assert "U-Sleep, all subjects; only one seed, so there is no ±." in tables[0].notes
 
 
 def test_a_table_without_any_result_is_named_and_not_built(tmp_path):
     write_runs(tmp_path, [axes(norms=("batch",), hold_outs=("ABC",))], COHORTS, 25)
     tables, missing = build_tables(read_results(tmp_path))
     names = {table.name for table in tables}
-    told = " ".join(missing)
+    sentences = " ".join(missing)
     absent = ["whitening", "cnn-transformer", "low-data", "adabn"]
     absent += [f"classwise-{norm}" for norm in MAIN[1:]]
     for name in absent:
         assert name not in names
-        assert f"({name}) is not there: it needs a result of " in told
+        assert f"({name}): it needs a result of " in sentences
     for curve in ("filter size", "training subjects", "layers with the norm"):
-        assert f"{curve}: it needs results of " in told
+        assert f"{curve}: it needs results of " in sentences
 
 
 def test_a_metric_that_nobody_has_is_absent_with_its_reason(results):

@@ -9,9 +9,10 @@ from psdnorm.evaluation.scores import COUNTS
 from psdnorm.report.paper import misprints, paper_table
 from psdnorm.report.results import Results
 from psdnorm.report.tables.layout import Scores, fill
-from psdnorm.report.tables.lodo_tables import lodo_layouts
+from psdnorm.report.tables.paper_tables import lodo_layouts
+from psdnorm.training import Arm
 
-from .conftest import ours
+from .conftest import blocks, ours
 
 MEANS = ("Mean(Dataset)", "Mean(Subject)")
 WITH_PAPER = (
@@ -46,7 +47,7 @@ def test_every_printed_figure_is_there_once_and_nothing_else(name, tables):
 def test_the_block_is_headed_with_the_papers_label_and_its_misprints_are_named(name, tables):
     table = tables[name]
     label = paper_table(name).label
-    assert any(heading.startswith(f"The paper ({label})") for heading, _ in table.blocks)
+    assert any(heading.startswith(f"The paper ({label})") for heading, _ in blocks(table))
     notes = " ".join(table.notes)
     for misprint in misprints():
         assert (misprint.shows in notes) == (name in misprint.tables), misprint.name
@@ -64,7 +65,7 @@ def test_only_wrong_numbers_are_called_misprints_and_claims_contradictions(table
 
 def test_means_over_other_datasets_are_not_for_comparison(tables):
     notes = " ".join(tables["results"].notes)
-    assert "its means are over 10 datasets, ours over 2 that are not the same" in notes
+    assert "its means are over 10 datasets, ours over 2; these are not the same" in notes
 
 
 def as_results(name, path):
@@ -79,7 +80,7 @@ def as_results(name, path):
         cell = {"cell": number, "model": row["model"], "norm": row["norm"], "balanced": size}
         cell |= {"filter_size": row["filter_size"], "hold_out": row["dataset"], "seed": 0}
         cell["norm_depth"] = 3 if row["norm"] in ("layer", "instance", "psd") else None
-        cell["arm"] = f"{row['model']} {row['norm']} f{row['filter_size']} @{row['balanced']}"
+        cell["arm"] = Arm.of_row(cell).label
         cells.append(cell | {"epochs": 1, "seconds": 1.0, "folder": path})
         n = sizes[row["dataset"]]
         table = pd.DataFrame({"cell": number, "subject": np.arange(n)})
@@ -90,7 +91,7 @@ def as_results(name, path):
     assert set(everyone) & set(METRICS)
     everyone = everyone.join(pd.DataFrame(0, everyone.index, COUNTS, dtype=np.int8))
     config = {"recipe": {"name": "paper"}}
-    return Results(path, pd.DataFrame(cells).astype(types), everyone, [], config, False)
+    return Results(path, pd.DataFrame(cells).astype(types), everyone, config, False)
 
 
 @pytest.mark.parametrize("name", ["results", "f1", "low-data"])

@@ -16,9 +16,10 @@ from psdnorm.evaluation.statistics import (
     wilcoxon_holm,
 )
 from psdnorm.experiments.grid import Axes
+from psdnorm.report.contest import contests
 from psdnorm.report.figures.curve_figures import draw_training_size
 from psdnorm.report.results import read_results
-from psdnorm.report.verdict.duels import contests, points
+from psdnorm.report.verdict.duels import points
 from psdnorm.report.verdict.verdict import judge
 from psdnorm.training import Run
 
@@ -46,17 +47,17 @@ def test_the_norm_with_the_highest_mean_over_datasets_wins(whole):
     means = verdict.contest.tables.datasets.mean()
     assert verdict.winner == means.idxmax() == "psd"
     assert verdict.headline.startswith("PSDNorm has the highest balanced accuracy, ")
-    told = " over BatchNorm, but not distinguishable from TMA (3 cohorts, 3 seeds)."
-    assert verdict.headline.endswith(told)
+    ending = " over BatchNorm, but not distinguishable from TMA (3 cohorts, 3 seeds)."
+    assert verdict.headline.endswith(ending)
 
 
 def test_an_interval_that_covers_0_is_not_distinguishable(tmp_path):
     verdict = verdict_on(tmp_path, {"norms": ("batch", "psd")}, merit=dict.fromkeys(MERIT, 0.0))
     other = next(iter(verdict.duels.values())).gains["Mean(Dataset)"]
     assert other.low <= 0 <= other.high
-    told = " ".join([verdict.headline, *verdict.sentences])
-    assert "not distinguishable from BatchNorm" in told
-    assert "is better than" not in told
+    words = " ".join([verdict.headline, *verdict.sentences])
+    assert "not distinguishable from BatchNorm" in words
+    assert "is better than" not in words
 
 
 def test_a_baseline_that_wins_is_said_to_win_and_psdnorm_is_still_judged(tmp_path):
@@ -72,15 +73,15 @@ def test_a_baseline_that_wins_is_said_to_win_and_psdnorm_is_still_judged(tmp_pat
 
 
 @pytest.mark.parametrize(("ahead", "following"), [("instance", "tma"), ("tma", "psd")])
-def test_a_winner_that_is_not_told_apart_from_the_next_is_said_not_to_be(
+def test_a_winner_that_cannot_be_distinguished_from_the_next_is_named_with_it(
     tmp_path, ahead, following
 ):
     merit = MERIT | {following: 0.1, ahead: 0.11}
     verdict = verdict_on(tmp_path, {"norms": ("batch", ahead, following)}, merit=merit)
     assert verdict.winner == ahead
     name = {"tma": "TMA", "psd": "PSDNorm"}[following]
-    told = f" over BatchNorm, but not distinguishable from {name} (3 cohorts, 3 seeds)."
-    assert verdict.headline.endswith(told)
+    ending = f" over BatchNorm, but not distinguishable from {name} (3 cohorts, 3 seeds)."
+    assert verdict.headline.endswith(ending)
 
 
 def test_batchnorm_that_wins_is_said_to_with_the_next_and_its_interval(tmp_path):
@@ -112,28 +113,28 @@ def test_norms_that_share_the_highest_mean_are_all_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "of_17", "told"),
+    ("sizes", "of_17", "words"),
     [
         ((5, 17), 0.2, "PSDNorm (f = 17), the only other setting, has more: "),
-        ((5, 9, 17), 0.2, "PSDNorm (f = 17), the best of 2 other settings by these very scores, "),
+        ((5, 9, 17), 0.2, "PSDNorm (f = 17), the best of 2 other settings by these same scores, "),
         ((5, 17), 0.0, ""),
         ((5,), 0.2, ""),
     ],
     ids=["one", "two", "lower", "none"],
 )
-def test_a_setting_above_the_winner_that_stands_for_no_norm_is_named(tmp_path, sizes, of_17, told):
+def test_a_setting_above_the_winner_that_stands_for_no_norm_is_named(tmp_path, sizes, of_17, words):
     axes = {"norms": ("batch", "psd"), "filter_sizes": sizes}
     verdict = verdict_on(tmp_path, axes, merit=MERIT | {("psd", 17): of_17})
     first, _, rest = verdict.headline.partition("(3 cohorts, 3 seeds).")
     assert first.startswith("PSDNorm has the highest balanced accuracy")
-    assert rest.startswith(f" {told}") if told else not rest
-    if told:
+    assert rest.startswith(f" {words}") if words else not rest
+    if words:
         scores = verdict.results.runs.groupby(["arm", "cohort"])["balanced_accuracy"].mean()
         mean = scores["usleep psd f17 d3 @all"].mean()
         assert rest.endswith(f"has more: {100 * mean:.2f} %.")
 
 
-def test_a_setting_that_lacks_scores_which_count_is_not_set_beside_the_winner(tmp_path):
+def test_a_setting_without_all_counted_scores_is_not_set_beside_the_winner(tmp_path):
     few = {"norms": ("psd",), "filter_sizes": (17,), "hold_outs": ("ABC", "MASS")}
     verdict = verdict_on(
         tmp_path, {"norms": ("batch", "psd")}, few, merit=MERIT | {("psd", 17): 0.2}
@@ -141,13 +142,13 @@ def test_a_setting_that_lacks_scores_which_count_is_not_set_beside_the_winner(tm
     assert verdict.headline.endswith("(3 cohorts, 3 seeds).")
 
 
-def test_without_batchnorm_no_gain_over_it_is_told(tmp_path):
+def test_without_batchnorm_the_gain_over_it_is_unknown(tmp_path):
     verdict = verdict_on(tmp_path, {"norms": ("instance", "psd")})
-    assert "so that no gain over it can be told (3 cohorts" in verdict.headline
+    assert "so its gain over BatchNorm is unknown (3 cohorts" in verdict.headline
     assert verdict.duels == {}
     assert any("InstanceNorm, the only baseline" in sentence for sentence in verdict.sentences)
     limits = " ".join(verdict.limits)
-    assert "nothing is said of them: BatchNorm, LayerNorm, TMA." in limits
+    assert "nothing is said of: BatchNorm, LayerNorm, TMA." in limits
     assert cohort_caveat(3) in limits
 
 
@@ -187,36 +188,36 @@ def test_recipe_seeds_cohorts_and_their_subjects_are_named(whole):
     assert "recipe paper; U-Sleep, all subjects; 3 seeds." in data
 
 
-def test_a_cohort_that_a_norm_lacks_is_said_to_be_left_out_for_all(tmp_path):
+def test_a_cohort_without_scores_of_a_norm_is_excluded(tmp_path):
     axes = [
         {"norms": ("batch", "layer", "psd"), "seeds": (0,)},
         {"norms": ("tma",), "hold_outs": ("ABC", "MASS"), "seeds": (0,)},
     ]
     verdict = verdict_on(tmp_path, *axes)
     limits = " ".join(verdict.limits)
-    assert "CHAT is left out for all norms, as TMA has no score there." in limits
+    assert "CHAT is excluded: TMA has no score there." in limits
 
 
-def test_a_cell_that_lacks_is_left_out_of_all_norms_and_named(tmp_path):
+def test_a_missing_cell_does_not_count_for_any_norm_and_is_named(tmp_path):
     gone = Run("usleep", "psd", hold_out="CHAT", seed=1).name
     verdict = verdict_on(tmp_path, {"norms": ("batch", "psd")}, unfinished=[gone])
     limits = " ".join(verdict.limits)
-    assert "PSDNorm lacks 9 of the 27 scores of CHAT." in limits
-    assert "1 cell that was asked for gave no result; the page lists it." in limits
+    assert "PSDNorm is missing 9 of the 27 scores of CHAT." in limits
+    assert "1 requested cell gave no result; the page lists it." in limits
     assert verdict.sentences[-1].endswith("; 2 to 3 seeds.")
     by_seed = verdict.contest.tables.by_seed.dropna()
     assert ("CHAT", "0000", 1) not in by_seed.index
 
 
-def test_what_lacks_is_said_before_the_data_and_of_a_whole_grid_nothing_is(tmp_path, whole):
+def test_what_is_missing_is_said_before_the_data(tmp_path, whole):
     gone = Run("usleep", "psd", hold_out="CHAT", seed=1).name
     verdict = verdict_on(tmp_path, {"norms": ("batch", "psd")}, unfinished=[gone])
     assert verdict.sentences[-2] == verdict.contest.partial
-    assert verdict.sentences[-2].startswith("Not complete: 1 of 18 cells has no result; ")
+    assert verdict.sentences[-2].startswith("Incomplete: 1 of 18 cells has no result; ")
     assert not any("Not complete" in sentence for sentence in whole.sentences)
 
 
-def test_one_cell_that_lacks_leaves_all_seeds_to_the_intervals(tmp_path, whole):
+def test_a_missing_cell_leaves_all_seeds_to_the_intervals(tmp_path, whole):
     gone = Run("usleep", "layer", hold_out="CHAT", seed=1).name
     verdict = verdict_on(tmp_path, unfinished=[gone])
     full, partial = (v.contest.tables.by_seed.dropna() for v in (whole, verdict))
@@ -252,7 +253,7 @@ def test_a_norm_that_shares_no_cell_is_left_out_and_named(tmp_path):
     alone = {"norms": ("layer",), "hold_outs": ("MASS",)}
     verdict = verdict_on(tmp_path, shared, alone)
     assert list(verdict.contest.arms) == ["batch", "psd"]
-    assert any(limit.startswith("LayerNorm is left out: ") for limit in verdict.limits)
+    assert any(limit.startswith("LayerNorm is not compared: ") for limit in verdict.limits)
 
 
 def test_a_norm_stands_with_the_papers_filter_size_and_the_others_are_named(tmp_path):
@@ -260,8 +261,8 @@ def test_a_norm_stands_with_the_papers_filter_size_and_the_others_are_named(tmp_
     assert verdict.contest.arms["psd"] == "usleep psd f5 d3 @all"
     assert verdict.contest.others == ["usleep psd f3 d3 @all"]
     assert (
-        "Norms stand here as BatchNorm, PSDNorm (f = 5, 3 blocks); what other filter sizes and "
-        "depths came to (PSDNorm (f = 3, 3 blocks)) is in tables and figures."
+        "Norms are compared as BatchNorm, PSDNorm (f = 5, 3 blocks); the results of other filter "
+        "sizes and depths (PSDNorm (f = 3, 3 blocks)) are in tables and figures."
     ) in verdict.limits
     assert "usleep" not in " ".join([verdict.headline, *verdict.sentences, *verdict.limits])
 
@@ -305,10 +306,10 @@ def test_the_best_baseline_is_named_for_each_mean(tmp_path):
     verdict = judge(results, contests(results)[0])
     gains = verdict.over_best["psd"]
     assert [gains[m].reference for m in ("Mean(Dataset)", "Mean(Subject)")] == ["tma", "instance"]
-    told = next(s for s in verdict.sentences if "the best baseline" in s)
-    assert "the best baseline (chosen anew in every draw)" in told
-    assert f"Mean(Dataset) against TMA {gains['Mean(Dataset)'].words}" in told
-    assert f"Mean(Subject) against InstanceNorm {gains['Mean(Subject)'].words}" in told
+    sentence = next(s for s in verdict.sentences if "the best baseline" in s)
+    assert "the best baseline (chosen anew in every draw)" in sentence
+    assert f"Mean(Dataset) against TMA {gains['Mean(Dataset)'].words}" in sentence
+    assert f"Mean(Subject) against InstanceNorm {gains['Mean(Subject)'].words}" in sentence
 
 
 def test_every_norm_has_its_gain_over_the_best_baseline_and_the_best_mean_is_bold(whole):
@@ -338,7 +339,7 @@ def test_limits_have_the_numbers_of_the_data(whole):
     limits = " ".join(whole.limits)
     assert cohort_caveat(3) in limits
     assert subject_caveat(22, 3) in limits
-    assert "takes subjects for independent" in limits
+    assert "treats subjects as independent" in limits
     assert "as far as 3 seeds show them" in limits
 
 
@@ -376,9 +377,11 @@ def test_the_factor_of_fewer_subjects_is_that_of_the_figure(tmp_path):
     cohorts = {"ABC": 12, "CHAT": 14, "MASS": 16}
     verdict = verdict_on(tmp_path, axes, cohorts=cohorts, merit={"batch": -0.1, "psd": -0.095})
     result = verdict.factors["PSDNorm"][0]
-    told = next(s for s in verdict.sentences if "fewer" in s)
-    assert told.startswith("By the training sizes of U-Sleep (Mean(Dataset)): PSDNorm is as good")
-    assert told.partition(": ")[2] in draw_training_size(verdict.results, "usleep").words
+    sentence = next(s for s in verdict.sentences if "fewer" in s)
+    assert sentence.startswith(
+        "By the training sizes of U-Sleep (Mean(Dataset)): PSDNorm is as good"
+    )
+    assert sentence.partition(": ")[2] in draw_training_size(verdict.results, "usleep").words
     found = verdict.to_json()["fewer_subjects"]["PSDNorm"]
     assert found["factor"] == result.factor > 1
     assert found["target"] == pytest.approx(result.target / 100)

@@ -2,10 +2,7 @@
 
 from psdnorm.present import Figure
 from psdnorm.report.figures.all_figures import Figures, build_figures
-from psdnorm.report.figures.comparison import BATCH
-from psdnorm.report.figures.curve_figures import factor_words, size_factors
-from psdnorm.report.figures.hypnodensity import STAGE_LEVELS, draw_probabilities, draw_stages
-from psdnorm.report.figures.stage_figures import SEEDS_LEFT_OUT, by_stage
-from psdnorm.report.figures.subject_figures import forest, scattered
+from psdnorm.report.figures.night_figures import STAGE_LEVELS, draw_hypnogram, draw_probabilities
+from psdnorm.report.figures.score_figures import SEEDS_OMITTED, by_stage, forest, scattered
 
 __all__ = ["Figure", "Figures", "build_figures"]

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from psdnorm.present import CannotDraw, Drawing, Figure, rendered, styled
-from psdnorm.report.figures.comparison import Comparison, comparisons
-from psdnorm.report.figures.critical_difference import draw_ranks
+from psdnorm.report.contest import Contest, contests, paper_order
 from psdnorm.report.figures.curve_figures import (
     FILTER_SIZE,
     NORM_DEPTH,
@@ -14,10 +13,15 @@ from psdnorm.report.figures.curve_figures import (
     draw_training_size,
     varied,
 )
-from psdnorm.report.figures.hypnodensity import draw_hypnodensity
-from psdnorm.report.figures.spectra_figures import draw_spectra
-from psdnorm.report.figures.stage_figures import draw_calibration, draw_learning, draw_stages
-from psdnorm.report.figures.subject_figures import draw_gains, draw_scatter
+from psdnorm.report.figures.night_figures import draw_hypnodensity, draw_spectra
+from psdnorm.report.figures.score_figures import (
+    draw_calibration,
+    draw_gains,
+    draw_learning,
+    draw_ranks,
+    draw_scatter,
+    draw_stages,
+)
 from psdnorm.report.results import Results
 from psdnorm.store import Store
 
@@ -52,77 +56,66 @@ def build_figures(results: Results, store: Store | None = None) -> Figures:
     -------
     Figures
         For each model and training size ranks, subjects, gains, stages, calibration and training
-        curves, then what varies a setting, spectra, and nights.
+        curves, then sweeps of a setting, spectra, and nights.
     """
     figures: list[Figure] = []
     missing: list[str] = []
     with styled():
-        for drawing in _drawn(results, store, missing):
+        for draw in _planned(results, store):
+            try:
+                drawing = draw()
+            except CannotDraw as reason:
+                missing.append(str(reason))
+                continue
+            missing += drawing.missing
             figures.append(rendered(drawing, simulated=results.simulated, recipe=results.recipe))
     return Figures(figures, missing)
 
 
-def _drawn(results: Results, store: Store | None, missing: list[str]) -> Iterator[Drawing]:
-    """Yield what can be drawn, and write down what cannot."""
-    for draw in _all(results, store):
-        try:
-            drawing = draw()
-        except CannotDraw as reason:
-            missing.append(str(reason))
-            continue
-        missing += drawing.missing
-        yield drawing
-
-
-def _all(results: Results, store: Store | None) -> Iterator[Draw]:
-    compared = comparisons(results)
-    for comparison in compared:
-        for reason in comparison.contest.reasons.values():
-            yield partial(_refused, f"Figures ({comparison.setting}): {reason}")
-        yield partial(draw_ranks, comparison, "datasets")
-        yield partial(draw_ranks, comparison, "subjects")
-        yield partial(draw_scatter, comparison)
-        yield partial(draw_gains, comparison)
-        yield partial(draw_stages, comparison)
-        yield partial(draw_calibration, comparison)
-        yield partial(draw_learning, comparison)
+def _planned(results: Results, store: Store | None) -> Iterator[Draw]:
+    compared = sorted(contests(results), key=paper_order)
+    for contest in compared:
+        for reason in contest.reasons.values():
+            yield partial(_no_figure, f"Figures ({contest.name}): {reason}")
+        yield partial(draw_ranks, contest, "datasets")
+        yield partial(draw_ranks, contest, "subjects")
+        for draw in (draw_scatter, draw_gains, draw_stages, draw_calibration, draw_learning):
+            yield partial(draw, contest)
     for sweep in (FILTER_SIZE, NORM_DEPTH):
         yield from _sweeps(results, compared, sweep)
-    for model in dict.fromkeys(comparison.model for comparison in compared):
+    for model in dict.fromkeys(contest.model for contest in compared):
         yield partial(draw_training_size, results, model)
     yield partial(_spectra, compared, store)
     yield partial(draw_hypnodensity, compared)
 
 
-def _sweeps(results: Results, compared: list[Comparison], sweep: Sweep) -> Iterator[Draw]:
+def _sweeps(results: Results, compared: list[Contest], sweep: Sweep) -> Iterator[Draw]:
     places = {
-        comparison.setting: max(
-            (len(c.arms) for c in varied(results, comparison, sweep)), default=0
-        )
-        for comparison in compared
+        contest.name: max((len(curve.arms) for curve in varied(results, contest, sweep)), default=0)
+        for contest in compared
     }
     most = max(places.values())
     if most == 0:
-        yield partial(_refused, f"{sweep.title}: no norm was run with two of them.")
-    for comparison in compared:
-        found = places[comparison.setting]
+        yield partial(_no_figure, f"{sweep.title}: no norm was run with two of them.")
+    for contest in compared:
+        found = places[contest.name]
         if found and found >= min(most, _PLACES):
-            yield partial(draw_sweep, results, comparison, sweep)
+            yield partial(draw_sweep, results, contest, sweep)
         elif found:
             reason = f"{found} places only, where other settings have {most}"
-            yield partial(_refused, f"{sweep.title} ({comparison.setting}): {reason}.")
+            yield partial(_no_figure, f"{sweep.title} ({contest.name}): {reason}.")
 
 
-def _refused(sentence: str) -> Drawing:
+def _no_figure(sentence: str) -> Drawing:
     raise CannotDraw(sentence)
 
 
-def _spectra(compared: list[Comparison], store: Store | None) -> Drawing:
-    """Draw the spectra of the first comparison that can be; else say why of the first."""
+def _spectra(compared: list[Contest], store: Store | None) -> Drawing:
+    """Draw the spectra of the first contest that has what it takes; else raise for the first."""
     reasons = []
-    for comparison in compared:
+    for contest in compared:
         try:
-            return draw_spectra(comparison, store)
+            return draw_spectra(contest, store)
         except CannotDraw as reason:
             reasons.append(reason)
     raise reasons[0]

@@ -1,11 +1,10 @@
-"""The tables of the paper from a folder of runs, its own figures beside ours.
+"""The tables of the paper from a folder of runs, its own numbers below ours.
 
 :func:`build_tables` gives ``(tables, missing)``: tables, and a sentence for each that cannot be
-built. A table's ``rows`` hold headings too, rows of a single entry; ``Table.blocks`` has the rows
-by heading.
+built. A table's ``rows`` hold headings too, rows of a single entry.
 """
 
-from psdnorm.report.tables.all_tables import build_tables
+from psdnorm.report.tables.paper_tables import build_tables
 from psdnorm.report.tables.table import (
     Entry,
     Table,

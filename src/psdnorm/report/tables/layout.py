@@ -1,4 +1,4 @@
-"""What all tables of scores share: rows, notes, the paper's numbers beside ours."""
+"""How tables of scores are filled: rows, notes, the paper's numbers below ours."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +8,8 @@ import pandas as pd
 
 from psdnorm.constants import STAGES
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
-from psdnorm.report.naming import model_place, norm_place
 from psdnorm.report.paper import misprints, paper_table
-from psdnorm.report.results import Results
+from psdnorm.report.results import Results, model_place, norm_place
 from psdnorm.report.tables.table import OURS, PAPER, Entry, Table, figure, with_best
 from psdnorm.runtime import listed, plural
 from psdnorm.training import (
@@ -37,29 +36,15 @@ class Score:
 
 
 class Scores:
-    """Every metric of every arm, per dataset and over datasets.
-
-    Parameters
-    ----------
-    results : Results
-
-    Attributes
-    ----------
-    results : Results
-    arms : list of Arm
-        Those that have a result, in the order of the paper.
-    lacking : dict of (Arm, str) to set of int
-        Seeds that were asked for and have no result, by arm and dataset.
-    people : DataFrame
-        By cohort the number of ``subjects``, and of those who ``lack`` a stage.
-    """
+    """Every metric of every arm, per dataset and over datasets."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
-        self._seeds = _seeds(results)
+        self._seeds: dict[tuple[Arm, str], set[int]] = {}
+        for row in results.cells.to_dict("records"):
+            place = Arm.of_row(row), str(row["hold_out"])
+            self._seeds.setdefault(place, set()).add(int(row["seed"]))
         self.arms = sorted({arm for arm, _ in self._seeds}, key=in_order)
-        rows = results.cells.drop_duplicates("arm").to_dict("records")
-        self._labels = {Arm.of_row(row): row["arm"] for row in rows}
         table = aggregate(results.runs, by=["arm"])
         self._rows = {
             (row.arm, row.metric, row.dataset): Score(
@@ -67,12 +52,13 @@ class Scores:
             )
             for row in table.itertuples()
         }
-        self.lacking = _lacking(results)
-        self.people = _people(results)
-
-    def label(self, arm: Arm) -> str | None:
-        """Return what ``Results.cells`` calls an arm; None where it has no result."""
-        return self._labels.get(arm)
+        self.missing: dict[tuple[Arm, str], set[int]] = {}  # requested seeds without a result
+        for cell in results.missing:
+            self.missing.setdefault((cell.arm, cell.hold_out), set()).add(cell.seed)
+        people = results.subjects[["cohort", "subject", "missing_stages"]]
+        misses_one = people.groupby(["cohort", "subject"])["missing_stages"].max().gt(0)
+        # by cohort: the number of subjects, and of those who do not have all stages
+        self.people = misses_one.groupby("cohort").agg(subjects="size", incomplete="sum")
 
     def datasets(self, arm: Arm) -> set[str]:
         """Return the datasets on which an arm has a result."""
@@ -91,18 +77,8 @@ class Scores:
         return self._seeds.get((arm, dataset), set())
 
     def score(self, arm: Arm, metric: str, dataset: str, over: Iterable[str]) -> Score | None:
-        """Look a mean up.
-
-        Parameters
-        ----------
-        arm : Arm
-        metric : str
-        dataset : str
-            A cohort, or one of the two means.
-        over : iterable of str
-            The datasets that a mean must be over; an arm that lacks one of them has none.
-        """
-        found = self._rows.get((self.label(arm), metric, dataset))
+        """Return a score on a cohort, or a mean if the arm has all the datasets it is over."""
+        found = self._rows.get((arm.label, metric, dataset))
         if found is None or found.mean != found.mean:
             return None
         if dataset in MEANS and any(self.score(arm, metric, name, ()) is None for name in over):
@@ -111,33 +87,10 @@ class Scores:
 
 
 def in_order(arm: Arm) -> tuple:
-    """Return what sorts arms as the paper does: norms in its order, all subjects first."""
+    """Return the sort key of an arm: norms in the order of the paper, all subjects first."""
     size = (0, 0) if arm.balanced == ALL else (1, -int(arm.balanced))
     places = model_place(arm.model), size, norm_place(arm.norm)
     return *places, arm.filter_size or 0, arm.norm_depth or 0
-
-
-def _seeds(results: Results) -> dict[tuple[Arm, str], set[int]]:
-    found: dict[tuple[Arm, str], set[int]] = {}
-    for row in results.cells.to_dict("records"):
-        found.setdefault((Arm.of_row(row), str(row["hold_out"])), set()).add(int(row["seed"]))
-    return found
-
-
-def _lacking(results: Results) -> dict[tuple[Arm, str], set[int]]:
-    """Return the seeds that were asked for and have no result, by arm and dataset."""
-    lacking: dict[tuple[Arm, str], set[int]] = {}
-    for cell in results.unfinished:
-        arm = cell.arm
-        lacking.setdefault((arm, cell.hold_out), set()).add(cell.seed)
-    return lacking
-
-
-def _people(results: Results) -> pd.DataFrame:
-    """Return by cohort how many subjects there are, and how many ``lack`` a stage."""
-    people = results.subjects[["cohort", "subject", "missing_stages"]]
-    people = people.groupby(["cohort", "subject"])["missing_stages"].max().gt(0)
-    return people.groupby("cohort").agg(subjects="size", lack="sum")
 
 
 SIMULATED = "The nights are simulated: this says nothing about patients."
@@ -166,22 +119,7 @@ def block_notes(
     metrics: Sequence[str],
     scores: Scores,
 ) -> list[str]:
-    """Name what a block lacks.
-
-    Parameters
-    ----------
-    heading : str
-    arms : sequence of Arm
-        Those that it should show.
-    datasets : sequence of str
-        Those that it shows.
-    metrics : sequence of str
-    scores : Scores
-
-    Returns
-    -------
-    list of str
-    """
+    """Return a note on each arm, dataset, seed and metric that a block does not have."""
     several = len({arm.balanced for arm in arms}) > 1
     names = {arm: arm.named() + (f" @{arm.balanced}" if several else "") for arm in arms}
     seeds = _expected_seeds(arms, datasets, scores)
@@ -190,66 +128,64 @@ def block_notes(
         if not scores.datasets(arm):
             said.setdefault("no result", []).append(names[arm])
             continue
-        for sentence in (
-            *_lacks(arm, datasets, seeds, scores),
-            *_undefined(arm, datasets, metrics, scores),
-        ):
+        absent = _absent_seeds(arm, datasets, seeds, scores)
+        for sentence in (*absent, *_undefined(arm, datasets, metrics, scores)):
             said.setdefault(sentence, []).append(names[arm])
     notes = [f"{listed(who)}: {sentence}" for sentence, who in said.items()]
-    asked = {name for arm, name in scores.lacking if arm in names}
+    asked = {name for arm, name in scores.missing if arm in names}
     without = sorted(asked - {*datasets})
     if without:
         notes.append(
-            f"{listed(without)}: asked for, but without any result, so that means are over "
+            f"{listed(without)}: requested, but without any result, so means are over "
             f"{plural(len(datasets), 'dataset')}"
         )
     if not any(len(scores.seeds(arm, name)) > 1 for arm in arms for name in datasets):
-        notes.append("one seed only, so that there is no ±")
+        notes.append("only one seed, so there is no ±")
     return [f"{heading}; {note}." for note in notes]
 
 
 def chosen_notes(heading: str, arms: Sequence[Arm], scores: Scores) -> list[str]:
-    """Say which filter sizes were chosen, by the cohort held out, where arms have them chosen."""
+    """Return a note on the filter sizes that were chosen, by held-out cohort."""
     cells = scores.results.cells
     notes = []
     for arm in arms:
-        own = cells[cells["arm"] == scores.label(arm)]
+        own = cells[cells["arm"] == arm.label]
         if arm.filter_size != AUTO_SIZE or own.empty:
             continue
         by_cohort = own.groupby("hold_out")["chosen"].agg(lambda sizes: sorted({*sizes}))
         said = [f"{cohort} {', '.join(map(str, sizes))}" for cohort, sizes in by_cohort.items()]
         notes.append(
-            f"{heading}; {arm.named()}: the sizes that the cohorts that train led to, by the one "
-            f"held out: {'; '.join(said)}."
+            f"{heading}; {arm.named()}: filter sizes chosen on the training cohorts, by held-out "
+            f"cohort: {'; '.join(said)}."
         )
     return notes
 
 
 def general_notes(scores: Scores, datasets: Collection[str], metrics: Sequence[str]) -> list[str]:
-    """Say who lacks a stage, and whether the nights are simulated."""
+    """Return notes on subjects without all stages, and on simulated nights."""
     people = scores.people.loc[[*datasets]]
-    lack, n_subjects = int(people["lack"].sum()), int(people["subjects"].sum())
+    incomplete, n_subjects = int(people["incomplete"].sum()), int(people["subjects"].sum())
     notes = []
-    if lack:
+    if incomplete:
         notes.append(
-            f"{lack:,} of {plural(n_subjects, 'subject')} lack{'s' * (lack == 1)} a stage; as in "
+            f"Subjects without an epoch of some stage: {incomplete:,} of {n_subjects:,}; as in "
             f"scikit-learn, {_handling(metrics)}."
         )
     return [*notes, SIMULATED] if scores.results.simulated else notes
 
 
 def _expected_seeds(arms: Sequence[Arm], datasets: Sequence[str], scores: Scores) -> set[int]:
-    """Return the seeds that any arm has on any dataset, and those that were asked for."""
+    """Return the seeds that any arm has on any dataset, and those that were requested."""
     places = [(arm, dataset) for arm in arms for dataset in datasets]
-    found = (scores.seeds(*place) | scores.lacking.get(place, set()) for place in places)
+    found = (scores.seeds(*place) | scores.missing.get(place, set()) for place in places)
     return set().union(*found)
 
 
-def _lacks(arm: Arm, datasets: Sequence[str], seeds: set[int], scores: Scores) -> list[str]:
-    """Say which datasets and seeds an arm lacks, and what that does to its means."""
+def _absent_seeds(arm: Arm, datasets: Sequence[str], seeds: set[int], scores: Scores) -> list[str]:
+    """Return which datasets and seeds an arm does not have, and what that does to its means."""
     have = {dataset: scores.seeds(arm, dataset) for dataset in datasets}
-    lacking = [dataset for dataset in datasets if not have[dataset]]
-    sentences = [f"no result on {listed(lacking)}, and therefore no means"] if lacking else []
+    absent = [dataset for dataset in datasets if not have[dataset]]
+    sentences = [f"no result on {listed(absent)}, and therefore no means"] if absent else []
     fewer: dict[str, list[str]] = {}
     for dataset, found in have.items():
         if found and found != seeds:
@@ -257,13 +193,13 @@ def _lacks(arm: Arm, datasets: Sequence[str], seeds: set[int], scores: Scores) -
     if not fewer:
         return sentences
     what = "; ".join(f"{which} on {listed(where)}" for which, where in fewer.items())
-    whole = seeds.intersection(*have.values())
-    if lacking:
+    complete = seeds.intersection(*have.values())
+    if absent:
         means = ""
-    elif whole:
-        means = f", so that means are over {_seed_list(whole)} only"
+    elif complete:
+        means = f", so means are over {_seed_list(complete)} only"
     else:
-        means = ", so that no seed has every dataset, and there are no means"
+        means = ", so no seed has every dataset, and there are no means"
     return [*sentences, f"no {what}{means}"]
 
 
@@ -284,7 +220,7 @@ def _undefined(
         if where:
             notes.append(
                 f"{METRIC_NAMES[metric]} is undefined for every subject of {listed(where)}, so "
-                "that it has no means"
+                "it has no means"
             )
     return notes
 
@@ -300,7 +236,7 @@ def _handling(metrics: Sequence[str]) -> str:
     if "macro_f1" in metrics:
         ways.append("macro F1 is over the stages that a subject has or that were predicted")
     if "weighted_f1" in metrics:
-        ways.append("a stage that a subject lacks has no weight in the weighted F1")
+        ways.append("an absent stage has no weight in the weighted F1")
     return "; ".join(ways) or "every metric is over the epochs that a subject has"
 
 
@@ -316,24 +252,12 @@ _HEADS = {
 }
 
 
-def paper_rows(
-    name: str, columns: list[tuple[str, dict[str, Any]]], datasets: Collection[str]
-) -> list[list[Entry]]:
-    """Return a table of the paper in the columns of ours.
-
-    Parameters
-    ----------
-    name : str
-        Of the paper's table.
-    columns : list of (str, dict)
-        As in :class:`psdnorm.report.tables.layout.Layout`.
-    datasets : collection of str
-        Those of our table; they and the paper's have a row each.
-    """
+def paper_rows(name: str, columns: list["Named"], datasets: Collection[str]) -> list[list[Entry]]:
+    """Return a table of the paper in the columns of ours."""
     table = paper_table(name)
     known = {tuple(_plain(row[key]) for key in _KEY): row for row in table.rows.to_dict("records")}
     printed = {*table.rows["dataset"]} - {*MEANS}
-    # what columns of ours need not say: a class-wise table is of one norm
+    # our columns need not repeat these: a class-wise table is of one norm
     of_all = {
         name: _plain(table.rows[name].iloc[0])
         for name in ("metric", "norm", "filter_size")
@@ -352,22 +276,14 @@ def paper_rows(
 
 
 def paper_notes(name: str, datasets: Collection[str] | None = None) -> list[str]:
-    """Return what has to be known of a table of the paper, and where it contradicts itself.
-
-    Parameters
-    ----------
-    name : str
-        Of the paper's table.
-    datasets : collection of str, optional
-        Those of our table, where both have means.
-    """
+    """Return notes on a table of the paper, and on where it contradicts itself."""
     table = paper_table(name)
     printed = {*table.rows["dataset"]} - {*MEANS}
     notes = [f"Paper, {table.label}: {note}" for note in table.notes]
     if datasets is not None and {*datasets} != printed:
         notes.append(
             f"Paper, {table.label}: its means are over {len(printed)} datasets, ours over "
-            f"{len(datasets)} that are not the same: they cannot be compared."
+            f"{len(datasets)}; these are not the same, so means cannot be compared."
         )
     return notes + [
         f"{_HEADS[misprint.kind]} ({misprint.place}): it says: {misprint.says}; "
@@ -378,17 +294,7 @@ def paper_notes(name: str, datasets: Collection[str] | None = None) -> list[str]
 
 
 def paper_entry(row: dict[str, Any] | None, facts: dict[str, Any], digits: int = 2) -> Entry:
-    """Return a figure of the paper, or that it has none.
-
-    Parameters
-    ----------
-    row : dict, optional
-        Of :attr:`psdnorm.report.paper.PaperTable.rows`.
-    facts : dict
-        What it is of.
-    digits : int
-        Behind the point.
-    """
+    """Return a number of the paper, or an empty entry."""
     own = {"block": PAPER} | facts
     if row is None or pd.isna(row["value"]):
         return Entry(figure(None), facts=own)
@@ -414,60 +320,31 @@ Named = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Block:
-    """Rows under a heading.
-
-    Attributes
-    ----------
-    heading : str
-    facts : dict
-        What all its numbers share: fields of :class:`Arm`, ``metric``, ``dataset``.
-    rows : list of (str, dict)
-        Names of the rows, and what their numbers share.
-    datasets : tuple of str
-        Those that a mean in this block is over.
-    setting : str
-        What notes call it where blocks lack the same; its heading if it is not given.
-    """
+    """Rows under a heading."""
 
     heading: str
-    facts: dict[str, Any]
-    rows: list[Named]
-    datasets: tuple[str, ...]
-    setting: str = ""
+    facts: dict[str, Any]  # what all its numbers share: fields of `Arm`, metric, dataset
+    rows: list[Named]  # names of the rows, and what their numbers share
+    datasets: tuple[str, ...]  # those that a mean in this block is over
+    setting: str = ""  # its name in notes, if not the heading: blocks with equal notes share one
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A table of scores before it is filled.
-
-    Attributes
-    ----------
-    name, title : str
-    first : str
-        Name of the first column.
-    columns : list of (str, dict)
-        Names of the columns, and what their numbers share. Facts of block, row and column together
-        tell what a number is.
-    blocks : list of Block
-    paper : str, optional
-        The table of the paper that is shown below.
-    bold : bool
-        Whether the best of a row is in bold: not where columns cannot be compared.
-    notes : list of str
-    """
+    """A table of scores before it is filled."""
 
     name: str
     title: str
-    columns: list[Named]
+    columns: list[Named]  # facts of block, row and column together say what a number measures
     blocks: list[Block]
-    first: str = "Dataset"
-    paper: str | None = None
-    bold: bool = True
+    first: str = "Dataset"  # name of the first column
+    paper: str | None = None  # the table of the paper that is shown below
+    bold: bool = True  # whether the best of a row is in bold: not where columns cannot be compared
     notes: list[str] = field(default_factory=list)
 
 
 def dataset_block(scores: Scores, setting: Setting, arms: Iterable[Arm], **facts: Any) -> Block:
-    """Return a block with one row per dataset that any of the arms has, and the two means."""
+    """Return a block with a row for each dataset that any of the arms has, and for both means."""
     datasets = scores.datasets_of(arms)
     rows = [(name, {"dataset": name}) for name in (*datasets, *MEANS)]
     model, balanced = setting
@@ -476,19 +353,13 @@ def dataset_block(scores: Scores, setting: Setting, arms: Iterable[Arm], **facts
 
 
 def column(arm: Arm, said: Collection[str] = ()) -> Named:
-    """Return the column of an arm, whatever it learned from, see :meth:`Arm.named`."""
+    """Return the column of an arm, for any training size."""
     names = ("norm", "filter_size", "norm_depth")
     return arm.named(said), {name: getattr(arm, name) for name in names}
 
 
 def fill(layout: Layout, scores: Scores) -> Table:
-    """Fill a table with our scores and those of the paper.
-
-    Parameters
-    ----------
-    layout : Layout
-    scores : Scores
-    """
+    """Fill a table with our scores and those of the paper."""
     rows: list[list[Entry]] = []
     notes: list[str] = []
     shown: set[str] = set()

@@ -1,17 +1,19 @@
-"""What a table of scores says, in sentences."""
+"""What a contest of norms comes to: who won, by how much, how surely, and what cannot be said."""
 
 from psdnorm.report.verdict.duels import (
     DUEL_HEAD,
-    METRIC,
-    Contest,
     Duel,
-    contests,
     duel_cells,
     duels,
     gain_words,
-    has_seeds,
     people_words,
     percent,
 )
-from psdnorm.report.verdict.limits import SIMULATED, of_draws, of_duels, of_one_seed
-from psdnorm.report.verdict.verdict import BATCH, Verdict, judge
+from psdnorm.report.verdict.verdict import (
+    SIMULATED,
+    Verdict,
+    judge,
+    limits_of_duels,
+    limits_of_intervals,
+    limits_of_seeds,
+)

@@ -1,5 +1,7 @@
-"""Which norm won, by how much and how surely, in plain words; and what cannot be said."""
+"""The verdict on a contest: its sentences, its limits, its table, and its numbers for programs."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -7,80 +9,251 @@ from typing import Any
 import pandas as pd
 
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
-from psdnorm.evaluation.statistics import BEST_BASELINE, FewerSubjectsResult, bootstrap_gains
-from psdnorm.report.figures import size_factors
+from psdnorm.evaluation.statistics import (
+    BEST_BASELINE,
+    FewerSubjectsResult,
+    bootstrap_gains,
+    cohort_caveat,
+    friedman,
+    nemenyi,
+    wilcoxon_holm,
+)
+from psdnorm.report.contest import BATCH, MEANS, Contest, has_seeds, means_of_others
+from psdnorm.report.curves import Factors, factor_words, size_factors
 from psdnorm.report.results import Results
 from psdnorm.report.tables import Entry, with_best
 from psdnorm.report.verdict.duels import (
     DUEL_HEAD,
     NOT_THERE,
-    Contest,
+    UNSURE,
     Duel,
     Gain,
     duel_cells,
     duels,
+    gain_words,
     gains_of,
-    has_seeds,
+    people_words,
+    percent,
     points,
+    reservation,
     spread,
 )
-from psdnorm.report.verdict.limits import limits_of
-from psdnorm.report.verdict.numbers import numbers_of
-from psdnorm.report.verdict.sentences import headline_of, sentences_of
-from psdnorm.training import norm_name
+from psdnorm.runtime import listed, plural
+from psdnorm.training import PAPER_NORMS, SIZES, model_name, norm_name
 
-BATCH = "batch"
-MEANS = (MEAN_DATASET, MEAN_SUBJECT)
+SIMULATED = "Nights are simulated: nothing here is about patients, or ranks norms for them."
 _OVER_BEST = "gain over the best other baseline (95 % interval)"
+_NAMED_ARMS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What a contest came to.
-
-    Attributes
-    ----------
-    results : Results
-    contest : Contest
-    winner : str
-        The norm with the highest Mean(Dataset); of those that share it, the first.
-    focus : str
-        The norm that the sentences are about: PSDNorm where it was run, else the winner.
-    duels : dict of str to Duel
-        Every other norm against BatchNorm; empty where that was not run.
-    over_best : dict of str to dict of str to Gain
-        By norm and mean: its gain over the best baseline, of a baseline over the best of the
-        others. Empty where there is none but BatchNorm, which ``duels`` are about.
-    factors : dict of str to tuple
-        How many times fewer training subjects PSDNorm needs than BatchNorm, see
-        :func:`psdnorm.report.figures.curve_figures.size_factors`.
-    """
+    """What a contest came to."""
 
     results: Results
     contest: Contest
-    winner: str
-    focus: str
-    duels: dict[str, Duel]
+    winner: str  # the norm with the highest Mean(Dataset); of those that share it, the first
+    focus: str  # the norm that the sentences are about: PSDNorm where it was run, else the winner
+    duels: dict[str, Duel]  # every other norm against BatchNorm; empty where that was not run
+    # by norm and mean: the gain over the best baseline; of a baseline, over the best of the others.
+    # Empty where BatchNorm is the only baseline: see duels
     over_best: dict[str, dict[str, Gain]]
-    factors: dict[str, tuple[FewerSubjectsResult, list[float]]]
+    factors: Factors  # how many times fewer training subjects PSDNorm needs than BatchNorm
 
     @property
     def headline(self) -> str:
         """Who won, by how much, and on how many cohorts and seeds."""
-        return headline_of(self)
+        contest = self.contest
+        if not len(contest.subjects):
+            return "No norm has a score that can be compared."
+        mean, name = float(contest.means.loc[MEAN_DATASET, self.winner]), norm_name(self.winner)
+        score = f"{percent(mean)} % balanced accuracy (Mean(Dataset))"
+        highest = f"the highest balanced accuracy, {percent(mean)} % (Mean(Dataset))"
+        if len(contest.arms) == 1:
+            result = f"Only {name} can be judged: {score}"
+        elif len(contest.leaders()) > 1:
+            result = f"{listed([norm_name(norm) for norm in contest.leaders()])} share {highest}"
+        else:
+            result = f"{name} has {highest}{self._lead()}"
+        data = f"{plural(len(contest.cohorts), 'cohort')}, {_seeds(contest)}"
+        return f"{result} ({data}).{self._better_setting(mean)}"
+
+    def _better_setting(self, mean: float) -> str:
+        """Name the best of other filter sizes and depths where it is above the winner."""
+        others = means_of_others(self.results, self.contest)
+        highest = float(others.max())  # NaN where there is none
+        if not highest > mean or percent(highest) == percent(mean):
+            return ""
+        best, which = self.results.named(str(others.idxmax())), "the only other setting"
+        if len(others) > 1:
+            which = f"the best of {len(others)} other settings by these same scores"
+        return f" {best}, {which}, has more: {percent(highest)} %."
+
+    def _next(self) -> str:
+        """Return the norm with the highest Mean(Dataset) but the winner."""
+        return str(self.contest.means.loc[MEAN_DATASET].drop(self.winner).idxmax())
+
+    def _lead(self) -> str:
+        """Say how far the winner is ahead: of BatchNorm, or BatchNorm of the next."""
+        if self.winner == BATCH:
+            name, gain = norm_name(self._next()), self.duels[self._next()].gains[MEAN_DATASET]
+            if gain.judgement == UNSURE:
+                return (
+                    f", but is not distinguishable from the next, {name}: {gain.words} against it"
+                )
+            return f"; the next is {name}, {gain.words} against it"
+        if self.winner not in self.duels:
+            return "; BatchNorm is not among the norms, so its gain over BatchNorm is unknown"
+        gain = self.duels[self.winner].gains[MEAN_DATASET]
+        if gain.judgement == UNSURE:
+            return f", but is not distinguishable from BatchNorm: {gain.words}"
+        return f": {gain.words} over BatchNorm{self._close_second()}"
+
+    def _close_second(self) -> str:
+        """Name the next norm if it cannot be distinguished from the winner and is not BatchNorm."""
+        following = self._next()
+        if following == BATCH:
+            return ""
+        for norm, reference in ((self.winner, following), (following, self.winner)):
+            # of two PSDNorms neither is the other's baseline: their difference is unknown
+            gain = self.over_best.get(norm, {}).get(MEAN_DATASET)
+            if gain is not None and gain.reference == reference and gain.judgement == UNSURE:
+                return f", but not distinguishable from {norm_name(following)}"
+        return ""
 
     @cached_property
     def sentences(self) -> list[str]:
-        """How much, how sure, for whom, on what data."""
-        return sentences_of(self) if len(self.contest.subjects) else []
+        """How much, how surely, for whom, on what data."""
+        contest = self.contest
+        if not len(contest.subjects):
+            return []
+        found, name, duel = [], norm_name(self.focus), self.duels.get(self.focus)
+        if duel is not None:
+            found.append(gain_words(name, "BatchNorm", duel.gains, duel.reservation))
+        found += self._over_best_words()
+        if duel is not None:
+            found += people_words(name, "BatchNorm", duel)
+        first, instead = contest.leaders(), contest.leaders(MEAN_SUBJECT)
+        if not {*first} & {*instead}:
+            found.append(
+                f"By Mean(Subject), in which large cohorts weigh more, "
+                f"{listed([norm_name(norm) for norm in instead])} "
+                f"{'is' if len(instead) == 1 else 'are'} first, not "
+                f"{listed([norm_name(norm) for norm in first])}."
+            )
+        if self.factors:
+            words = [factor_words(label, *each) for label, each in self.factors.items()]
+            model = model_name(contest.model)
+            found.append(f"By the training sizes of {model} (Mean(Dataset)): {' '.join(words)}")
+        test = friedman(contest.tables.datasets)
+        if test.p == test.p:
+            rough = f"; {test.note}" if test.note else ""
+            found.append(
+                f"Friedman's test over {test.counted}: p = {test.p:.2g} "
+                f"(that all norms rank alike{rough})."
+            )
+        return [*found, *filter(None, [contest.partial]), self._data()]
+
+    def _over_best_words(self) -> list[str]:
+        """Compare the focus with the best baseline, in each mean with its own."""
+        if self.focus not in self.over_best:
+            return []
+        contest, gains = self.contest, self.over_best[self.focus]
+        is_baseline = not self.focus.startswith("psd")
+        n_baselines = sum(not norm.startswith("psd") for norm in contest.arms) - is_baseline
+        references = dict.fromkeys(norm_name(gain.reference) for gain in gains.values())
+        best = next(iter(references))
+        if is_baseline and n_baselines == 1 and best == norm_name(BATCH):
+            return []  # the sentence before says it
+        kind = "the best of the other norms" if is_baseline else "the best baseline"
+        reference = f"{best}, the only {'other norm' if is_baseline else 'baseline'}"
+        if n_baselines > 1:
+            named = f"here {best}, " if len(references) == 1 else ""
+            reference = f"{kind} ({named}chosen anew in every draw)"
+        reserved = reservation(contest.tables.by_seed)
+        return [gain_words(norm_name(self.focus), reference, gains, reserved)]
+
+    def _data(self) -> str:
+        cohorts, people = self.contest.cohorts, plural(int(self.contest.cohorts.sum()), "subject")
+        held = "1 cohort, held out"
+        each = f"{cohorts.index[0]} {people}"
+        if len(cohorts) > 1:
+            held = f"{len(cohorts)} cohorts, each held out once"
+            each = f"{', '.join(f'{cohort} {n:,}' for cohort, n in cohorts.items())}: {people}"
+        nights = "simulated nights" if self.results.simulated else "real nights"
+        return (
+            f"Data: {held} ({each}), {nights}, recipe {self.results.recipe}; {self.contest.name}; "
+            f"{_seeds(self.contest)}."
+        )
 
     @cached_property
     def limits(self) -> list[str]:
         """What cannot be said."""
-        return limits_of(self)
+        results, contest = self.results, self.contest
+        found = [SIMULATED] if results.simulated else []
+        found += limits_of_seeds(contest.n_seeds)
+        if contest.n_seeds[1] and contest.seeds[MEAN_DATASET].empty:
+            found.append(
+                "Cohorts have different seeds, and no seed has all of them: the verdict takes each "
+                "subject's mean over the seeds that all norms have, and there is no ±."
+            )
+        found += [*self._interval_limits(), *self._norm_limits()]
+        n = len(results.missing)
+        if n:
+            found.append(
+                f"{plural(n, 'requested cell')} gave no result; the page lists "
+                f"{'them' if n > 1 else 'it'}."
+            )
+        found.append(
+            f"The recipe is {results.recipe}: with another one, other differences between cohorts "
+            "reach the network, and gains may differ."
+        )
+        return found
+
+    def _interval_limits(self) -> list[str]:
+        found, n_cohorts = [], len(self.contest.cohorts)
+        if len(self.contest.arms) > 2:
+            found.append(
+                "The first of several norms is partly the luckiest; its interval does not allow "
+                "for that."
+            )
+        if self.duels or self.over_best:
+            found.append(limits_of_intervals(self.contest.n_seeds, n_cohorts))
+        if self.duels:
+            found += limits_of_duels(self.duels.values())
+        elif n_cohorts == 1:
+            found.append("One cohort: nothing is said of other cohorts.")
+        elif self.over_best:
+            found.append(cohort_caveat(n_cohorts))
+        return found
+
+    def _norm_limits(self) -> list[str]:
+        """Say which norms, settings and scores are not compared."""
+        contest, found = self.contest, []
+        known = {*contest.arms, *contest.dropped}
+        absent = [norm_name(norm) for norm in PAPER_NORMS if norm not in known]
+        if absent:
+            found.append(f"No result here, so nothing is said of: {', '.join(absent)}.")
+        found += [*contest.reasons.values(), *contest.uncounted]
+        if contest.others:
+            shown = [self.results.named(arm, SIZES) for arm in contest.arms.values()]
+            others = [self.results.named(arm, SIZES) for arm in contest.others]
+            more = len(others) - _NAMED_ARMS
+            named = [*others[:_NAMED_ARMS], *([f"{more} more"] if more > 0 else [])]
+            found.append(
+                f"Norms are compared as {', '.join(shown)}; the results of other filter sizes and "
+                f"depths ({', '.join(named)}) are in tables and figures."
+            )
+        return found
+
+    @property
+    def head(self) -> list[str]:
+        """Names of the columns of :meth:`rows`."""
+        last = [_OVER_BEST] if self.over_best else []
+        return ["norm", *(f"{mean}, %" for mean in MEANS), *DUEL_HEAD, *last]
 
     def rows(self) -> list[list[str | Entry]]:
-        """Return one row per norm, see :attr:`head`; the highest means are in bold."""
+        """Return one row per norm; the highest means are in bold."""
         contest = self.contest
         columns = []
         for mean in MEANS:
@@ -90,65 +263,57 @@ class Verdict:
                 for norm in contest.arms
             ]
             columns.append(with_best(entries))
-        return [
-            [
-                norm_name(norm),
-                *means,
-                *duel_cells(self.duels.get(norm)),
-                *self._over_best_cell(norm),
-            ]
-            for norm, *means in zip(contest.arms, *columns, strict=True)
-        ]
-
-    def _over_best_cell(self, norm: str) -> list[str]:
-        if not self.over_best:
-            return []
-        if norm not in self.over_best:
-            return [NOT_THERE]
-        gain = self.over_best[norm][MEAN_DATASET]
-        return [f"{points(gain.gain)} ({points(gain.low)} to {points(gain.high)})"]
-
-    @property
-    def head(self) -> list[str]:
-        """Names of the columns of :meth:`rows`."""
-        last = [_OVER_BEST] if self.over_best else []
-        return ["norm", *(f"{mean}, %" for mean in MEANS), *DUEL_HEAD, *last]
+        rows = []
+        for norm, *means in zip(contest.arms, *columns, strict=True):
+            row = [norm_name(norm), *means, *duel_cells(self.duels.get(norm))]
+            if self.over_best:
+                gain = self.over_best.get(norm, {}).get(MEAN_DATASET)
+                interval = "" if gain is None else f"{points(gain.low)} to {points(gain.high)}"
+                row.append(NOT_THERE if gain is None else f"{points(gain.gain)} ({interval})")
+            rows.append(row)
+        return rows
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for programs: words, and numbers as shares; None where there is none."""
-        words = {
+        """Return it for programs: words, and numbers as shares; None for NaN."""
+        pairs, tables = self.duels.items(), self.contest.tables
+        return {
             "contest": self.contest.name,
             "winner": self.winner,
             "headline": self.headline,
             "sentences": self.sentences,
             "limits": self.limits,
+            "gains_over_batchnorm": {norm: _gains(duel.gains) for norm, duel in pairs},
+            "gains_over_best_baseline": {n: _gains(gains) for n, gains in self.over_best.items()},
+            "improved": {norm: _improved(duel) for norm, duel in pairs},
+            "hardest_fifth": {
+                norm: {
+                    name: {"gain": _known(found.gain), "subjects": found.n_hardest}
+                    for name, found in (
+                        ("by_mean_of_both", duel.hardest),
+                        ("by_reference", duel.hardest_by_reference),
+                    )
+                }
+                for norm, duel in pairs
+            },
+            "tests": {"datasets": _tests(tables.datasets), "subjects": _tests(tables.subjects)},
+            "fewer_subjects": {label: _fewer(*found) for label, found in self.factors.items()},
         }
-        return words | numbers_of(self)
 
 
 def judge(results: Results, contest: Contest) -> Verdict:
-    """Say what a contest came to.
-
-    Parameters
-    ----------
-    results : Results
-    contest : Contest
-        From :func:`psdnorm.report.verdict.duels.contests`.
-
-    Returns
-    -------
-    Verdict
-    """
-    winner = next(iter(contest.arms))
-    if len(contest.subjects):
-        winner = contest.leaders()[0]
+    """Return the verdict on a contest of all results."""
+    winner = contest.leaders()[0] if len(contest.subjects) else next(iter(contest.arms))
     ours = [norm for norm in ("psd", "psd-white") if norm in contest.arms]
-    focus = winner if winner in ours or not ours else ours[0]
-    values = contest.tables.by_seed.dropna()
-    found = duels(values, BATCH) if BATCH in values and len(values) else {}
-    over_best = _over_best(values) if len(values) else {}
-    factors = size_factors(results, contest.model)
-    return Verdict(results, contest, winner, focus, found, over_best, factors)
+    values = contest.by_seed
+    return Verdict(
+        results=results,
+        contest=contest,
+        winner=winner,
+        focus=winner if winner in ours or not ours else ours[0],
+        duels=duels(values, BATCH) if BATCH in values and len(values) else {},
+        over_best=_over_best(values) if len(values) else {},
+        factors=size_factors(results, contest.model),
+    )
 
 
 def _over_best(values: pd.DataFrame) -> dict[str, dict[str, Gain]]:
@@ -163,3 +328,99 @@ def _over_best(values: pd.DataFrame) -> dict[str, dict[str, Gain]]:
         resample_seeds=has_seeds(values),
     )
     return {norm: gains_of(drawn.gains, norm) for norm in dict.fromkeys(drawn.gains["norm"])}
+
+
+def limits_of_seeds(n_seeds: tuple[int, int]) -> list[str]:
+    """Return what one seed cannot say, by the fewest and most seeds that count in a cohort."""
+    fewest, most = n_seeds
+    if fewest != 1:
+        return []
+    where = " in some cohorts" if most > 1 else ""
+    return [f"One seed{where}: how much of this is the luck of one training is not known."]
+
+
+def limits_of_intervals(n_seeds: tuple[int, int], n_cohorts: int) -> str:
+    """Return what intervals allow for, by the fewest and most seeds that count in a cohort."""
+    fewest, most = n_seeds
+    others = f"{'other cohorts and ' * (n_cohorts > 1)}other people"
+    if most == 1:
+        return f"Intervals allow for {others}, not for other trainings: of one seed, none is known."
+    seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+    return (
+        f"Intervals allow for {others}, and for other trainings as far as {seeds} show "
+        "them, which is little: they are still too narrow for that."
+    )
+
+
+def limits_of_duels(found: Iterable[Duel]) -> list[str]:
+    """Return what duels are based on and what their intervals assume, each once."""
+    known = list(found)
+    captions = [*dict.fromkeys(duel.caption for duel in known)]
+    for caveat in dict.fromkeys(duel.improved.caveat for duel in known):
+        words = "The interval of the share that does better treats subjects as independent."
+        is_said = any(caveat in caption for caption in captions)
+        captions.append(words if is_said else f"{words} {caveat}")
+    return [*filter(None, captions)]
+
+
+def _seeds(contest: Contest) -> str:
+    low, high = contest.n_seeds
+    return plural(high, "seed") if low == high else f"{low} to {high} seeds"
+
+
+def _gains(gains: dict[str, Gain]) -> dict[str, Any]:
+    return {
+        mean: {name: _known(value) for name, value in vars(gain).items()}
+        for mean, gain in gains.items()
+    }
+
+
+def _improved(duel: Duel) -> dict[str, Any]:
+    found = duel.improved
+    numbers = {name: _known(getattr(found, name)) for name in ("share", "low", "high")}
+    counts = {"improved": found.improved, "tied": found.tied, "worse": found.worse}
+    return {**numbers, **counts, "subjects": found.n_blocks}
+
+
+def _tests(values: pd.DataFrame) -> dict[str, Any]:
+    """Return Friedman's test, and Nemenyi's and Wilcoxon's of every pair."""
+    overall, ranks, pairs = friedman(values), nemenyi(values), wilcoxon_holm(values)
+    notes = {"Friedman": overall.note, "Nemenyi": ranks.note, "Wilcoxon": pairs.note}
+    return {
+        "blocks": overall.n_blocks,
+        "mean_ranks": {norm: _known(rank) for norm, rank in overall.mean_ranks.items()},
+        "friedman": {"statistic": _known(overall.statistic), "p": _known(overall.p)},
+        "nemenyi": {
+            "critical_difference": _known(ranks.critical_difference),
+            "p": _by_pair(ranks.p),
+        },
+        "wilcoxon_holm": {"p": _by_pair(pairs.p)},
+        "notes": [f"{test}: {note}" for test, note in notes.items() if note],
+        "caveat": overall.caveat,
+    }
+
+
+def _by_pair(p: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    return {
+        str(norm): {str(other): _known(value) for other, value in row.items() if other != norm}
+        for norm, row in p.iterrows()
+    }
+
+
+def _fewer(result: FewerSubjectsResult, by_seed: list[float]) -> dict[str, Any]:
+    return {
+        "factor": _known(result.factor),
+        "at_least": _known(result.at_least),
+        "factors_of_seeds": by_seed,
+        "target": _known(result.target / 100),  # curves are in percent
+        "reference_size": _known(result.reference_size),
+        "norm_size": _known(result.norm_size),
+        "note": result.note,
+    }
+
+
+def _known(value: Any) -> Any:
+    """Return a number as JSON has it: None for NaN."""
+    if isinstance(value, str):
+        return value
+    return None if math.isnan(value) else float(value)

@@ -11,10 +11,10 @@ from stores import filled, night
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.grid import Axes, ExperimentFolder
-from psdnorm.report import build as building
 from psdnorm.report import figures
-from psdnorm.report.build import build_report
+from psdnorm.report import report_page as building
 from psdnorm.report.figures import Figure
+from psdnorm.report.report_page import build_report
 from psdnorm.training import Protocol, Run
 
 SMALL = Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT"), seeds=(0, 1))
@@ -81,7 +81,7 @@ def test_the_band_comes_first_then_the_verdict_then_the_rest(report):
         "Tables",
         "Figures",
         "Cohorts and subjects",
-        "What is lacking",
+        "What is missing",
         "How it was made",
     ]
     places = [page.index(f">{text}") for text in order]
@@ -150,18 +150,18 @@ def partial(tmp_path_factory):
 def test_a_cohort_without_a_shared_seed_says_over_which_its_means_are(partial):
     fold = re.search("<summary>CHAT: .*?</details>", page_of(partial[0]), re.S)[0]
     assert "mean over subjects and the seeds that each norm has, as none is shared by all" in fold
-    assert "No gain over BatchNorm can be told here." in fold
+    assert "The gain over BatchNorm is unknown here." in fold
     data = json.loads(re.search('<script type="application/json"[^>]*>(.*?)</script>', fold)[1])
     place = [name for name, _ in data["columns"]].index("PSDNorm − BatchNorm")
     assert {row[place] for row in data["rows"]} == {None}
     assert all(row[place + 1] is not None for row in data["rows"])
 
 
-def test_every_cell_that_lacks_is_listed(partial):
+def test_every_missing_cell_is_listed(partial):
     report, results = partial
     page = page_of(report)
-    assert len(results.lacking) == 2
-    for sentence in results.lacking:
+    assert len(results.missing) == 2
+    for sentence in results.missing.values():
         assert f"<li>{sentence}</li>" in page
 
 
@@ -212,7 +212,7 @@ def test_whatever_there_is_makes_a_report(tmp_path, axes):
 
 def test_a_store_of_other_nights_is_refused_before_anything_is_written(runs, tmp_path):
     store = filled(tmp_path / "store", [night("ABC-1", 5), night("CHAT-1", 5)])
-    words = f"--store {store.path} holds other nights than the runs were made from: {runs} was"
+    words = f"--store {store.path} does not hold the nights of the runs: {runs} was"
     with pytest.raises(ArgumentError, match=re.escape(words)):
         build_report(runs, tmp_path / "report", store=store, figures=False)
     assert not (tmp_path / "report").exists()
@@ -231,13 +231,13 @@ def test_the_store_of_the_runs_tells_the_ages(tmp_path):
     assert ",61.25," in (tmp_path / "report" / "tables" / "datasets.csv").read_text()
 
 
-def test_what_lacks_as_table_and_as_figure_is_named_once(tmp_path, unrendered):
+def test_what_is_missing_as_table_and_as_figure_is_named_once(tmp_path, unrendered):
     axes = Axes(norms=("batch", "psd"), hold_outs=("ABC",), seeds=(0,))
     write_runs(tmp_path / "runs", [axes], epochs=30)
     build_report(tmp_path / "runs", tmp_path / "report")
     page = page_of(tmp_path / "report")
-    lacking = re.search(r"What is lacking</h2>(.*?)<h2", page, re.DOTALL).group(1)
-    named = [re.split(r":|\(", item)[0] for item in re.findall("<li>(.*?)</li>", lacking)]
+    missing = re.search(r"What is missing</h2>(.*?)<h2", page, re.DOTALL).group(1)
+    named = [re.split(r":|\(", item)[0] for item in re.findall("<li>(.*?)</li>", missing)]
     for what in ("filter size", "number of layers with the norm", "number of training subjects"):
         assert named.count(f"Balanced accuracy by {what}") == 1
     assert len({*named}) == len(named)
@@ -252,7 +252,7 @@ def test_a_report_takes_the_place_of_an_earlier_one(one_cell, earlier, tmp_path)
 
 def test_a_folder_of_something_else_is_refused_and_left_alone(runs, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ArgumentError, match="holds something else than a report, expected an"):
+    with pytest.raises(ArgumentError, match="holds something other than a report, expected an"):
         build_report(runs, tmp_path, figures=False)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

@@ -1,0 +1,314 @@
+"""Contests: norms of one model and one training size, on the scores that all of them have."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import pandas as pd
+
+from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
+from psdnorm.evaluation.statistics import BlockTables, block_tables
+from psdnorm.present import CannotDraw
+from psdnorm.report.results import Results, model_place, norms_in_order, representative_arm
+from psdnorm.runtime import listed, plural
+from psdnorm.training import norm_name, setting_name, unusual
+
+METRIC, BATCH = "balanced_accuracy", "batch"
+MEANS = (MEAN_DATASET, MEAN_SUBJECT)
+Place = tuple[str, int]  # a held-out cohort and a seed
+_TIE = 1e-12  # as blocks are tied
+
+
+@dataclass(frozen=True, eq=False)
+class Contest:
+    """Norms of one model and one training size, on the scores that all of them have."""
+
+    results: Results  # of the compared arms alone
+    model: str
+    balanced: int | None  # balanced@N; None for all subjects
+    arms: dict[str, str]  # the arm that represents each norm, in the order of the paper
+    labels: dict[str, str]  # what each norm is called in figures
+    others: list[str]  # arms of the same model and size that represent no norm
+    dropped: dict[str, str]  # norms that share too few cells with the others, and their arms
+    tables: BlockTables  # balanced accuracies as shares, blocks by norms
+    reasons: dict[str, str]  # by dropped norm, a sentence that says why
+    uncounted: list[str]  # a sentence for each cohort, or part of one, that does not count
+    partial: str  # how an incomplete grid is counted; empty where it is complete
+    other_settings: list[str] = field(default_factory=list)  # a sentence for each norm with some
+
+    @property
+    def name(self) -> str:
+        """Model and training size, in words."""
+        return setting_name(self.model, self.balanced)
+
+    @property
+    def key(self) -> str:
+        """Model and training size, in file names."""
+        return f"{self.model}-{'all' if self.balanced is None else f'at{self.balanced}'}"
+
+    @cached_property
+    def by_seed(self) -> pd.DataFrame:
+        """The scores that every norm has, by cohort, subject and seed; (n_scores, n_norms)."""
+        return self.tables.by_seed.dropna()
+
+    @cached_property
+    def subjects(self) -> pd.DataFrame:
+        """Mean over seeds, of the subjects that every norm has; (n_subjects, n_norms)."""
+        return self.tables.subjects.dropna()
+
+    @cached_property
+    def percent(self) -> BlockTables:
+        """The tables in percent."""
+        tables = self.tables
+        scaled = (100 * each for each in (tables.by_seed, tables.subjects, tables.datasets))
+        return replace(
+            tables, **dict(zip(("by_seed", "subjects", "datasets"), scaled, strict=True))
+        )
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        """Both means, each subject's mean over seeds first; (2, n_norms)."""
+        over_datasets = self.subjects.groupby(level="cohort").mean().mean()
+        return pd.DataFrame({MEAN_DATASET: over_datasets, MEAN_SUBJECT: self.subjects.mean()}).T
+
+    @cached_property
+    def seeds(self) -> dict[str, pd.DataFrame]:
+        """By mean: its values in every seed that has all cohorts, (n_seeds, n_norms)."""
+        cohorts = self.by_seed.groupby(level=["seed", "cohort"]).mean()
+        complete = complete_seeds(self.by_seed)
+        return {
+            MEAN_DATASET: cohorts.groupby(level="seed").mean().loc[complete],
+            MEAN_SUBJECT: self.by_seed.groupby(level="seed").mean().loc[complete],
+        }
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """The rows of ``results.runs`` whose balanced accuracies the tables have."""
+        index, runs = self.by_seed.index, self.results.runs
+        return runs[pd.MultiIndex.from_frame(runs[list(index.names)]).isin(index)]
+
+    def leaders(self, mean: str = MEAN_DATASET) -> list[str]:
+        """Return the norm that is highest in a mean, or those that share this."""
+        means = self.means.loc[mean]
+        return [str(norm) for norm in means.index[means >= means.max() - _TIE]]
+
+    @property
+    def n_seeds(self) -> tuple[int, int]:
+        """Fewest and most seeds that count in a cohort; 0 where there is none."""
+        numbers = seeds_of_cohorts(self.by_seed)
+        return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+
+    @property
+    def cohorts(self) -> "pd.Series[int]":
+        """Number of subjects that count, by cohort."""
+        return self.subjects.groupby(level="cohort").size()
+
+    @property
+    def omitted_arms(self) -> list[str]:
+        """A sentence for each norm, and setting of a norm, that is not compared."""
+        return [*self.reasons.values(), *self.other_settings]
+
+    @property
+    def remarks(self) -> str:
+        """What a caption must say about who and what does not count."""
+        return " ".join([*shortened(self.uncounted), *self.omitted_arms])
+
+    def needs_two_norms(self, what: str) -> None:
+        """Raise CannotDraw for a figure that compares norms, where there is nothing to compare."""
+        if len(self.labels) < 2:
+            only = next(iter(self.labels.values()))
+            why = "".join(f" {sentence}" for sentence in self.reasons.values())
+            raise CannotDraw(f"{what} ({self.name}): it compares norms, found only {only}.{why}")
+        if self.subjects.empty:
+            raise CannotDraw(
+                f"{what} ({self.name}): no subject has a score of every norm in the same seed."
+            )
+
+
+def contests(results: Results) -> list[Contest]:
+    """Return one contest per model and training size: those with most norms, then cells, first."""
+    groups = results.cells.groupby(["model", "balanced"], dropna=False, sort=False)
+    return sorted((_contest(results, cells) for _, cells in groups), key=_largest_first)
+
+
+def _largest_first(contest: Contest) -> tuple:
+    return (-len(contest.arms), -len(contest.by_seed), *paper_order(contest))
+
+
+def paper_order(contest: Contest) -> tuple:
+    """Return what sorts contests as the paper does: models, then sizes."""
+    return model_place(contest.model), contest.balanced is not None, -(contest.balanced or 0)
+
+
+def _contest(results: Results, cells: pd.DataFrame) -> Contest:
+    norms = norms_in_order(cells["norm"])
+    arms = {norm: representative_arm(cells[cells["norm"] == norm]) for norm in norms}
+    places = {norm: _places(cells[cells["arm"] == arm]) for norm, arm in arms.items()}
+    kept, shared = norms_to_compare(places)
+    compared = {norm: arms[norm] for norm in kept}
+    chosen = cells[cells["arm"].isin(compared.values())]
+    scores = results.subjects[results.subjects["cell"].isin(chosen["cell"])]
+    columns = scores[["cell", "cohort", "subject", METRIC]]
+    tables = block_tables(
+        columns.merge(chosen[["cell", "norm", "seed"]], on="cell"), METRIC, norms=kept
+    )
+    labels, other_settings = _settings(cells, compared)
+    first = cells.iloc[0]
+    return Contest(
+        results=replace(results, cells=chosen, subjects=scores),
+        model=str(first["model"]),
+        balanced=None if pd.isna(first["balanced"]) else int(first["balanced"]),
+        arms=compared,
+        labels=labels,
+        others=sorted({*cells["arm"]} - {*arms.values()}),
+        dropped={norm: arm for norm, arm in arms.items() if norm not in kept},
+        tables=tables,
+        reasons={n: _reason(n, places[n], kept, shared) for n in arms if n not in kept},
+        uncounted=uncounted_scores(tables),
+        partial=_partial(results, {arms[norm]: places[norm] for norm in kept}, tables),
+        other_settings=other_settings,
+    )
+
+
+def _settings(cells: pd.DataFrame, arms: dict[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return what norms are called, and a sentence for each norm with other settings."""
+    labels, sentences = {}, []
+    for norm, arm in arms.items():
+        own = cells[cells["norm"] == norm].sort_values(["filter_size", "norm_depth"])
+        settings = own.drop_duplicates("arm").set_index("arm")[["filter_size", "norm_depth"]]
+        labels[norm] = norm_name(norm) + unusual(*settings.loc[arm])
+        others = [unusual(*each).strip(" ()") for each in settings.drop(arm).to_numpy()]
+        if len(others) > 4:
+            others = [*others[:3], f"{len(others) - 3} other settings"]
+        if others:
+            sentences.append(f"{norm_name(norm)} with {listed(others)} is not shown.")
+    return labels, sentences
+
+
+def norms_to_compare(places: Mapping[str, set[Place]]) -> tuple[list[str], set[Place]]:
+    """Choose the norms to compare, and the places that all of them have."""
+
+    def having(common: frozenset[Place]) -> list[str]:
+        return [norm for norm, own in places.items() if common <= own]
+
+    def worth(common: frozenset[Place]) -> tuple:
+        norms = having(common)
+        pairs = len(norms) * (len(norms) - 1) // 2
+        return pairs * len(common), len(common), BATCH in norms, "psd" in norms
+
+    shared: dict[frozenset[Place], None] = {}
+    for own in map(frozenset, places.values()):
+        shared |= dict.fromkeys([own, *(own & other for other in shared)])
+    best = max(filter(None, shared), key=worth)
+    return having(best), set(best)
+
+
+def _places(cells: pd.DataFrame) -> set[Place]:
+    return {*zip(cells["hold_out"], cells["seed"], strict=True)}
+
+
+def _reason(norm: str, own: set[Place], kept: list[str], shared: set[Place]) -> str:
+    whose = "the other norms share" if len(kept) > 1 else f"{norm_name(kept[0])} has"
+    return (
+        f"{norm_name(norm)} is not compared: it has {len(own & shared) or 'none'} of the "
+        f"{len(shared)} cells (a cohort in a seed) that {whose}."
+    )
+
+
+def means_of_others(results: Results, contest: Contest) -> "pd.Series[float]":
+    """Return Mean(Dataset) of the arms that represent no norm, on the scores that count."""
+    counted = contest.by_seed.index
+    arms = results.cells[results.cells["arm"].isin(contest.others)][["cell", "arm", "seed"]]
+    scores = results.subjects[["cell", "cohort", "subject", METRIC]].merge(arms, on="cell")
+    values = scores.pivot(index=list(counted.names), columns="arm", values=METRIC)
+    subjects = values.reindex(counted).dropna(axis="columns").groupby(["cohort", "subject"]).mean()
+    return subjects.groupby(level="cohort").mean().mean()
+
+
+def seeds_of_cohorts(values: pd.DataFrame) -> "pd.Series[int]":
+    """Return the number of seeds of every cohort; empty where values are not by seed."""
+    if "seed" not in values.index.names:
+        return pd.Series(dtype=int)
+    known = values.dropna().index.to_frame(index=False)
+    return known.groupby("cohort", observed=True)["seed"].nunique()
+
+
+def has_seeds(values: pd.DataFrame) -> bool:
+    """Whether a cohort has two seeds or more, so that the bootstrap can draw seeds, too."""
+    return bool((seeds_of_cohorts(values) > 1).any())
+
+
+def complete_seeds(by_seed: pd.DataFrame) -> list[int]:
+    """Return the seeds that have a score in every cohort, sorted."""
+    cohorts = by_seed.reset_index().groupby("seed")["cohort"].nunique()
+    return cohorts.index[cohorts == by_seed.index.get_level_values("cohort").nunique()].to_list()
+
+
+def _partial(results: Results, places: dict[str, set[Place]], tables: BlockTables) -> str:
+    asked = {(cell.hold_out, cell.seed) for cell in results.missing if cell.label in places}
+    return partial_grid(list(places.values()), asked, complete_seeds(tables.by_seed.dropna()))
+
+
+def partial_grid(
+    places: Sequence[set[Place]], asked: Collection[Place], complete: Sequence[int]
+) -> str:
+    """Say how many cells have no result and how the others count; empty if all have one."""
+    known = {*asked}.union(*places)
+    cohorts, expected = {cohort for cohort, _ in known}, len(known)
+    total, there = len(places) * expected, sum(map(len, places))
+    if there == total:
+        return ""
+    shared = set.intersection(*places)
+    without = sorted(cohorts - {cohort for cohort, _ in shared})
+    omitted = f" ({listed(without)} {_verb(without, 'is', 'are')} excluded)" if without else ""
+    compared = ""
+    if len(places) > 1:
+        compared = (
+            f"norms are compared on the {len(shared):,} of {expected:,} places (a cohort in a "
+            "seed) that all of them have, where "
+        )
+    found = f"only seed {complete[0]} has" if complete else "no seed has"
+    spread = f"there is no ±, as {found} all of these cohorts"
+    if len(complete) > 1:
+        spread = f"± is over seeds {listed([*map(str, complete)])}, which have all of these cohorts"
+    return (
+        f"Incomplete: {total - there:,} of {plural(total, 'cell')} "
+        f"{'has' if total - there == 1 else 'have'} no result; {compared}each cohort counts by the "
+        f"mean over its seeds{omitted}; {spread}."
+    )
+
+
+def uncounted_scores(tables: BlockTables) -> list[str]:
+    """Return a sentence for each cohort, and each part of one, that not every norm has."""
+    sentences = []
+    counted = {*tables.by_seed.dropna().index.get_level_values("cohort")}
+    totals = tables.by_seed.groupby(level="cohort", observed=True).size()
+    for cohort, missing in tables.lacking.iterrows():
+        total = totals[cohort]
+        if cohort in counted:
+            by_number: dict[int, list[str]] = {}
+            for norm, count in missing[missing > 0].items():
+                by_number.setdefault(int(count), []).append(norm_name(str(norm)))
+            sentences += [
+                f"{listed(norms)} {_verb(norms, 'is', 'are each')} missing {count:,} of the "
+                f"{total:,} scores of {cohort}."
+                for count, norms in by_number.items()
+            ]
+            continue
+        without = [norm_name(str(norm)) for norm in missing.index[missing == total]]
+        reason = f"{listed(without)} {_verb(without, 'has', 'have')} no score there"
+        if not without:
+            reason = "no subject has a score of every norm in the same seed"
+        sentences.append(f"{cohort} is excluded: {reason}.")
+    return sentences
+
+
+def _verb(subjects: Sequence[str], one: str, several: str) -> str:
+    return one if len(subjects) == 1 else several
+
+
+def shortened(sentences: list[str], most: int = 3) -> list[str]:
+    """Return the first sentences and how many more there are."""
+    if len(sentences) <= most + 1:
+        return sentences
+    return [*sentences[:most], f"And {len(sentences) - most} more of the kind."]

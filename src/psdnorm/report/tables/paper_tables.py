@@ -1,0 +1,693 @@
+"""The tables of a report: the paper's, then what the paper shows as figures only."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from psdnorm.constants import STAGES
+from psdnorm.errors import PsdnormError
+from psdnorm.report.paper import paper_table
+from psdnorm.report.results import Results
+from psdnorm.report.tables.layout import (
+    MEANS,
+    METRIC_NAMES,
+    PROTOCOL,
+    SIMULATED,
+    Block,
+    Layout,
+    Named,
+    Scores,
+    Setting,
+    column,
+    dataset_block,
+    fill,
+    full_title,
+    in_order,
+    our_facts,
+    paper_entry,
+    paper_notes,
+)
+from psdnorm.report.tables.table import Entry, Table, Tables, figure, with_best
+from psdnorm.runtime import listed, read_json
+from psdnorm.store import Store
+from psdnorm.training import (
+    ALL,
+    CONFIG,
+    PAPER_NORMS,
+    PROTOCOL_DEPTH,
+    PROTOCOL_FILTER,
+    Arm,
+    model_name,
+    norm_name,
+    setting_name,
+)
+
+# names of columns, and digits behind the point; those of the paper have its names
+COHORT_COLUMNS = {
+    "subjects": ("Subjects", 0),
+    "recordings": ("Nights", 0),
+    "epochs": ("Scored epochs", 0),
+    **{f"{stage}_percent": (f"{stage}, %", 2) for stage in STAGES},
+    "age_years": ("Age, years", 1),
+    "female_percent": ("Female, %", 0),
+    "male_percent": ("Male, %", 0),
+}
+TOTAL = "Total"
+_SUMS = ("subjects", "recordings", "epochs")
+_PEOPLE = ("age_years", "female_percent", "male_percent")
+
+
+def build_tables(results: Results, store: Store | None = None) -> Tables:
+    """Build every table of the paper from results, and tables of what its curves show.
+
+    Parameters
+    ----------
+    results : Results
+    store : Store, optional
+        Its index has the age and sex of people.
+
+    Returns
+    -------
+    tables : list of Table
+        In the order of the paper, then what it shows as figures only.
+    missing : list of str
+        A sentence for each table without any result.
+    """
+    scores = Scores(results)
+    of_paper, missing = lodo_layouts(scores)
+    curves, missing_curves = curve_layouts(scores)
+    missing += missing_curves
+    tables = [fill(layout, scores) for layout in of_paper]
+    for other in (timing_table(results), size_table(results)):
+        if isinstance(other, Table):
+            tables.append(other)
+        else:
+            missing.append(other)
+    tables.append(dataset_table(results, store))
+    return Tables([*tables, *(fill(layout, scores) for layout in curves)], missing)
+
+
+USLEEP, TRANSFORMER = "usleep", "cnn-transformer"
+LOW_DATA, LOW_DATA_FILTER = 40, 15
+LIMIT = "Most subjects per cohort"
+_AS = ", with the protocol's filter size and depth where it has them"
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A table with norms in columns."""
+
+    name: str  # of the paper's table, and of ours
+    title: str
+    arms: tuple[Arm, ...]  # the columns; of any model and setting
+    needs: tuple[str, ...]  # at least one of these norms must have a result
+    model: str | None = None  # the only model that it shows
+    balanced: int | None = None  # the only size that it shows
+    metric: str = "balanced_accuracy"
+
+    @property
+    def columns(self) -> list[Named]:
+        """Columns; a norm with two filter sizes is named with them."""
+        norms = [arm.norm for arm in self.arms]
+        twice = {norm for norm in norms if norms.count(norm) > 1}
+        return [column(arm, ["filter_size"] if arm.norm in twice else []) for arm in self.arms]
+
+
+def lodo_layouts(scores: Scores) -> tuple[list[Layout], list[str]]:
+    """Lay out the paper's tables of scores."""
+    layouts, missing = [], []
+    for plan in _plans(scores.arms):
+        layout = _by_norm(plan, scores)
+        if layout is None:
+            size = "" if plan.balanced is None else f" at balanced@{plan.balanced}"
+            title = plan.title.removesuffix(", %")
+            needs = " or ".join(map(norm_name, plan.needs))
+            missing.append(f"{title} ({plan.name}): it needs a result of {needs}{size}{_AS}.")
+        else:
+            layouts.append(layout)
+    for norm in PAPER_NORMS:
+        layout = _by_stage(norm, scores)
+        if layout is None:
+            name = norm_name(norm)
+            missing.append(
+                f"F1 of each stage with {name} (classwise-{norm}): it needs a result of "
+                f"{name}{_AS}."
+            )
+        else:
+            layouts.append(layout)
+    return layouts, missing
+
+
+def _plans(found: Sequence[Arm]) -> list[_Plan]:
+    protocol = {norm: Arm.of_protocol(USLEEP, norm, "all") for norm in (*PAPER_NORMS, "psd-white")}
+    main = tuple(protocol[norm] for norm in PAPER_NORMS)
+    whitening = tuple(protocol[norm] for norm in ("batch", "instance", "psd", "psd-white"))
+    low_data = (*main[:3], main[4], replace(main[4], filter_size=LOW_DATA_FILTER))
+    adapted = ["adabn3", "adabn12", "adabnall"]
+    adapted += [arm.norm for arm in found if arm.norm.startswith("adabn")]
+    adabn = tuple(Arm.of_protocol(USLEEP, norm, "all") for norm in dict.fromkeys(adapted))
+    # the paper's four, and LayerNorm for whoever has it
+    further = [arm for arm in found if arm.model == TRANSFORMER and arm.norm == "layer"]
+    transformer = tuple(arm for arm in main if arm.norm != "layer" or further)
+    return [
+        _Plan("results", "Balanced accuracy of U-Sleep, %", main, PAPER_NORMS, USLEEP),
+        _Plan("f1", "Weighted F1, %", main, PAPER_NORMS, metric="weighted_f1"),
+        _Plan("whitening", "Barycenter and white target, balanced accuracy, %", whitening,
+              ("psd-white",)),
+        _Plan("cnn-transformer", "Balanced accuracy of CNNTransformer, %", transformer,
+              PAPER_NORMS, TRANSFORMER),
+        _Plan("low-data", "Small training sets, balanced accuracy, %", low_data,
+              ("batch", "layer", "instance", "psd"), balanced=LOW_DATA),
+        _Plan("adabn", "AdaBN and the other norms, balanced accuracy, %",
+              (*main[:3], *adabn, *main[3:]), tuple(arm.norm for arm in adabn)),
+    ]  # fmt: skip
+
+
+def _by_norm(plan: _Plan, scores: Scores) -> Layout | None:
+    wanted = [facts for _, facts in plan.columns]
+    shown = [
+        arm
+        for arm in scores.arms
+        if column(arm)[1] in wanted
+        and plan.model in (None, arm.model)
+        and plan.balanced in (None, arm.balanced)
+    ]
+    settings = scores.settings(arm for arm in shown if arm.norm in plan.needs)
+    if not settings:
+        return None
+    blocks = [
+        dataset_block(scores, setting, _at(setting, shown), metric=plan.metric)
+        for setting in settings
+    ]
+    notes = [_protocol_note(plan, settings, scores)]
+    return Layout(plan.name, plan.title, plan.columns, blocks, paper=plan.name, notes=notes)
+
+
+def _by_stage(norm: str, scores: Scores) -> Layout | None:
+    arms = [arm for arm in scores.arms if arm.norm == norm and arm.is_protocol]
+    if not arms:
+        return None
+    columns: list[Named] = [(stage, {"metric": f"f1_{stage}"}) for stage in STAGES]
+    columns.append(("Weighted F1", {"metric": "weighted_f1"}))
+    facts = column(arms[0])[1]
+    blocks = [
+        dataset_block(scores, setting, _at(setting, arms), **facts)
+        for setting in scores.settings(arms)
+    ]
+    name = f"classwise-{norm}"
+    title = f"F1 of each stage with {norm_name(norm)}, %"
+    return Layout(name, title, columns, blocks, paper=name, bold=False, notes=[PROTOCOL])
+
+
+def _at(setting: tuple, arms: Iterable[Arm]) -> list[Arm]:
+    return [arm for arm in arms if (arm.model, arm.balanced) == setting]
+
+
+def _protocol_note(plan: _Plan, settings: Sequence[tuple], scores: Scores) -> str:
+    """Return a note on the filter sizes and depths that are shown here, and elsewhere."""
+    norms = {arm.norm for arm in plan.arms}
+    shown = [facts for _, facts in plan.columns]
+    others = {
+        arm.named(): None
+        for arm in scores.arms
+        if arm.norm in norms
+        and (arm.model, arm.balanced) in settings
+        and column(arm)[1] not in shown
+    }
+    note = (
+        f"{METRIC_NAMES[plan.metric]} on the held-out dataset; unless a column says otherwise, "
+        "f = 5 and the norm in the first 3 blocks, as in the protocol"
+    )
+    if others:
+        note += f"; {listed([*others])}: see the tables of filter sizes and depths"
+    return f"{note}."
+
+
+OTHER_METRICS = ("accuracy", "macro_f1", "cohen_kappa", "calibration_error")
+_NO_NUMBERS = "The paper shows this as a figure ({label}) and gives no numbers."
+_BASELINES = ("batch", "layer", "instance")
+
+
+def curve_layouts(scores: Scores) -> tuple[list[Layout], list[str]]:
+    """Lay out scores against filter size, depth and training size, and the other metrics."""
+    kinds: list[tuple[str, str, Iterator[Layout]]] = [
+        ("filter size", "another filter size than 5", _filter_sizes(scores)),
+        ("number of training subjects", "one norm with two sizes", _training_sizes(scores)),
+        (
+            "number of layers with the norm",
+            "another number of blocks with the norm than 3",
+            _depths(scores),
+        ),
+    ]
+    layouts, missing = [], []
+    for name, needs, found in kinds:
+        laid = [*found]
+        layouts += laid
+        if not laid:
+            # named like its figure, which is missing for the same reason
+            missing.append(f"Balanced accuracy by {name}: it needs results of {needs}.")
+    return [*layouts, _other_metrics(scores)], missing
+
+
+def _filter_sizes(scores: Scores) -> Iterator[Layout]:
+    arms = [
+        arm
+        for arm in scores.arms
+        if arm.filter_size is not None and arm.norm_depth in (None, PROTOCOL_DEPTH)
+    ]
+    notes = [_NO_NUMBERS.format(label="fig:sensitive"), "f is the filter size."]
+    return _curves(scores, "filter_size", PROTOCOL_FILTER, arms, notes)
+
+
+def _depths(scores: Scores) -> Iterator[Layout]:
+    arms = [
+        arm
+        for arm in scores.arms
+        if arm.norm_depth is not None and (arm.norm_depth != PROTOCOL_DEPTH or arm.is_protocol)
+    ]
+    notes = [
+        _NO_NUMBERS.format(label="fig:usleep_layers"),
+        "d is the number of blocks with the norm; f = 5 where a column does not say it.",
+    ]
+    return _curves(scores, "norm_depth", PROTOCOL_DEPTH, arms, notes)
+
+
+def _curves(
+    scores: Scores, axis: str, of_protocol: int | None, on_curve: Sequence[Arm], notes: list[str]
+) -> Iterator[Layout]:
+    """Yield a table for each setting that has a norm at another value than the protocol's."""
+    varied = [arm for arm in on_curve if getattr(arm, axis) != of_protocol]
+    for setting in scores.settings(varied):
+        norms = {arm.norm for arm in varied if (arm.model, arm.balanced) == setting}
+        arms = [
+            arm
+            for arm in scores.arms
+            if (arm.model, arm.balanced) == setting
+            and (
+                (arm in on_curve and arm.norm in norms)
+                or (arm.norm in _BASELINES and arm.is_protocol)
+            )
+        ]
+        words = axis.replace("_", " ")
+        yield Layout(
+            f"{axis.replace('_', '-')}-{setting[0]}-{setting[1]}",
+            f"Balanced accuracy against {words}, {setting_name(*setting)}, %",
+            [column(arm, [axis] if arm.norm in norms else []) for arm in arms],
+            [dataset_block(scores, setting, arms, metric="balanced_accuracy")],
+            notes=notes,
+        )
+
+
+def _training_sizes(scores: Scores) -> Iterator[Layout]:
+    for model in dict.fromkeys(arm.model for arm in scores.arms):
+        sizes: dict[Arm, set[int | str]] = {}
+        for arm in scores.arms:
+            if arm.model == model:
+                alike = Arm(arm.model, arm.norm, arm.filter_size, arm.norm_depth, ALL)
+                sizes.setdefault(alike, set()).add(arm.balanced)
+        arms = [arm for arm, found in sizes.items() if len(found) > 1]
+        if not arms:
+            continue
+        rows = sorted(set().union(*(sizes[arm] for arm in arms)), key=_all_last)
+        shown = [arm for arm in scores.arms if column(arm) in map(column, arms)]
+        datasets = scores.datasets_of(arm for arm in shown if arm.model == model)
+        facts = {"model": model, "metric": "balanced_accuracy"}
+        name = model_name(model)
+        blocks = [
+            Block(
+                f"{name}, {mean}",
+                facts | {"dataset": mean},
+                [(str(size), {"balanced": size}) for size in rows],
+                datasets,
+                setting=name,
+            )
+            for mean in MEANS
+        ]
+        yield Layout(
+            f"training-size-{model}",
+            f"Balanced accuracy of {name} against training size, %",
+            [column(arm) for arm in sorted(arms, key=in_order)],
+            blocks,
+            first=LIMIT,
+            notes=[_NO_NUMBERS.format(label="fig:number_subjects")],
+        )
+
+
+def _other_metrics(scores: Scores) -> Layout:
+    """Lay out metrics in rows; norms with another filter or depth only where there is no other."""
+    arms = sorted(
+        {Arm.of_protocol(arm.model, arm.norm, ALL) for arm in scores.arms if arm.is_protocol}
+        or {Arm(a.model, a.norm, a.filter_size, a.norm_depth, ALL) for a in scores.arms},
+        key=in_order,
+    )
+    notes = ["The paper has no such table. The lower a calibration error, the better."]
+    notes += [PROTOCOL] if all(arm.is_protocol for arm in arms) else []
+    columns = [*{column(arm)[0]: column(arm) for arm in arms}.values()]
+    blocks = []
+    for model, balanced in scores.settings(scores.arms):
+        shown = [arm for arm in scores.arms if (arm.model, arm.balanced) == (model, balanced)]
+        shown = [arm for arm in shown if column(arm) in columns]
+        setting = setting_name(model, balanced)
+        blocks += [
+            Block(
+                f"{setting}, {mean}",
+                {"model": model, "balanced": balanced, "dataset": mean},
+                [(METRIC_NAMES[metric], {"metric": metric}) for metric in OTHER_METRICS],
+                scores.datasets_of(shown),
+                setting=setting,
+            )
+            for mean in MEANS
+            if shown
+        ]
+    return Layout("other-metrics", "Other metrics, %", columns, blocks, first="Metric", notes=notes)
+
+
+def _all_last(size: int | str) -> tuple[bool, int]:
+    return size == ALL, 0 if size == ALL else int(size)
+
+
+def dataset_table(results: Results, store: Store | None = None) -> Table:
+    """Build the table of held-out datasets."""
+    known, notes = _counted(results)
+    if store is None:
+        notes.append("Age and sex are unknown, as no store was given.")
+    else:
+        known = known.join(_people(store))
+        notes += _unknown_people(known)
+        notes.append("The ± of an age is its standard deviation over people (ddof = 1).")
+    rows = [[Entry("Ours")]]
+    for dataset, row in known.iterrows():
+        rows.append([Entry(str(dataset)), *_entries(str(dataset), row, our_facts(results))])
+    total = known.reindex(columns=_SUMS).sum(min_count=len(known))
+    rows.append([Entry(TOTAL), *_entries(TOTAL, total, our_facts(results))])
+    notes += [SIMULATED] if results.simulated else []
+    return Table(
+        "datasets",
+        full_title("Held-out datasets", results),
+        ["Dataset", *(name for name, _ in COHORT_COLUMNS.values())],
+        [*rows, *_paper_rows([str(name) for name in known.index])],
+        notes + paper_notes("datasets"),
+    )
+
+
+def _counted(results: Results) -> tuple[pd.DataFrame, list[str]]:
+    """Return subjects, nights, epochs and stages by dataset, and notes on them."""
+    notes = ["Epochs are those that count in the scores: scored, and central in their sequence."]
+    stages = pd.DataFrame(
+        {
+            stage: results.subjects[[f"{stage}_as_{other}" for other in STAGES]].sum(axis=1)
+            for stage in STAGES
+        }
+    )
+    by_cell = stages.groupby(results.subjects["cell"]).sum()
+    by_cell["subjects"] = results.subjects.groupby("cell")["subject"].nunique()
+    cells = results.cells.set_index("cell")
+    by_cell["dataset"] = cells["hold_out"]
+    differ = by_cell.groupby("dataset").nunique().gt(1).any(axis=1)
+    if differ.any():
+        names = listed([str(name) for name in differ.index[differ]])
+        notes.append(f"Runs counted different epochs of {names}; the first run is shown.")
+    first = by_cell.drop_duplicates("dataset").sort_values("dataset")
+    table = first.set_index("dataset")[["subjects"]].astype(float)
+    table["recordings"], unread = _nights(cells.loc[first.index])
+    counts = first.set_index("dataset")[[*STAGES]]
+    table["epochs"] = counts.sum(axis=1).astype(float)
+    for stage in STAGES:
+        table[f"{stage}_percent"] = 100 * counts[stage] / table["epochs"]
+    return table, notes + unread
+
+
+def _nights(cells: pd.DataFrame) -> tuple[list[float], list[str]]:
+    nights: list[float] = []
+    notes = []
+    for folder in cells["folder"]:
+        try:
+            nights.append(float(read_json(folder / CONFIG)["data"]["test"]["nights"]))
+        except PsdnormError as error:
+            nights.append(math.nan)
+            notes.append(f"The number of nights is unknown: {error}.")
+    return nights, notes
+
+
+def _people(store: Store) -> pd.DataFrame:
+    people = store.index.groupby(["cohort", "subject"])[["age", "sex"]].first()
+    ages = people["age"].groupby("cohort")
+    sexes = people["sex"].dropna()
+    table = pd.DataFrame({"age_years": ages.mean(), "age_std": ages.std(ddof=1)})
+    for name, letter in (("female_percent", "F"), ("male_percent", "M")):
+        table[name] = 100 * sexes.eq(letter).groupby("cohort").mean()
+    return table
+
+
+def _unknown_people(known: pd.DataFrame) -> list[str]:
+    without = [str(name) for name in known.index[known[[*_PEOPLE]].isna().any(axis=1)]]
+    return [f"The store has no age or no sex for some of {listed(without)}."] if without else []
+
+
+def _entries(dataset: str, row: "pd.Series[Any]", shared: dict[str, Any]) -> list[Entry]:
+    entries = []
+    for metric, (_, digits) in COHORT_COLUMNS.items():
+        value = row.get(metric)
+        value = None if value is None or pd.isna(value) else float(value)
+        std = row.get("age_std") if metric == "age_years" else None
+        std = None if std is None or pd.isna(std) else float(std)
+        facts = shared | {"metric": metric, "dataset": dataset, "std": std}
+        entries.append(Entry(figure(value, std, digits), value, facts=facts))
+    return entries
+
+
+def _paper_rows(ours: list[str]) -> list[list[Entry]]:
+    table = paper_table("datasets")
+    printed = {(row["dataset"], row["metric"]): row for row in table.rows.to_dict("records")}
+    rows = [[Entry(f"The paper ({table.label})")]]
+    names = sorted({*ours, *table.rows["dataset"]} - {TOTAL})
+    for dataset in (*names, TOTAL):
+        entries = [
+            paper_entry(printed.get((dataset, key)), {"metric": key, "dataset": dataset}, digits)
+            for key, (_, digits) in COHORT_COLUMNS.items()
+        ]
+        rows.append([Entry(dataset), *entries])
+    return rows
+
+
+SOURCE, TRAIN, VALIDATION = "source_subjects", "train_subjects", "validation_subjects"
+FOLDS = "held_out_datasets"
+SIZE_COLUMNS = {
+    SOURCE: "Training and validation",
+    TRAIN: "Training",
+    VALIDATION: "Validation",
+    FOLDS: "Held-out datasets",
+}
+_SIZE_NOTE = (
+    "Subjects, averaged over the dataset that is held out; ± is the standard deviation over these "
+    "datasets, with ddof = 0 as in the paper."
+)
+
+
+def size_table(results: Results) -> Table | str:
+    """Build the table of training sizes; a sentence if it cannot be built."""
+    try:
+        counts = _counts(results)
+    except PsdnormError as error:
+        return f"Size of the training set (balanced-sizes): {error}."
+    rows: list[list[Entry]] = [[Entry("Ours")]]
+    sizes = sorted(counts["balanced"].unique(), key=lambda size: (size == 0, size))
+    for size in sizes:
+        rows.append(_size_row(size, counts[counts["balanced"] == size], our_facts(results)))
+    notes = [_SIZE_NOTE, *([SIMULATED] if results.simulated else [])]
+    return Table(
+        "balanced-sizes",
+        full_title("Size of the training set", results),
+        [LIMIT, *SIZE_COLUMNS.values()],
+        rows + _sizes_paper_rows(),
+        notes + paper_notes("balanced-sizes"),
+    )
+
+
+def _counts(results: Results) -> pd.DataFrame:
+    """Return train and validation subjects by size (0 for all) and held-out dataset."""
+    keys = ["balanced", "hold_out", "seed"]
+    cells = results.cells.assign(balanced=results.cells["balanced"].fillna(0).astype(int))
+    cells = cells.drop_duplicates(keys)  # all norms have the same split
+    data = [read_json(folder / CONFIG)["data"] for folder in cells["folder"]]
+    counts = cells[keys].assign(
+        **{
+            TRAIN: [roles["train"]["subjects"] for roles in data],
+            VALIDATION: [roles["validation"]["subjects"] for roles in data],
+        }
+    )
+    counts[SOURCE] = counts[TRAIN] + counts[VALIDATION]
+    return counts.groupby(["balanced", "hold_out"], as_index=False)[
+        [SOURCE, TRAIN, VALIDATION]
+    ].mean()
+
+
+def _size_row(size: int, counts: pd.DataFrame, shared: dict[str, Any]) -> list[Entry]:
+    facts = shared | {"balanced": int(size) or ALL}
+    row = [Entry(str(facts["balanced"]))]
+    for metric in (SOURCE, TRAIN, VALIDATION):
+        mean, std = float(counts[metric].mean()), float(counts[metric].std(ddof=0))
+        own = facts | {"metric": metric, "std": std}
+        row.append(Entry(figure(mean, std, digits=0), mean, facts=own))
+    folds = len(counts)
+    return [*row, Entry(str(folds), float(folds), facts=facts | {"metric": FOLDS})]
+
+
+def _sizes_paper_rows() -> list[list[Entry]]:
+    table = paper_table("balanced-sizes")
+    rows = [[Entry(f"The paper ({table.label})")]]
+    for printed in table.rows.to_dict("records"):
+        facts = {"balanced": printed["balanced"]}
+        entries = [
+            paper_entry(printed if metric == SOURCE else None, facts | {"metric": metric}, 0)
+            for metric in SIZE_COLUMNS
+        ]
+        rows.append([Entry(str(printed["balanced"])), *entries])
+    return rows
+
+
+EPOCH, OVERHEAD, INFERENCE = "train_epoch_s", "overhead_percent", "inference_s"
+SPEED, CELLS = "sequences_per_s", "cells"
+TIMING_ROWS = {
+    EPOCH: "Epoch of training, s",
+    OVERHEAD: "Overhead over BatchNorm, %",
+    INFERENCE: "Inference, s",
+    SPEED: "Inference, sequences/s",
+    CELLS: "Runs",
+}
+_TIMING_DIGITS = {SPEED: 1, CELLS: 0}
+_TIMING_NOTES = [
+    "Norms have the filter size (f = 5) and depth (first 3 blocks) of the protocol where they have "
+    "any; runs of other sizes and depths are not shown.",
+    "Times are of the machine that ran the cells; the paper's are of another one.",
+    "Ours are the seconds of a whole run divided by its epochs, with start, validation and the "
+    "prediction of the held-out dataset; ± is over runs (ddof = 1).",
+    "The overhead over BatchNorm is from the runs that both have: the same held-out dataset and "
+    "seed.",
+    "Inference is the prediction of a run's held-out dataset, read from disk; sequences per second "
+    "are those of all runs divided by the seconds of all.",
+    "The shortest times are in bold where all norms have the same runs: the same held-out "
+    "datasets and seeds.",
+]
+_UNRECORDED = "Runs without a recorded time of inference: {}."
+Times = dict[Arm, pd.DataFrame]  # epoch_s, inference_s, sequences by held-out dataset and seed
+
+
+def timing_table(results: Results) -> Table | str:
+    """Build the table of times; a sentence if it cannot be built."""
+    runs = _runs(results)
+    if not runs:
+        return "Times of training (timing): they need a trained cell."
+    settings = dict.fromkeys((arm.model, arm.balanced) for arm in sorted(runs, key=in_order))
+    norms = [*PAPER_NORMS, *({"psd-white"} & {arm.norm for arm in runs})]
+    columns = [column(Arm.of_protocol("", norm, "")) for norm in norms]
+    rows: list[list[Entry]] = []
+    for setting in settings:
+        rows.append([Entry(setting_name(*setting))])
+        rows += _timing_rows(setting, columns, runs, our_facts(results))
+    notes = [*_TIMING_NOTES, *_absent(settings, norms, runs)]
+    notes += [SIMULATED] if results.simulated else []
+    return Table(
+        "timing",
+        full_title("Time of training and inference", results),
+        ["", *(name for name, _ in columns)],
+        rows + _timing_paper_rows(columns),
+        notes + paper_notes("timing"),
+    )
+
+
+def _runs(results: Results) -> Times:
+    """Return the times of the trained arms of the protocol."""
+    # AdaBN is not trained
+    cells = results.cells[~results.cells["norm"].str.startswith("adabn")]
+    cells = cells[cells["epochs"] > 0].set_index(["hold_out", "seed"])
+    found = {}
+    for _, group in cells.groupby("arm", sort=False):
+        arm = Arm.of_row(group.iloc[0])
+        if arm.is_protocol:
+            times = {EPOCH: group["seconds"] / group["epochs"]}
+            times |= {INFERENCE: group["prediction_seconds"], "sequences": group["sequences"]}
+            found[arm] = pd.DataFrame(times)
+    return found
+
+
+def _timing_rows(
+    setting: Setting, columns: list[Named], runs: Times, shared: dict[str, Any]
+) -> list[list[Entry]]:
+    model, balanced = setting
+    shared = shared | {"model": model, "balanced": balanced}
+    base = runs.get(Arm.of_protocol(model, "batch", balanced))
+    arms = [Arm(model=model, balanced=balanced, **facts) for _, facts in columns]
+    entries: dict[str, list[Entry]] = {name: [] for name in TIMING_ROWS}
+    for (_, facts), arm in zip(columns, arms, strict=True):
+        for metric, row in entries.items():
+            known = shared | facts | {"metric": metric}
+            row.append(_timing_entry(metric, runs.get(arm), base, known))
+    for metric in (EPOCH, INFERENCE):
+        timed = {frozenset(runs[arm][metric].dropna().index) for arm in arms if arm in runs}
+        if len(timed) == 1:
+            entries[metric] = with_best(entries[metric], lowest=True)
+    return [[Entry(TIMING_ROWS[metric]), *row] for metric, row in entries.items()]
+
+
+def _timing_entry(
+    metric: str, own: pd.DataFrame | None, base: pd.DataFrame | None, facts: dict[str, Any]
+) -> Entry:
+    if own is None:
+        return Entry(figure(None), facts=facts)
+    if metric in (EPOCH, INFERENCE):
+        mean, std = float(own[metric].mean()), float(own[metric].std(ddof=1))
+        if math.isnan(mean):
+            return Entry(figure(None), facts=facts)
+        known = facts | {"std": None if math.isnan(std) else std}
+        return Entry(figure(mean, std), mean, facts=known)
+    value = _timing_value(metric, own, base)
+    text = figure(value, digits=_TIMING_DIGITS.get(metric, 2))
+    return Entry(text, None if math.isnan(value) else value, facts=facts)
+
+
+def _timing_value(metric: str, own: pd.DataFrame, base: pd.DataFrame | None) -> float:
+    """Return a value without spread; NaN if unknown."""
+    if metric == CELLS:
+        return float(len(own))
+    if metric == SPEED:
+        timed = own[own[INFERENCE] > 0]
+        return float(timed["sequences"].sum() / timed[INFERENCE].sum()) if len(timed) else math.nan
+    shared = own.index if base is None else own.index.intersection(base.index)
+    if base is None or shared.empty:
+        return math.nan
+    return 100 * (float(own.loc[shared, EPOCH].mean()) / float(base.loc[shared, EPOCH].mean()) - 1)
+
+
+def _absent(settings: dict[Setting, None], norms: list[str], runs: Times) -> list[str]:
+    notes = []
+    for model, balanced in settings:
+        absent = [n for n in norms if Arm.of_protocol(model, n, balanced) not in runs]
+        if absent:
+            names = listed([norm_name(norm) for norm in absent])
+            notes.append(f"{setting_name(model, balanced)}: no time of {names}.")
+    unrecorded = sum(int(times[INFERENCE].isna().sum()) for times in runs.values())
+    return [*notes, *([_UNRECORDED.format(f"{unrecorded:,}")] if unrecorded else [])]
+
+
+def _timing_paper_rows(columns: list[Named]) -> list[list[Entry]]:
+    table = paper_table("timing")
+    rows: list[list[Entry]] = []
+    for (model, balanced), group in table.rows.groupby(["model", "balanced"], sort=False):
+        printed = {(row["metric"], row["norm"]): row for row in group.to_dict("records")}
+        rows.append([Entry(f"The paper ({table.label}): {setting_name(model, balanced)}")])
+        dataset = {"model": model, "balanced": balanced, "dataset": group["dataset"].iloc[0]}
+        for metric in (EPOCH, OVERHEAD, INFERENCE):
+            entries = []
+            for _, facts in columns:
+                row = printed.get((metric, facts["norm"]))
+                own = printed.get((EPOCH, facts["norm"]))
+                if metric == OVERHEAD and own is not None:
+                    more = 100 * (own["value"] / printed[EPOCH, "batch"]["value"] - 1)
+                    row = {"value": more, "std": math.nan, "bold": False}
+                entries.append(paper_entry(row, dataset | facts | {"metric": metric}))
+            rows.append([Entry(TIMING_ROWS[metric]), *entries])
+    return rows
