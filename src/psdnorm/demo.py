@@ -1,20 +1,18 @@
-"""The whole story in minutes: four simulated clinics, three norms, each clinic held out once."""
+"""The whole system in minutes: four simulated cohorts, three norms, each cohort held out once."""
 
 import dataclasses
 import io
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from psdnorm.errors import MissingExtraError
 from psdnorm.evaluation import MEAN_DATASET, overall_means, read_scores, subject_metrics
 from psdnorm.experiments import Axes, ExperimentFolder, Outcome, Told, grid_of, run_grid
 from psdnorm.lab.simulate import PlannedNight, Settings, plan_nights, write_nights
 from psdnorm.prepare import RECIPES, Preparation, Recipe
 from psdnorm.prepare import Outcome as Prepared
-from psdnorm.report import Page
+from psdnorm.present import DPI, GREY, Page, look_of, new_canvas, styled
 from psdnorm.store import Store, draw, mean_psd, summarize
 from psdnorm.training import SCORES, Protocol, Run
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 COHORTS = ("ABC", "MASS", "PHYS", "SHHS")
 NORMS = ("batch", "instance", "psd")
 LEAST = 0.5  # balanced accuracy of every norm: chance is 0.2, less means that something is broken
-_COLOURS = {"batch": "#0072B2", "instance": "#E69F00", "psd": "#009E73"}
 # minutes on a processor: what is slow and fast in sleep lies below 16 Hz, sequences are short, and
 # with few steps each must be a large one, which the barycenter has to keep up with
 RECIPE = dataclasses.replace(RECIPES["robust"], name="demo", lowpass_hz=16.0, sfreq=40.0)
@@ -50,27 +47,11 @@ PROTOCOL = Protocol(
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo does, and where.
-
-    Every step can be interrupted: run again, it goes on.
-
-    Parameters
-    ----------
-    folder : Path
-        All that it makes is in it.
-    jobs : int
-        Processes at a time.
-    n_subjects : int
-        Of each cohort, one night each.
-    hours : float
-        Of a night.
-    recipe : Recipe
-    protocol : Protocol
-    """
+    """What the demo does, and where; interrupted at any step, it goes on when run again."""
 
     folder: Path
     jobs: int = 1
-    n_subjects: int = 5
+    n_subjects: int = 5  # of each cohort, one night each
     hours: float = 3.0
     recipe: Recipe = RECIPE
     protocol: Protocol = PROTOCOL
@@ -118,8 +99,8 @@ class Demo:
         import pandas as pd
 
         tables = [
-            subject_metrics(read_scores(self.runs.folder(cell) / SCORES)).assign(norm=cell.norm)
-            for cell in self.cells
+            subject_metrics(read_scores(self.runs.folder(run) / SCORES)).assign(norm=run.norm)
+            for run in self.cells
         ]
         return pd.concat(tables)[["norm", "cohort", "subject", "balanced_accuracy"]]
 
@@ -137,19 +118,17 @@ class Demo:
         store, means = Store.open(self.folder / "store"), self.means()
         drawn = self.folder / "cohorts.png"
         draw(store, summarize(store), mean_psd(store), drawn)
-        page = Page("PSDNorm: each clinic held out once", simulated=True)
-        page.text(verdict(means))
-        rows = [[norm, *(f"{100 * value:.1f}" for value in row)] for norm, row in _rows(means)]
+        page = Page("PSDNorm: each cohort held out once", simulated=True).text(verdict(means))
         title = f"Balanced accuracy, %, mean over subjects; recipe {self.recipe.name}"
-        page.table(title, ["norm", *means.columns], rows)
+        page.table(title, ["norm", *means.columns], percent_rows(means))
         page.text(
-            "A network was trained on three clinics and tested on the fourth, whose nights it had "
-            "never seen. One seed, a small network, minutes of training; clinics and settings were "
+            "A network was trained on three cohorts and tested on the fourth, whose nights it had "
+            "never seen. One seed, a small network, minutes of training; cohorts and settings were "
             "chosen by looking at such tables until every norm passed 50 %. So this ranks no "
             "norms."
         )
         page.picture(_subjects_png(self.accuracies()), "Balanced accuracy of each held-out subject")
-        page.heading("The four clinics").picture(drawn.read_bytes(), "Stages and spectra by cohort")
+        page.heading("The four cohorts").picture(drawn.read_bytes(), "Stages and spectra by cohort")
         page.heading("With your own data").command(NEXT)
         page.write(self.page)
 
@@ -162,20 +141,18 @@ psdnorm report RUNS -o report"""
 
 
 def verdict(means: "pd.DataFrame") -> str:
-    """Say in a sentence which norm was best, and by how much.
-
-    Parameters
-    ----------
-    means : DataFrame
-        Of :meth:`Demo.means`.
-    """
-    overall = means[MEAN_DATASET].sort_values(ascending=False)
-    (best, first), (second, next_one) = itertools.islice(overall.items(), 2)
+    """Say in a sentence which norm was best, and by how much."""
+    overall = 100 * means[MEAN_DATASET].sort_values(ascending=False)
+    best, second = overall.index[:2]
     return (
-        f"{best} was best here with a balanced accuracy of {100 * first:.1f} %, {second} second "
-        f"with {100 * next_one:.1f} %. This is one run on simulated nights: it shows that the "
+        f"{best} was best here with a balanced accuracy of {overall[best]:.1f} %, {second} second "
+        f"with {overall[second]:.1f} %. This is one run on simulated nights: it shows that the "
         "system works, not which norm to use."
     )
+
+
+def percent_rows(means: "pd.DataFrame") -> list[list[str]]:
+    return [[str(n), *(f"{100 * each:.1f}" for each in row)] for n, *row in means.itertuples()]
 
 
 def failures(outcomes: Sequence[Prepared | Outcome]) -> list[str]:
@@ -183,31 +160,22 @@ def failures(outcomes: Sequence[Prepared | Outcome]) -> list[str]:
     return [outcome.reason for outcome in outcomes if outcome.status == "failed"]
 
 
-def _rows(means: "pd.DataFrame") -> Iterator[tuple[str, tuple[float, ...]]]:
-    for norm, *values in means.itertuples():
-        yield str(norm), tuple(values)
-
-
 def _subjects_png(accuracies: "pd.DataFrame") -> bytes:
     """Draw a point for each subject, by cohort and norm."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError('the demo draws: pip install "psdnorm[demo]"') from error
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for place, norm in enumerate(NORMS):
-        own = accuracies[accuracies["norm"] == norm]
-        at = own["cohort"].map(COHORTS.index) + 0.22 * (place - (len(NORMS) - 1) / 2)
-        marker = "osD"[place]
-        axes.scatter(at, 100 * own["balanced_accuracy"], s=28, marker=marker, c=_COLOURS[norm])
-        axes.scatter([], [], s=28, marker=marker, c=_COLOURS[norm], label=norm)
-    axes.axhline(20, color="#888888", linestyle=":", label="chance")
-    axes.set_xticks(range(len(COHORTS)), [f"{name} held out" for name in COHORTS])
-    axes.set_ylabel("balanced accuracy (%)")
-    axes.set_ylim(0, 100)
-    axes.set_title("SIMULATED: each held-out subject, by norm", loc="left", fontsize=11)
-    axes.legend(frameon=False, ncols=4, fontsize=9)
     image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=140)
+    with styled():
+        canvas = new_canvas(9, 3.6)
+        axes = canvas.subplots()
+        for place, norm in enumerate(NORMS):
+            own, look = accuracies[accuracies["norm"] == norm], look_of(norm)
+            at = own["cohort"].map(COHORTS.index) + 0.22 * (place - (len(NORMS) - 1) / 2)
+            values = 100 * own["balanced_accuracy"]
+            axes.scatter(at, values, s=28, marker=look.marker, c=look.colour, label=norm)
+        axes.axhline(20, color=GREY, linestyle=":", label="chance")
+        axes.set_xticks(range(len(COHORTS)), [f"{name} held out" for name in COHORTS])
+        axes.set_ylabel("balanced accuracy (%)")
+        axes.set_ylim(0, 100)
+        axes.set_title("SIMULATED: each held-out subject, by norm", loc="left")
+        axes.legend(ncols=4)
+        canvas.savefig(image, format="png", dpi=DPI)
     return image.getvalue()

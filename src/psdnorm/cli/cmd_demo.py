@@ -25,6 +25,7 @@ def demo(
     cohort held out in turn. If interrupted, give the same command again.
     """
     from psdnorm.demo import LEAST, NEXT, Demo, failures, verdict
+    from psdnorm.evaluation import MEAN_DATASET
 
     made = Demo(out, jobs or cores())
     say(errors, "The nights of this demo are SIMULATED: nobody slept them.")
@@ -44,7 +45,7 @@ def demo(
     output.print(_table(means, made))
     say(output, verdict(means))
     say(output, f"Look at {made.page}. With your own data:\n\n{NEXT}\n")
-    low = means.index[~(means["Mean(Dataset)"] >= LEAST)].tolist()  # NaN is no success
+    low = means.index[~(means[MEAN_DATASET] >= LEAST)].tolist()  # NaN is no success
     if low:
         say(errors, f"psdnorm: {', '.join(low)} below {LEAST}: the demo failed")
         raise typer.Exit(SOME_FAILED)
@@ -74,11 +75,12 @@ def _train(made: Any) -> list[Any]:
 
 def _table(means: Any, made: Any) -> Table:
     from psdnorm.cli.lodo_tables import results_title
+    from psdnorm.demo import percent_rows
     from psdnorm.store import Store
 
     table = Table(title=results_title(Store.open(made.folder / "store")))
     for name in ("norm", *means.columns):
         table.add_column(name, justify="left" if name == "norm" else "right")
-    for norm, *values in means.itertuples():
-        table.add_row(norm, *(f"{100 * value:.1f}" for value in values))
+    for row in percent_rows(means):
+        table.add_row(*row)
     return table
