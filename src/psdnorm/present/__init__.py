@@ -1,10 +1,19 @@
 """Pages and plot style shared by reports, comparisons, staging and the demo."""
 
 from psdnorm.present.figure import (
+    BLACK,
+    BLUE,
     DPI,
+    GREY,
+    SKY,
+    STAGE_COLOURS,
+    VERMILION,
     CannotDraw,
     Drawing,
+    EndLabel,
     Figure,
+    label_ends,
+    look_of,
     matplotlib,
     new_canvas,
     panels,
@@ -12,14 +21,3 @@ from psdnorm.present.figure import (
     styled,
 )
 from psdnorm.present.page import FRAME_BYTES, Page, Part
-from psdnorm.present.style import (
-    BLACK,
-    BLUE,
-    GREY,
-    SKY,
-    STAGE_COLOURS,
-    VERMILION,
-    EndLabel,
-    label_ends,
-    look_of,
-)

@@ -1,21 +1,31 @@
-"""A figure on its way to the page: drawn, then written as PNG and SVG, the same bytes each time."""
+"""Figures: how norms and stages look, drawing, and writing as PNG and SVG, reproducibly."""
 
 import contextlib
 import io
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from psdnorm.errors import MissingExtraError
-from psdnorm.present.style import TELLING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
+# Okabe and Ito's, which the colour-blind tell apart
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#8C8C8C"
+# from the bottom of a stack: ever lighter, so that they are told apart in grey, too
+STAGE_COLOURS = {"N3": BLACK, "N2": BLUE, "N1": GREEN, "REM": "#F0A500", "W": "#F5EBCB"}
+# a few points of these may be all that tells a norm
+TELLING = tuple(
+    dict.fromkeys(
+        [BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, *STAGE_COLOURS.values()]
+    )
+)
 DPI = 130
 _SVG_BYTES = 200_000  # above which the points and areas within an SVG are made coarser
 _SVG_DPI = (DPI, 100, 75, 50)
@@ -37,6 +47,88 @@ _STYLE = {
     "svg.fonttype": "path",
     "svg.hashsalt": "psdnorm",
 }
+Line = str | tuple[int, tuple[int, ...]]
+
+
+class Look(NamedTuple):
+    """How a norm is drawn."""
+
+    colour: str
+    marker: str
+    line: Line
+
+    def styled(self, **others: Any) -> dict[str, Any]:
+        """Return the arguments of a line with markers."""
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.line} | others
+
+
+_LOOKS = {
+    "batch": Look(BLACK, "o", "-"),
+    "adabn3": Look(BLUE, "<", (0, (1, 1))),
+    "adabn12": Look(BLUE, ">", (0, (4, 1, 1, 1))),
+    "adabnall": Look(BLUE, "*", (0, (6, 2))),
+    "layer": Look(ORANGE, "s", "--"),
+    "instance": Look(SKY, "^", "-."),
+    "tma": Look(GREEN, "v", ":"),
+    "psd-white": Look(PURPLE, "P", (0, (3, 1, 1, 1, 1, 1))),
+    "psd": Look(VERMILION, "D", "-"),
+    "B": Look(VERMILION, "D", "-"),  # of two sides that are compared, A and B
+}
+_OTHER = Look(GREY, "X", (0, (2, 2)))
+
+
+def look_of(norm: str) -> Look:
+    """Return how a norm looks; those without a look of their own share one."""
+    return _LOOKS.get(norm, _OTHER)
+
+
+class EndLabel(NamedTuple):
+    """A label for the end of a line, at its last point."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+
+
+def label_ends(axes: "Axes", labels: Sequence[EndLabel]) -> None:
+    """Write labels right of the axes, each as near to the end of its line as others let it.
+
+    Call it when the limits of the axes are final.
+    """
+    low, high = axes.get_ylim()
+    height = axes.get_window_extent().height / axes.figure.dpi  # inches, before the layout
+    gap = 0.19 / max(height, 1)
+    at = spread([(label.y - low) / (high - low) for label in labels], gap)
+    for label, place in zip(labels, at, strict=True):
+        axes.annotate(
+            label.text,
+            xy=(label.x, label.y),
+            xytext=(1.04, place),
+            textcoords="axes fraction",
+            fontsize=8,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": label.colour, "lw": 0.5, "alpha": 0.6},
+            annotation_clip=False,
+        )
+
+
+def spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Move numbers apart until they are ``gap`` from each other, in their order, centred.
+
+    >>> [round(at, 3) for at in spread([0.5, 0.52, 0.9], 0.1)]
+    [0.46, 0.56, 0.9]
+    """
+    if not wanted:
+        return []
+    from scipy.optimize import isotonic_regression
+
+    order = np.argsort(wanted, kind="stable")
+    steps = gap * np.arange(len(wanted))
+    placed = np.empty(len(wanted))
+    # the nearest numbers that rise by a gap each: without the gaps, the nearest that rise
+    placed[order] = isotonic_regression(np.asarray(wanted, float)[order] - steps).x + steps
+    return placed.tolist()
 
 
 class CannotDraw(Exception):
@@ -45,47 +137,26 @@ class CannotDraw(Exception):
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a report.
+    """A figure of a report."""
 
-    Attributes
-    ----------
-    name : str
-        Of a file, without its ending.
-    title : str
-    words : str
-        What is to be seen, with its numbers, for those who cannot see it.
-    caption : str
-        What it stands on: who was counted, caveats, what was left out, the recipe.
-    png, svg : bytes
-    """
-
-    name: str
+    name: str  # of a file, without its ending
     title: str
-    words: str
-    caption: str
+    words: str  # what is to be seen, with its numbers, for those who cannot see it
+    caption: str  # who was counted, caveats, what was left out, the recipe
     png: bytes
     svg: bytes
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that is drawn but not yet written.
-
-    Attributes
-    ----------
-    name, title, words, caption : str
-        As in :class:`Figure`; title and caption do not name recipe and simulation yet.
-    canvas : matplotlib.figure.Figure
-    missing : list of str
-        A sentence for each thing that could not be drawn into it.
-    """
+    """A figure that is drawn but not yet written; title and caption do not name the recipe yet."""
 
     name: str
     title: str
     words: str
     caption: str
     canvas: "Canvas"
-    missing: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # a sentence for what could not be drawn
 
 
 def matplotlib() -> Any:
@@ -106,7 +177,7 @@ def styled() -> Iterator[None]:
 
 
 def new_canvas(width: float, height: float) -> "Canvas":
-    """Return an empty figure of so many inches, of no pyplot."""
+    """Return an empty figure of a size in inches, without pyplot."""
     canvas: Canvas = matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
     return canvas
 
@@ -114,22 +185,7 @@ def new_canvas(width: float, height: float) -> "Canvas":
 def panels(
     n: int, *, columns: int, width: float, height: float, **shared: Any
 ) -> tuple["Canvas", list["Axes"]]:
-    """Return a figure of n panels in rows.
-
-    Parameters
-    ----------
-    n, columns : int
-        Panels, and the most of them side by side.
-    width, height : float
-        Of the whole and of each row, in inches.
-    **shared
-        ``sharex`` and ``sharey`` of matplotlib.
-
-    Returns
-    -------
-    canvas : matplotlib.figure.Figure
-    axes : list of matplotlib.axes.Axes, n
-    """
+    """Return a figure of n panels in rows that are ``height`` inches high, and their axes."""
     columns = min(n, columns)
     rows = -(-n // columns)
     canvas = new_canvas(width, height * rows + 0.4)
@@ -143,20 +199,7 @@ def panels(
 
 
 def rendered(drawing: Drawing, *, simulated: bool, recipe: str) -> Figure:
-    """Write a drawing as PNG and SVG.
-
-    Parameters
-    ----------
-    drawing : Drawing
-    simulated : bool
-        Then title and caption say so.
-    recipe : str
-        Its name, for the caption.
-
-    Returns
-    -------
-    Figure
-    """
+    """Write a drawing as PNG and SVG; title and caption say whether nights were simulated."""
     title = f"SIMULATED: {drawing.title}" if simulated else drawing.title
     width = int(drawing.canvas.get_size_inches()[0] * _LETTERS_PER_INCH)
     drawing.canvas.suptitle(
@@ -183,17 +226,15 @@ def _png(canvas: "Canvas") -> bytes:
 
 
 def _with_palette(image: io.BytesIO) -> bytes:
-    """Return a PNG with a palette: a third of the bytes, as a page holds dozens of them.
-
-    Colours that tell norms and stages apart stay as they are, and so do the commonest, those of
-    areas, lines and letters; what is left are shades of edges, which get the nearest.
-    """
+    """Return a PNG with a palette: a third of the bytes, as a page holds dozens of them."""
     from PIL import Image  # matplotlib's own
 
     picture = np.asarray(Image.open(image).convert("RGB"))
     packed = picture.astype(np.uint32) @ np.array([65536, 256, 1], np.uint32)
     codes, places, counts = np.unique(packed, return_inverse=True, return_counts=True)
     colours = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1).astype(np.int32)
+    # colours of norms and stages stay as they are, and so do the commonest, those of areas, lines
+    # and letters; what is left are shades of edges, which get the nearest
     telling = np.array([int(colour[1:], 16) for colour in TELLING])
     first = np.where(np.isin(codes, telling), 0, 1)
     palette = colours[np.lexsort([-counts.astype(np.int64), first])[:_COLOURS_IN_PNG]]

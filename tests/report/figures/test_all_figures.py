@@ -13,8 +13,7 @@ from PIL import Image
 
 from psdnorm.errors import MissingExtraError
 from psdnorm.experiments.grid import Axes
-from psdnorm.present.figure import rendered, styled
-from psdnorm.present.style import look_of
+from psdnorm.present.figure import look_of, rendered, styled
 from psdnorm.report.contest import contests
 from psdnorm.report.figures import build_figures
 from psdnorm.report.figures.score_figures import draw_ranks, draw_scatter

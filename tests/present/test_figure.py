@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from psdnorm.present.style import STAGE_COLOURS, look_of, spread
+from psdnorm.present.figure import STAGE_COLOURS, look_of, spread
 from psdnorm.training import NORM_NAMES
 
 
