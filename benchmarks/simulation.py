@@ -29,7 +29,7 @@ from psdnorm.lab.simulate import (
     simulate_night,
     write_nights,
 )
-from psdnorm.prepare.recipe import RECIPES
+from psdnorm.prepare import RECIPES
 
 COLUMNS = ("cohort", "way", "sfreq", "hours", "seconds", "device", "numpy", "scipy")
 WAYS = ("night", "files", "store")

@@ -1,8 +1,8 @@
 """Fit the simulator to real nights: ``PSDNORM_REALDATA=… python scripts/fit_simulation.py``.
 
 Reads the hypnograms and band powers of Sleep-EDF that ``PSDNORM_REALDATA`` names and writes the
-table that the package ships. Subject 00 (SC4001, SC4002) is the test subject: the script refuses to
-see it. Needs pandas and pyarrow.
+table that the package ships. Subject 00 (SC4001, SC4002) is the test subject: the script fails if
+it is there. Needs pandas and pyarrow.
 """
 
 import argparse
@@ -41,7 +41,7 @@ STAGE_OF = {"W": 0, "1": 1, "2": 2, "3": 3, "4": 3, "R": 4}
 ANNOTATION = re.compile(rb"\+(\d+(?:\.\d+)?)\x15(\d+(?:\.\d+)?)\x14([^\x14]+)\x14")
 # wake this close to sleep belongs to the night
 MARGIN_EPOCHS = 60
-# pseudo-counts that draw a rare context's transitions to those of all cycles
+# pseudo-counts that shrink the transitions of rare contexts towards those of all cycles
 PRIOR = 3.0
 
 
@@ -243,7 +243,7 @@ def measure(table: Fitted, n_subjects: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def calibrate(table: Fitted, rounds: int, n_subjects: int) -> Fitted:
-    """Change the background until, with events on top, medians and spread are the real ones."""
+    """Adapt the background until medians and spread, with events on top, match real nights."""
     for number in range(rounds):
         medians, within_sd = measure(table, n_subjects)
         off = table.real_median_db - medians
@@ -261,14 +261,14 @@ def calibrate(table: Fitted, rounds: int, n_subjects: int) -> Fitted:
 
 
 def contrasts(values: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """Medians of a night's states beside that of N2, (6, 10); NaN where there is little of one."""
+    """Medians of a night's states relative to N2, (6, 10); NaN for states with few epochs."""
     rows = [values[state == k] for k in range(6)]
     medians = [np.median(v, axis=0) if len(v) >= 10 else np.full(10, np.nan) for v in rows]
     return np.array(medians) - medians[2]
 
 
 def fit_wide(powers: pd.DataFrame, n_nights: int) -> np.ndarray:
-    """Return `wide.CONTRAST_DB`, one step closer to the contrasts of real nights."""
+    """Return `CONTRAST_DB`, one step closer to the contrasts of real nights."""
     real = [
         contrasts(decibels(night), night.state.to_numpy())
         for _, night in powers.groupby("recording")
@@ -286,7 +286,7 @@ def fit_wide(powers: pd.DataFrame, n_nights: int) -> np.ndarray:
 
 
 def to_json(table: Fitted, about: dict) -> str:
-    """Round to what matters, one array a line."""
+    """Round to the digits that matter, one array per line."""
     rows = [f'  "{name}": {json.dumps(value)}' for name, value in about.items()]
     for name, value in asdict(table).items():
         digits = 4 if name == "probabilities" else 3
@@ -305,7 +305,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--wide",
         type=int,
         metavar="NIGHTS",
-        help="print the contrasts of wide nights (wide.CONTRAST_DB) and write nothing",
+        help="print the contrasts of wide nights (CONTRAST_DB) and write nothing",
     )
     chosen = parser.parse_args(arguments)
     if "PSDNORM_REALDATA" not in os.environ:

@@ -1,11 +1,12 @@
-"""Make the model in the box: simulate, train on a GPU, choose, and write the checkpoint.
+"""Make the shipped model: simulate, train on a GPU, choose, and write the checkpoint.
 
     python scripts/make_shipped_model.py simulate STORE --nights 1600
     psdnorm lodo STORE --norms psd --filter-size 9 --norm-depth 6 --hold-out named --seeds 1 --patience 8 --max-epochs 32 --keep weights --out RUNS
     python scripts/make_shipped_model.py export RUNS/cells/CELL src/psdnorm/staging/shipped
 
-The nights are drawn from `wide` clinics; the model is chosen by its balanced accuracy on nights of
-the cohorts' own profiles, which no training night is drawn from. No real recording is read.
+The training nights are of random (`wide`) laboratories; the model is chosen by its balanced
+accuracy on nights of the cohorts' profiles, of which none is in the training set. No real recording
+is read.
 """  # noqa: E501
 
 import argparse
@@ -13,18 +14,24 @@ from functools import partial
 from pathlib import Path
 
 from psdnorm.io import Recording
-from psdnorm.lab.simulate import PROFILES, Settings, as_recording, plan_nights, wide_recording
+from psdnorm.lab.simulate import (
+    PROFILES,
+    Settings,
+    as_recording,
+    plan_nights,
+    prepared_night,
+    wide_recording,
+)
 from psdnorm.models import from_pretrained
-from psdnorm.prepare.recipe import RECIPES
-from psdnorm.prepare.signals import preprocess
+from psdnorm.prepare import RECIPES
 from psdnorm.runtime import run_all
-from psdnorm.store import Night, Store
-from psdnorm.training.run_folder import WEIGHTS
+from psdnorm.store import Store
+from psdnorm.training import WEIGHTS
 
-RECIPE = RECIPES["paper"]  # µV: what a long day before the night does must not change its scale
+RECIPE = RECIPES["paper"]  # µV: a long day before the night must not change its scale
 SEED = 2026
 HELD_OUT = "named"
-# splits are drawn within cohorts, and class weights over all: five of them are as good as one
+# splits are drawn within cohorts, class weights over all: five cohorts serve like one
 N_COHORTS = 5
 LEARNED_FROM = (
     "nights that were simulated, each in a clinic of its own "
@@ -34,7 +41,7 @@ LEARNED_FROM = (
 
 
 def simulate(folder: Path, n_nights: int, n_named: int, hours: float, jobs: int) -> None:
-    """Simulate the nights to learn from, and those to choose by, into a store."""
+    """Simulate the training nights, and those that choose the model, into a store."""
     store = Store.create(folder, RECIPE.to_dict(), RECIPE.layout())
     numbers = [("wide", number) for number in range(n_nights)]
     numbers += [(name, number) for name in PROFILES for number in range(n_named)]
@@ -53,20 +60,9 @@ def _add(store: Store, hours: float, which: tuple[str, int]) -> tuple[str, int]:
     else:
         recording = _of_profile(name, number, hours)
         cohort, subject = HELD_OUT, f"{name}-{number}"
-    prepared = preprocess(recording, RECIPE, cohort)
-    store.add(
-        Night(
-            f"{cohort}-{subject}",
-            cohort,
-            subject,
-            prepared.signals,
-            prepared.stages,
-            channels=recording.channels,
-            flags=prepared.flags,
-            simulated=True,
-            source=f"scripts/make_shipped_model.py, seed {SEED}",
-        )
-    )
+    source = f"scripts/make_shipped_model.py, seed {SEED}"
+    name = f"{cohort}-{subject}"
+    store.add(prepared_night(recording, RECIPE, name, cohort, subject, source=source))
     return which
 
 
@@ -80,7 +76,7 @@ def _lost(which: tuple[str, int], reason: str) -> tuple[str, int]:
 
 
 def export(cell: Path, folder: Path) -> None:
-    """Write the model of a run for the box, with the spread of its training nights."""
+    """Write the model of a run with the spread of its training nights."""
     model = from_pretrained(cell / WEIGHTS)
     card = model.card or {}
     if not card.get("training_spread"):

@@ -6,7 +6,8 @@ Run in the root of a checkout; ``python -m psdnorm`` has to be the psdnorm of th
     python scripts/same_numbers.py record demo.json --demo     # the demo instead: many minutes
     python scripts/same_numbers.py diff before.json after.json
 
-Numbers are compared exactly, by their place in a table. Other words are listed, and are no failure.
+Numbers are compared by their place in a table. Differences of rounding, up to 1e-12 of the number,
+are counted with the largest one; they and other words are no failure.
 """
 
 import argparse
@@ -28,10 +29,11 @@ import pandas as pd
 RESULTS = Path("experiments/results")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "NO_COLOR": "1"}
 IGNORED = ("format", "psdnorm", "files")  # of report.json
+ROUNDING = 1e-12  # relative
 
 
 class Recorder:
-    """Runs commands and keeps what they say and the tables that they leave."""
+    """Runs commands; keeps what they print and the tables that they write."""
 
     def __init__(self, work: Path):
         self.work = work
@@ -39,7 +41,7 @@ class Recorder:
         self.texts: dict[str, list[str]] = {}
 
     def psdnorm(self, key: str, *arguments: object) -> None:
-        """Run a command; it may end with 1, which says that something is left or failed."""
+        """Run a command; exit code 1 (something is left or failed) is no error."""
         print("psdnorm", *arguments, file=sys.stderr, flush=True)
         command = [sys.executable, "-m", "psdnorm", *map(str, arguments)]
         done = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
@@ -62,7 +64,7 @@ class Recorder:
 
 
 def rows_of(path: Path) -> list[list[str]]:
-    """Return a table as words, its head first."""
+    """Return a table as strings, its header first."""
     if path.suffix == ".csv":
         return list(csv.reader(path.read_text(encoding="utf-8").splitlines(keepends=True)))
     table = pd.read_parquet(path)
@@ -70,7 +72,7 @@ def rows_of(path: Path) -> list[list[str]]:
 
 
 def leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
-    """Yield what nested JSON holds, with the names that lead there."""
+    """Yield the values in nested JSON with their paths."""
     if isinstance(value, dict | list):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
             yield from leaves(each, f"{name}/{key}")
@@ -105,17 +107,24 @@ def record(out: Path, demo: bool) -> None:
 
 
 def number(cell: str) -> float | str | None:
-    """Return what a cell is worth: all nan are alike, and words are worth nothing."""
+    """Return the number in a cell, "nan" for any NaN, None for words."""
     try:
         return "nan" if math.isnan(float(cell)) else float(cell)
     except ValueError:
         return None
 
 
+def relative(x: float | str | None, y: float | str | None) -> float:
+    """Return the relative difference of two cells; infinite unless both are numbers."""
+    if not isinstance(x, float) or not isinstance(y, float):
+        return math.inf
+    return abs(x - y) / max(abs(x), abs(y))
+
+
 def diff(a: Path, b: Path) -> int:
-    """Print what differs between two recordings; return 1 if a number does."""
+    """Print the differences between two recordings; return 1 if a number differs."""
     old, new = (json.loads(path.read_text()) for path in (a, b))
-    numbers, words = [], Counter()
+    numbers, words, roundings = [], Counter(), [0.0]
     for key in sorted(old["tables"].keys() | new["tables"].keys()):
         pair = [each["tables"].get(key, []) for each in (old, new)]
         shapes = [[len(row) for row in rows] for rows in pair]
@@ -125,10 +134,15 @@ def diff(a: Path, b: Path) -> int:
         for place, (before, after) in enumerate(zip(*pair, strict=True)):
             for column, (x, y) in enumerate(zip(before, after, strict=True)):
                 if number(x) != number(y):
+                    off = relative(number(x), number(y))
+                    if off <= ROUNDING:
+                        roundings.append(off)
+                        continue
                     numbers.append(f"{key}: {x} -> {y} in column {column} of row {place}, {before}")
                 elif number(x) is None and x != y:
                     words[f"{key.rpartition('/')[2]}: {x!r} -> {y!r}"] += 1
     print(f"{len(numbers)} numbers or shapes of tables differ", *numbers, sep="\n  ")
+    print(f"{len(roundings) - 1} numbers differ by rounding, by {max(roundings):.1g} at most")
     print(f"{len(words)} words in tables differ, which is no failure")
     for change, times in words.items():
         print(f"  {change}, {times} times")

@@ -28,9 +28,9 @@ from psdnorm.lab.dissect.shifts import (
     Condition,
     simulate_condition,
 )
-from psdnorm.lab.simulate import check_length
+from psdnorm.lab.simulate import check_length, prepared_night
 from psdnorm.models import WEIGHTS as WEIGHTS_FILE
-from psdnorm.prepare import Recipe, preprocess
+from psdnorm.prepare import Recipe
 from psdnorm.report import Trained, load_trained
 from psdnorm.runtime import read_json, run_all, write_json
 from psdnorm.store import Night, Store
@@ -285,17 +285,12 @@ class TestNights:
         recording = Recording(
             found.signal, found.channels, found.sfreq, found.stages, None, made.recording
         )
-        # trimmed like a cohort that no recipe names
-        prepared = preprocess(recording, self.recipe, NAME)
-        return Night(
+        return prepared_night(
+            recording,
+            self.recipe,
             made.recording,
             made.condition.name,
             made.subject,
-            prepared.signals,
-            prepared.stages,
-            channels=recording.channels,
-            flags=prepared.flags,
-            simulated=True,
             source=f"psdnorm dissect, seed {self.seed}, {self.hours:g} h",
             age=round(found.age_y, 1),
             sex=found.sex,

@@ -10,6 +10,7 @@ from psdnorm.lab.simulate.cohort_files import (
     bytes_missing,
     bytes_missing_in,
     name_of,
+    prepared_night,
     write_edf,
     write_nights,
 )

@@ -575,25 +575,25 @@ def _add(store: Store, recipe: Recipe, night: PlannedNight) -> PlannedNight:
     name = name_of(night)
     if store.known(name) is not None:
         return night  # the same night, as checked before
+    facts = {
+        "visit": night.visit,
+        "source": _source(night),
+        "fingerprint": night.fingerprint,
+        **night.person()._asdict(),
+    }
     recording = as_recording(night)
-    prepared = preprocess(recording, recipe, night.cohort)
-    store.add(
-        Night(
-            name,
-            night.cohort,
-            night.subject,
-            prepared.signals,
-            prepared.stages,
-            visit=night.visit,
-            channels=recording.channels,
-            flags=prepared.flags,
-            simulated=True,
-            source=_source(night),
-            fingerprint=night.fingerprint,
-            **night.person()._asdict(),
-        )
-    )
+    store.add(prepared_night(recording, recipe, name, night.cohort, night.subject, **facts))
     return night
+
+
+def prepared_night(
+    recording: Recording, recipe: Recipe, name: str, cohort: str, subject: str, **facts: Any
+) -> Night:
+    """Prepare a simulated recording for a store."""
+    prepared = preprocess(recording, recipe, cohort)
+    signals, stages, flags = prepared.signals, prepared.stages, prepared.flags
+    known: dict[str, Any] = {"channels": recording.channels, "flags": flags, "simulated": True}
+    return Night(name, cohort, subject, signals, stages, **known, **facts)
 
 
 def _source(night: PlannedNight) -> str:
