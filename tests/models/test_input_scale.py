@@ -9,7 +9,7 @@ from battery import assert_identical, build, every_model
 from torch import nn
 
 from psdnorm.errors import ArgumentError
-from psdnorm.models.input_scale import ScaledConv1d, for_scaled_input, input_scale_setting
+from psdnorm.models.norms import ScaledConv1d, input_scale_setting
 
 
 @pytest.mark.parametrize("value", [1e-9, 0.05, np.float64(0.05), Fraction(1, 20), 2, 1e6])
@@ -22,8 +22,8 @@ def test_a_scale_is_kept_as_a_plain_number(value):
 @pytest.mark.parametrize("one", [1, 1.0, np.int64(1)])
 def test_a_scale_of_one_changes_nothing_and_is_not_kept(one):
     assert input_scale_setting(one) == {}
-    weight = torch.randn(4, 2, 7)
-    assert for_scaled_input(weight, 1.0) is weight
+    layer = ScaledConv1d(2, 4, 7)
+    assert layer.scaled_weight is layer.weight
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,14 @@
 from psdnorm.models.checkpoint import CONFIG, WEIGHTS, Pretrained, from_pretrained
 from psdnorm.models.cnn_transformer import CNNTransformer
 from psdnorm.models.fast import accelerate
-from psdnorm.models.input_scale import input_scale_setting
-from psdnorm.models.norms import NORMS, PSD_NORMS, SCHEDULES, check_schedule, plain_norm_arguments
+from psdnorm.models.norms import (
+    NORMS,
+    PSD_NORMS,
+    SCHEDULES,
+    check_schedule,
+    input_scale_setting,
+    plain_norm_arguments,
+)
 from psdnorm.models.usleep import USleep
 
 __all__ = ["CNNTransformer", "USleep", "accelerate", "from_pretrained"]

@@ -8,8 +8,15 @@ from torch import Tensor, compiler, nn, randn, relu
 from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.functional import check_size, check_sizes, is_number
 from psdnorm.models.checkpoint import Pretrained
-from psdnorm.models.input_scale import ScaledConv1d, input_scale_setting
-from psdnorm.models.norms import NORM_SETTINGS, Norm, NormArguments, norm_at, norm_settings
+from psdnorm.models.norms import (
+    NORM_SETTINGS,
+    Norm,
+    NormArguments,
+    ScaledConv1d,
+    input_scale_setting,
+    norm_at,
+    norm_settings,
+)
 
 
 class CNNTransformer(Pretrained):

@@ -1,12 +1,12 @@
-"""Which norm stands at which depth: the one place that every model takes its norms from."""
+"""What all models share: which norm stands at which depth, and the scale of the input."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from psdnorm.errors import ArgumentError
-from psdnorm.functional import check_size
+from psdnorm.functional import check_size, is_number
 from psdnorm.layer import PSDNorm
 
 # by name, so that a configuration with one of them can be written as JSON
@@ -15,7 +15,9 @@ PSD_NORMS = ("psd", "psd-white")
 SCHEDULES = ("halved", "same")
 # what a model hands on to its PSDNorm layers as it is
 NORM_ARGUMENTS = ("eps", "affine", "window", "padding_mode", "momentum", "detrend")
-_MOST_EPS = 1e6  # a checkpoint with more is refused
+# a checkpoint beyond these limits is not loaded
+_MOST_EPS = 1e6
+_LEAST_SCALE, _MOST_SCALE = 1e-9, 1e6
 # the arguments of a model that norm_settings checks
 NORM_SETTINGS = ("filter_size", "norm_depth", "norm_arguments", "filter_schedule")
 
@@ -33,56 +35,22 @@ def norm_at(
     norm_arguments: NormArguments = None,
     filter_schedule: str = "halved",
 ) -> nn.Module:
-    """Build the norm that stands at one depth of a model.
+    """Build the norm of one block of a model, which maps (N, C, T) to (N, C, T).
 
-    Parameters
-    ----------
-    norm : {"batch", "layer", "instance", "psd", "psd-white"} or callable
-        A callable is given ``num_features`` and returns a module for (N, C, T).
-    depth : int
-        Which block, from 0.
-    num_features : int
-        Number of channels C.
-    norm_depth : int
-        How many blocks get the chosen norm; the deeper ones get BatchNorm.
-    filter_size : int
-        PSDNorm's filter size f in block 0.
-    norm_arguments : mapping, optional
-        Further arguments of every :class:`~psdnorm.PSDNorm`: ``eps``, ``affine``, ``window``,
-        ``padding_mode``, ``momentum``, ``detrend``. Other norms take none. ``eps`` is 1e6 at most.
-    filter_schedule : {"halved", "same"}
-        "halved": the filter size is halved from block to block, as the signal is by pooling,
-        ``max(1, f // 2**depth)``. "same": f in every block.
+    The first ``norm_depth`` blocks have ``norm``, a name or a callable that is given
+    ``num_features``, the deeper ones BatchNorm.
 
-    Returns
-    -------
-    nn.Module
-        Maps (N, C, T) to (N, C, T).
-
-    Notes
-    -----
-    "layer" normalizes each sample over channels and time and learns a scale and a shift per
-    channel, so it works at any length. The code released with the paper learns them per channel
-    and time sample instead, which ties a network to sequences of 35 · 3000 = 105,000 samples.
-
-    "instance" learns no scale and no shift, nor do "psd" and "psd-white" unless ``norm_arguments``
-    has ``affine``; "psd-white" with a filter size of 1 is "instance".
-
-    Examples
-    --------
     >>> [norm_at("psd", depth, 6).filter_size for depth in range(3)]
     [5, 2, 1]
     >>> [norm_at("psd", depth, 6, filter_schedule="same").filter_size for depth in range(3)]
     [5, 5, 5]
-    >>> norm_at("psd", 0, 6, norm_arguments={"eps": 1e-3}).eps
-    0.001
-    >>> type(norm_at("psd", 3, 6)).__name__
-    'BatchNorm1d'
     """
     norm_settings(norm, filter_size, norm_depth, norm_arguments, filter_schedule)
     if depth >= norm_depth or norm == "batch":
         return nn.BatchNorm1d(num_features)
     if norm == "layer":
+        # over channels and time, so it works at any length; the paper's code learns a scale and a
+        # shift per time sample, too, which ties a network to 35 · 3000 samples
         return nn.GroupNorm(1, num_features)
     if norm == "instance":
         return nn.InstanceNorm1d(num_features)
@@ -106,26 +74,8 @@ def norm_settings(
     norm_arguments: NormArguments = None,
     filter_schedule: str = "halved",
 ) -> dict[str, Any]:
-    """Check what a model is told about its norm, and return it for the model's ``config``.
+    """Check what sets a model's norms, and return it in plain values for the model's ``config``.
 
-    Parameters
-    ----------
-    norm, filter_size, norm_depth, norm_arguments, filter_schedule
-        As in :func:`norm_at`.
-
-    Returns
-    -------
-    dict
-        Keyword arguments of :func:`norm_at`, in plain values. The last two are there only where
-        they change something: other checkpoints stay as they were before there were these two.
-
-    Raises
-    ------
-    ArgumentError
-        For a norm, a schedule or an argument that does not exist.
-
-    Examples
-    --------
     >>> norm_settings("psd", 5, 3, {"affine": False})
     {'filter_size': 5, 'norm_depth': 3, 'norm_arguments': {'affine': False}}
     """
@@ -135,9 +85,10 @@ def norm_settings(
             f"channels, found {norm!r}"
         )
     check_schedule(filter_schedule)
+    is_zero = norm_depth == 0 and not isinstance(norm_depth, bool | float)
     settings: dict[str, Any] = {
         "filter_size": check_size("filter_size", filter_size),
-        "norm_depth": _norm_depth(norm_depth),
+        "norm_depth": 0 if is_zero else check_size("norm_depth", norm_depth),
     }
     arguments = plain_norm_arguments(norm_arguments)
     if arguments and norm not in PSD_NORMS:
@@ -145,6 +96,7 @@ def norm_settings(
             f"norm_arguments are PSDNorm's, expected norm {' or '.join(PSD_NORMS)} with them, "
             f"found {norm!r}"
         )
+    # only where they change something: older checkpoints do not have these two
     if arguments:
         settings["norm_arguments"] = arguments
     if filter_schedule != SCHEDULES[0] and norm in PSD_NORMS:
@@ -160,19 +112,8 @@ def check_schedule(filter_schedule: str) -> None:
         )
 
 
-def _norm_depth(norm_depth: int) -> int:
-    is_zero = norm_depth == 0 and not isinstance(norm_depth, bool | float)
-    return 0 if is_zero else check_size("norm_depth", norm_depth)
-
-
 def plain_norm_arguments(norm_arguments: NormArguments) -> dict[str, Any]:
-    """Return further arguments of PSDNorm as JSON holds them; refuse those that it does not take.
-
-    Parameters
-    ----------
-    norm_arguments : mapping or None
-        See :func:`norm_at`.
-    """
+    """Check further arguments of PSDNorm, and return them as JSON holds them."""
     if norm_arguments is None:
         return {}
     if not isinstance(norm_arguments, Mapping):
@@ -199,3 +140,33 @@ def plain_norm_arguments(norm_arguments: NormArguments) -> dict[str, Any]:
         name: float(value) if name in ("eps", "momentum") and value is not None else value
         for name, value in norm_arguments.items()
     }
+
+
+def input_scale_setting(input_scale: float) -> dict[str, float]:
+    """Check the scale of a model's input, and return it for the model's ``config``.
+
+    >>> input_scale_setting(0.05), input_scale_setting(1)  # older checkpoints do not have it
+    ({'input_scale': 0.05}, {})
+    """
+    if not is_number(input_scale, _LEAST_SCALE, _MOST_SCALE):
+        raise ArgumentError(
+            f"input_scale must be a number from {_LEAST_SCALE:g} to {_MOST_SCALE:g}, "
+            f"found {input_scale!r:.50}"
+        )
+    return {} if input_scale == 1 else {"input_scale": float(input_scale)}
+
+
+class ScaledConv1d(nn.Conv1d):
+    """``nn.Conv1d`` of the input times a constant, with no further pass over the input."""
+
+    def __init__(self, *sizes: Any, input_scale: float = 1.0, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.input_scale = float(input_scale)
+
+    @property
+    def scaled_weight(self) -> Tensor:
+        """What does to x what the stored weight does to x · ``input_scale``."""
+        return self.weight if self.input_scale == 1 else self.weight * self.input_scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._conv_forward(x, self.scaled_weight, self.bias)

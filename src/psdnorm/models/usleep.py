@@ -11,8 +11,14 @@ from torch.nn import functional as F
 from psdnorm.errors import ArgumentError, DtypeError, ShapeError
 from psdnorm.functional import check_size
 from psdnorm.models.checkpoint import Pretrained
-from psdnorm.models.input_scale import for_scaled_input, input_scale_setting
-from psdnorm.models.norms import Norm, NormArguments, norm_at, norm_settings
+from psdnorm.models.norms import (
+    Norm,
+    NormArguments,
+    ScaledConv1d,
+    input_scale_setting,
+    norm_at,
+    norm_settings,
+)
 from psdnorm.ops import conv, upsample_conv
 
 
@@ -26,12 +32,8 @@ class USleep(Pretrained):
 
     Parameters
     ----------
-    n_chans : int
-        Number of channels C.
-    n_outputs : int
-        Number of sleep stages.
-    n_times : int
-        Samples T in an epoch.
+    n_chans, n_outputs, n_times : int
+        Channels C, stages, samples T in an epoch.
     sfreq : float
         Sampling frequency in Hz; with ``time_conv_size_s`` it sets the length of the filters.
     depth : int
@@ -45,22 +47,21 @@ class USleep(Pretrained):
     time_conv_size_s : float
         Length of the filters in seconds.
     ensure_odd_conv_size : bool
-        Lengthen filters with an even number of samples by one; if False, refuse them.
+        Lengthen filters with an even number of samples by one; if False, raise.
     norm : {"batch", "layer", "instance", "psd", "psd-white"} or callable
-        The norm of the first ``norm_depth`` blocks on the way down; see
-        :func:`psdnorm.models.norms.norm_at`. Everywhere else stands BatchNorm.
+        The norm of the first ``norm_depth`` blocks on the way down; all others have BatchNorm. A
+        callable is given the number of channels and returns a module for (N, C, T). "layer"
+        normalizes over channels and time, with a scale and a shift per channel.
     filter_size : int
         PSDNorm's filter size f in the first block.
-    norm_depth : int
-        Number of blocks with ``norm``.
     norm_arguments : mapping, optional
         Further arguments of every PSDNorm: ``eps``, ``affine``, ``window``, ``padding_mode``,
         ``momentum``, ``detrend``. Other norms take none.
     filter_schedule : {"halved", "same"}
         PSDNorm's filter size in block i: ``max(1, f // 2**i)``, or f in all.
     input_scale : float
-        The network of x is that of x · ``input_scale``: with 0.05, 20 µV are one unit. From
-        1e-9 to 1e6. The first convolution takes it over, so it costs no pass over the signal.
+        Multiplies the input: with 0.05, 20 µV are one unit. From 1e-9 to 1e6. It is part of the
+        first convolution, so it costs no pass over the signal.
 
     Attributes
     ----------
@@ -76,9 +77,9 @@ class USleep(Pretrained):
     Notes
     -----
     With ``norm="batch"`` the state dict is that of braindecode's ``USleep``, and so are the
-    outputs, but for two things. A sequence of one epoch keeps its axis here: (N, n_outputs, 1). And
-    BatchNorm learns from a batch of one sequence as from any other, where braindecode's does not;
-    one sequence so short that a single sample reaches the bottom is refused in training.
+    outputs, except that a sequence of one epoch keeps its axis, (N, n_outputs, 1), and that
+    BatchNorm also learns from a batch of one sequence. One sequence so short that a single sample
+    reaches the bottom raises in training.
 
     Examples
     --------
@@ -163,7 +164,7 @@ class USleep(Pretrained):
 
     def _features(self, rows: Tensor) -> Tensor:
         """Map (N, C, S·T) to features at the same rate, (N, C', S·T or more)."""
-        self._refuse_one_value(rows)
+        self._check_bottom(rows)
         features, skips = rows, []
         for encode in self.encoder_blocks:
             features, skip = encode(features)
@@ -198,7 +199,7 @@ class USleep(Pretrained):
             )
         return x if x.dim() == 4 else x.unsqueeze(1)
 
-    def _refuse_one_value(self, rows: Tensor) -> None:
+    def _check_bottom(self, rows: Tensor) -> None:
         bottom_length = math.ceil(rows.shape[-1] / 2**self.depth)
         if self.bottom[-1].training and bottom_length == 1 and rows.shape[0] == 1:
             raise ShapeError(
@@ -247,18 +248,17 @@ class _DecoderBlock(nn.Module):
         return self.block_postskip(x)
 
 
-class _Conv(nn.Conv1d):
-    """Convolve and keep the length, with ELU where ``elu`` says so: (N, C, L) → (N, C', L)."""
+class _Conv(ScaledConv1d):
+    """Convolve and keep the length, with ELU if asked for: (N, C, L) → (N, C', L)."""
 
     def __init__(
         self, n_in: int, n_out: int, kernel_size: int, elu: bool, input_scale: float = 1.0
     ) -> None:
-        super().__init__(n_in, n_out, kernel_size, padding=kernel_size // 2)
-        self.elu, self.input_scale = elu, input_scale
+        super().__init__(n_in, n_out, kernel_size, 1, kernel_size // 2, input_scale=input_scale)
+        self.elu = elu
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = for_scaled_input(self.weight, self.input_scale)
-        return conv(x, weight, self.bias, self.elu)
+        return conv(x, self.scaled_weight, self.bias, self.elu)
 
 
 class _UpsampleConvELU(nn.Conv1d):
