@@ -43,23 +43,22 @@ def calibrate(
     ----------
     model : nn.Module
     batches : iterable of Tensor, or of tuples or lists that begin with one
-        Such as a DataLoader; what follows the first element is not used.
-        An empty batch is passed over.
+        Such as a DataLoader. Empty batches are skipped.
     device : torch.device or str, optional
         Where the batches go; the device of the model if not given.
 
     Returns
     -------
     nn.Module
-        The same model, with training flags and momenta as before. A channel that met no valid row
-        keeps its barycenter; if anything raises on the way, all do.
+        The same model, with training flags and momenta as before. A channel without a valid row
+        keeps its barycenter; on any error, all do.
 
     Raises
     ------
     ConversionError
-        The model has no PSDNorm with a barycenter.
+        If the model has no PSDNorm with a barycenter.
     ArgumentError
-        There are no batches, or ``model`` is not a module.
+        If there are no batches, or ``model`` is not a module.
 
     Examples
     --------
@@ -94,21 +93,20 @@ def calibrate(
 def adapt_batchnorm(
     model: nn.Module, batches: Iterable, layers: int | str | Sequence[str] = DEFAULT_LAYERS
 ) -> Iterator[nn.Module]:
-    """Lend batch norms the statistics of one subject (AdaBN, Li et al. 2016); a context manager.
+    """Give batch norms the statistics of one subject (AdaBN, Li et al. 2016); a context manager.
 
-    On entry the means and variances of the chosen layers are estimated anew from the subject's
-    unlabelled batches, pooled over all values. On exit, by an exception or not, the original
-    statistics come back bit for bit.
+    On entry the means and variances of the chosen layers are estimated from the subject's
+    unlabelled batches, pooled over all values. On exit, also by an exception, the original
+    statistics are restored bit for bit.
 
     Parameters
     ----------
     model : nn.Module
         Its training flags are left alone: call ``eval()`` first.
     batches : iterable of Tensor, or of tuples or lists that begin with one
-        The data of one subject, gone through once; moved to the device of the model.
-        An empty batch is passed over.
+        The data of one subject, moved to the device of the model. Empty batches are skipped.
     layers : int, "all" or sequence of str
-        The first so many batch norms with running statistics in execution order, or their names.
+        Number of batch norms with running statistics, in execution order, or their names.
 
     Yields
     ------
@@ -118,14 +116,14 @@ def adapt_batchnorm(
     Raises
     ------
     ConversionError
-        Fewer layers than asked for, no running statistics, or values that are not finite.
+        If there are fewer layers, no running statistics, or values that are not finite.
     ArgumentError
-        There are no batches, or an argument is none of the above.
+        If there are no batches, or an argument is invalid.
 
     Warns
     -----
     UserWarning
-        A chosen layer is in training mode, where it would not use the adapted statistics.
+        If a chosen layer is in training mode, where it would not use the adapted statistics.
 
     Notes
     -----
@@ -162,7 +160,6 @@ def adapt_batchnorm(
 
 
 def _check_choice(layers) -> int | str | list[str]:
-    """Return a count, "all" or a list of names."""
     if isinstance(layers, Iterable) and not isinstance(layers, str):
         return check_names("layers", layers)
     return check_layers(layers, 'a whole number from 1 on, "all" or a sequence of layer names')
@@ -187,7 +184,7 @@ def _why_not_adaptable(norm: _BatchNorm, position: int = 0) -> str:
 def _inputs(
     model: nn.Module, batches: Iterable, device: torch.device | str | None = None
 ) -> Iterator[Tensor]:
-    """Yield the inputs of the batches, on ``device`` or that of the model; refuse to yield none."""
+    """Yield the inputs of the batches, at least one, on ``device`` or that of the model."""
     if isinstance(batches, Tensor):
         # going through it would take samples for batches
         raise ArgumentError("batches must be an iterable of batches, found one tensor x: pass [x]")
@@ -203,7 +200,7 @@ def _inputs(
             kind = type(x).__name__
             raise ArgumentError(f"a batch must be, or begin with, a tensor, found a {kind}")
         if x.numel() == 0:
-            continue  # it says nothing, and many a model cannot take it
+            continue  # many models cannot take it
         empty = False
         yield x.to(device)
     if empty:
@@ -212,7 +209,7 @@ def _inputs(
 
 @torch.no_grad()
 def _restore_unseen(norms: list[PSDNorm], former: Buffers) -> None:
-    """Give channels that met no valid row their former barycenter back."""
+    """Restore the barycenter of channels that met no valid row."""
     for norm, (_, copies) in zip(norms, former, strict=True):
         unseen = norm.num_batches_tracked == 0  # (C,)
         for buffer in ("running_sqrt_psd", "num_batches_tracked"):
@@ -228,7 +225,7 @@ class _Pool:
         self.squares = torch.zeros(norm.num_features, dtype=torch.float64)
 
     def add(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Take in (N, C, ...) and return its own mean and biased variance, (C,)."""
+        """Add (N, C, ...) and return its own mean and biased variance, (C,)."""
         values = x.to(torch.float64).transpose(0, 1).flatten(1)  # (C, n)
         n, mean = values.shape[1], values.mean(dim=1)
         squares = (values - mean.unsqueeze(1)).square().sum(dim=1)
@@ -248,7 +245,7 @@ def _reestimate(model: nn.Module, inputs: Iterable[Tensor], norms: Names) -> Non
     def hook(norm, args, kwargs):
         x = input_of(args, kwargs)
         if x.numel() == 0:
-            return  # a branch of the model that no sample of this batch takes
+            return  # no sample of this batch takes this branch of the model
         # with a batch's own statistics in its buffers, a layer in evaluation mode uses them
         _set_statistics(norm, *pools[norm].add(x))
 

@@ -19,6 +19,8 @@ from psdnorm.ops import white_root
 
 DEFAULT_LAYERS = 3
 _REASONS_SHOWN = 5
+_CONVERTIBLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
+_OPTIONS = ("momentum", "eps", "target", "window", "padding_mode", "sync", "backend", "detrend")
 
 Names = dict[_BatchNorm, str]
 Calls = dict[_BatchNorm, list[tuple[int, ...]]]
@@ -27,13 +29,13 @@ Norm = TypeVar("Norm", bound=nn.Module)
 
 
 def check_model(model) -> None:
-    """Refuse what is not a module."""
+    """Raise :class:`~psdnorm.errors.ArgumentError` for anything but a module."""
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"model must be an nn.Module, found a {type(model).__name__}")
 
 
 def check_layers(layers, expected: str = 'a whole number from 1 on or "all"') -> int | str:
-    """Return a count as a plain int, or "all"; refuse anything else."""
+    """Return a count as a plain int, or "all"."""
     if isinstance(layers, str) and layers == "all":
         return layers
     try:
@@ -43,7 +45,7 @@ def check_layers(layers, expected: str = 'a whole number from 1 on or "all"') ->
 
 
 def check_names(argument: str, names) -> list[str]:
-    """Return layer names as a list; refuse what holds none, or anything else."""
+    """Return layer names as a list with at least one of them."""
     listed = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else []
     if not listed or not all(isinstance(name, str) for name in listed):
         raise ArgumentError(f"{argument} must be a sequence of layer names, found {names!r}")
@@ -91,7 +93,7 @@ def input_of(args: tuple, kwargs: dict) -> Tensor:
 def choose_first(
     found: Names, calls: Calls, layers: int | str, why_not: Callable[[_BatchNorm, int], str]
 ) -> list[_BatchNorm]:
-    """Return the first ``layers`` norms, in execution order, that nothing speaks against."""
+    """Return the first ``layers`` eligible norms, in execution order."""
     chosen: list[_BatchNorm] = []
     reasons = []
     for norm in dict.fromkeys([*calls, *found]):
@@ -191,24 +193,10 @@ def restore(former: Buffers) -> None:
                 buffer.copy_(copy)  # in place: it may have moved to another device by now
 
 
-_CONVERTIBLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
-_OPTIONS = ("momentum", "eps", "target", "window", "padding_mode", "sync", "backend", "detrend")
-
-
 @dataclass(frozen=True)
 class Conversion:
-    """A norm layer that :func:`convert_norm` replaced.
+    """A norm layer that :func:`convert_norm` replaced; ``name`` is its first one in the model.
 
-    Attributes
-    ----------
-    name : str
-        Qualified name in the model, the first one if the layer has several.
-    old : nn.Module
-        The batch norm, as it was.
-    new : PSDNorm
-
-    Examples
-    --------
     >>> print(Conversion("encoder.norm", nn.BatchNorm1d(6), PSDNorm(6, filter_size=5)))
     encoder.norm: BatchNorm1d(6) → PSDNorm(6, filter_size=5)
     """
@@ -219,7 +207,6 @@ class Conversion:
 
     @property
     def filter_size(self) -> int:
-        """Filter size of the new layer."""
         return self.new.filter_size
 
     def __str__(self) -> str:
@@ -241,8 +228,8 @@ def convert_norm(
     """Swap batch norms of a model for :class:`~psdnorm.PSDNorm`, in place.
 
     BatchNorm1d over (N, C, T) can be swapped, BatchNorm2d over (N, C, 1, T) or (N, C, T, 1), and
-    SyncBatchNorm over any of these; say which by ``example_input``, ``names`` or ``where``. If
-    anything is refused, the model is left as it was.
+    SyncBatchNorm over any of these; choose them by ``example_input``, ``names`` or ``where``. On
+    any error the model is left as it was.
 
     Parameters
     ----------
@@ -250,12 +237,12 @@ def convert_norm(
     filter_size : int
         Of the first layer; the i-th one (from 0) gets ``max(1, filter_size // 2**i)``.
     layers : int or "all", optional
-        How many eligible layers to swap, in the order in which ``example_input`` meets them: 3 if
-        not given. Not for use with ``names`` or ``where``.
+        How many eligible layers to swap, in execution order: 3 if not given. Not for use with
+        ``names`` or ``where``.
     example_input : Tensor or tuple of positional arguments
-        Passed through the model before the swap and after it, in evaluation mode; nothing in the
-        model changes by it. It shows that the swapped layers are those that run. Beside ``names``
-        or ``where`` it checks shapes too, and orders what ``where`` picks.
+        Passed through the model before and after the swap, in evaluation mode, without changing
+        it. It shows that the swapped layers are those that run. With ``names`` or ``where`` it
+        checks shapes too, and orders what ``where`` picks.
     names : sequence of str
         Qualified names, in the order that sets the filter sizes.
     where : callable (name, module) -> bool
@@ -277,16 +264,17 @@ def convert_norm(
     Raises
     ------
     ConversionError
-        A model or layer that cannot be converted as asked, or that does not run its new layers.
+        If the model cannot be converted as asked, or does not run its new layers.
     ArgumentError
-        Arguments that contradict each other or do not exist.
+        If arguments contradict each other or do not exist.
 
     Notes
     -----
     Convert before making the optimizer, which otherwise holds the old parameters. A layer that is
     registered or called several times is replaced everywhere, and all its calls must be eligible.
-    Subclasses of the batch norms are refused, as they may do more than normalize. The affine map
-    that stands for a batch norm without one does not learn. Hooks on a replaced layer go with it.
+    Subclasses of the batch norms are not eligible, as they may do more than normalize. Where a
+    batch norm had no affine map, that of the new layer does not learn. Hooks on a replaced layer
+    are lost.
 
     Examples
     --------
@@ -303,7 +291,7 @@ def convert_norm(
     _check_selection(layers, example_input, names, where)
     _check_options(filter_size, options)
     found = find_batch_norms(model)
-    _refuse_unswappable(model)
+    _check_container(model)
     args = example_input if isinstance(example_input, tuple) else (example_input,)
     calls = None if example_input is None else record_calls(model, args, found)
 
@@ -317,7 +305,7 @@ def convert_norm(
         chosen = _match(found, calls or {}, where, why_not)
     else:
         chosen = choose_first(found, calls or {}, count, why_not)
-    # every new layer exists before the first old one goes: a refusal leaves the model whole
+    # all new layers exist before the first old one goes: an error leaves the model as it was
     conversions = []
     for i, old in enumerate(chosen):
         new = _successor(model, old, found[old], _halved(filter_size, i), fold, options)
@@ -325,7 +313,7 @@ def convert_norm(
     try:
         _swap(model, {conversion.old: conversion.new for conversion in conversions})
         if example_input is not None:
-            _refuse_unused(model, args, conversions)
+            _check_used(model, args, conversions)
     except BaseException:
         _swap(model, {conversion.new: conversion.old for conversion in conversions})
         raise
@@ -352,7 +340,7 @@ def _check_options(filter_size, options) -> None:
     for name in options:
         if name not in _OPTIONS:
             raise ArgumentError(f"unknown option {name!r}, expected one of {', '.join(_OPTIONS)}")
-    # a layer that is thrown away checks all values by the layer's own rules
+    # the layer itself checks the values
     PSDNorm(1, filter_size, **options)
 
 
@@ -360,7 +348,7 @@ def _halved(filter_size: int, position: int) -> int:
     return max(1, filter_size // 2**position)
 
 
-def _refuse_unswappable(model: nn.Module) -> None:
+def _check_container(model: nn.Module) -> None:
     if isinstance(model, _BatchNorm):
         kind = type(model).__name__
         raise ConversionError(f"the model itself is a {kind}, expected a module that holds one")
@@ -375,7 +363,7 @@ def _match(
     where: Callable[[str, nn.Module], bool],
     why_not: Callable[[_BatchNorm, int], str],
 ) -> list[_BatchNorm]:
-    """Return the batch norms that the predicate picks, in execution order where it is known."""
+    """Return the batch norms that ``where`` picks, in execution order where it is known."""
     chosen = [norm for norm in dict.fromkeys([*calls, *found]) if where(found[norm], norm)]
     if not chosen:
         raise ConversionError(f"where picks none of the {len(found)} BatchNorm layers of the model")
@@ -388,7 +376,7 @@ def _match(
 def _why_not_convertible(
     norm: _BatchNorm, shapes: list[tuple[int, ...]] | None, filter_size: int
 ) -> str:
-    """Say why PSDNorm cannot replace a norm that sees ``shapes`` (None: unknown), "" if it can."""
+    """Return why PSDNorm cannot replace a norm that sees ``shapes`` (None: unknown), or ""."""
     # exact types: a subclass may do more than normalize, and that would be lost
     if type(norm) not in _CONVERTIBLE:
         expected = ", ".join(kind.__name__ for kind in _CONVERTIBLE)
@@ -425,7 +413,7 @@ def _successor(
         _fold(old, new)
     for former, parameter in ((old.weight, new.weight), (old.bias, new.bias)):
         if parameter is not None:
-            # what the batch norm did not have stands for itself and does not learn
+            # a parameter that the batch norm did not have does not learn
             parameter.requires_grad_(former is not None and former.requires_grad)
     new.training = old.training
     return new
@@ -453,19 +441,19 @@ def _swap(model: nn.Module, successors: Mapping[nn.Module, nn.Module]) -> None:
                 setattr(parent, key, successors[child])
 
 
-def _refuse_unused(model: nn.Module, args: tuple, conversions: list[Conversion]) -> None:
-    """Run the swapped model: no old layer may be called any more, and every new one must be."""
+def _check_used(model: nn.Module, args: tuple, conversions: list[Conversion]) -> None:
+    """Run the swapped model, which must call every new layer and no old one."""
     names = {conversion.old: conversion.name for conversion in conversions}
 
-    def refuse(old, args, kwargs):
-        # before it runs: it is outside the model by now, so nothing guards its statistics
+    def raise_for(old, args, kwargs):
+        # before it runs: it is outside the model by now, so nothing restores its statistics
         raise ConversionError(
             f"{names[old]!r} is called by the model after the swap too, expected a model that "
             "reaches it through its submodules alone"
         )
 
     try:
-        with hooked(names, refuse), _served_anywhere([c.new for c in conversions]) as new:
+        with hooked(names, raise_for), _served_anywhere([c.new for c in conversions]) as new:
             calls = record_calls(model, args, new)
     except ConversionError:
         raise
@@ -481,7 +469,7 @@ def _refuse_unused(model: nn.Module, args: tuple, conversions: list[Conversion])
 
 @contextmanager
 def _served_anywhere(norms: list[PSDNorm]) -> Iterator[list[PSDNorm]]:
-    """Lend layers the backend that runs on any device: the one asked for may need another."""
+    """Run layers on the reference, as the chosen backend may need another device."""
     backends = [norm.backend for norm in norms]
     try:
         for norm in norms:

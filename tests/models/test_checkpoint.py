@@ -288,7 +288,7 @@ def test_an_entry_of_another_type_is_named(entry, value, saved):
 
 def test_a_missing_entry_is_named(saved):
     (saved / "config.json").write_text('{"format_version": 1, "arguments": {}}')
-    assert "lacks 'architecture'" in refusal(saved)
+    assert "has no 'architecture'" in refusal(saved)
 
 
 def test_another_architecture_is_refused(saved):

@@ -15,11 +15,17 @@ from torch.overrides import TorchFunctionMode
 
 import psdnorm
 from psdnorm.constants import STAGES
-from psdnorm.errors import ArgumentError, CheckpointError, MissingExtraError
+from psdnorm.errors import ArgumentError, CheckpointError, MissingExtraError, os_errors_as
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FORMAT_VERSION = 1
 
-# what a file of this format holds, and as which JSON types
+# what config.json holds, and as which JSON types
 _FIELDS: dict[str, tuple[type, ...]] = {
     "architecture": (str,),
     "arguments": (dict,),
@@ -31,165 +37,18 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "versions": (dict,),
     "weights": (dict,),
 }
-_SINCE_THEN = ("training_spread",)  # what files of this format may lack, as the first ones do
+_OPTIONAL = ("training_spread",)  # absent from the first files of this format
 _KINDS = {str: "text", dict: "a dict", list: "a list", type(None): "None"}
-# a stranger's file decides nothing beyond these: bytes of JSON, items of a list, a number
+# limits on what a stranger's file may ask for: bytes of JSON, items of a list, a number
 _MOST_BYTES, _MOST_ITEMS, _MOST = 2**24, 2**12, 2**20
-
-
-def plain_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a model as JSON gives them back; refuse those that it cannot hold."""
-    for name, value in config.items():
-        if callable(value):
-            raise CheckpointError(
-                f"a model whose {name} is a callable cannot be saved, found {value!r}, expected a "
-                "name, which JSON can hold"
-            )
-    arguments = _plain("config", dict(config))
-    for name, value in arguments.items():
-        _check_argument(name, value, "the model")
-    return arguments
-
-
-def card_text(document: Mapping[str, Any]) -> str:
-    """Write a card; refuse one that would be too long to be read."""
-    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    if len(text.encode()) > _MOST_BYTES:
-        raise CheckpointError(
-            f"what the model says about itself has {len(text.encode())} bytes, expected at most "
-            f"{_MOST_BYTES}"
-        )
-    return text
-
-
-def plain_field(name: str, value: Any) -> Any:
-    """Return one field as JSON gives it back; refuse one of another type."""
-    value = _plain(name, value)
-    if not isinstance(value, _FIELDS[name]):
-        raise ArgumentError(f"{name} must be {_kinds(name)}, found {value!r}")
-    return value
-
-
-def plain_stages(stages: Sequence[str] | None, n_outputs: int) -> list[str] | None:
-    """Return the names of the outputs; five without names are the five stages of sleep."""
-    if stages is None:
-        return list(STAGES) if n_outputs == len(STAGES) else None
-    if isinstance(stages, str) or not isinstance(stages, Sequence):
-        raise ArgumentError(f"stages must be a sequence of names, found {stages!r}")
-    if not _are_stages(list(stages), n_outputs):
-        raise ArgumentError(f"stages must name the model's {n_outputs} outputs, found {stages!r}")
-    return list(stages)
-
-
-def read_card(path: Path) -> dict[str, Any]:
-    """Read ``config.json``; refuse what is none, or newer, or not of the types that it has."""
-    card = _read_json(path)
-    version = card.get("format_version") if isinstance(card, dict) else None
-    if type(version) is not int or version < 1:  # True is an int too
-        raise CheckpointError(
-            f"{path} does not describe a model: its format_version is {version!r:.50}, expected "
-            f"{FORMAT_VERSION}"
-        )
-    if version > FORMAT_VERSION:
-        raise CheckpointError(
-            f"{path} has format_version {version}, newer than {FORMAT_VERSION}, which psdnorm "
-            f"{psdnorm.__version__} reads: upgrade psdnorm"
-        )
-    card = dict.fromkeys(_SINCE_THEN) | card
-    for name in _FIELDS:
-        if name not in card:
-            raise CheckpointError(f"{path} lacks {name!r}, expected {_kinds(name)}")
-        if not isinstance(card[name], _FIELDS[name]):
-            raise CheckpointError(
-                f"{path} has {card[name]!r:.50} as {name!r}, expected {_kinds(name)}"
-            )
-    for name, value in card["arguments"].items():
-        _check_argument(name, value, path)
-    return card
-
-
-def check_stages(card: Mapping[str, Any], n_outputs: int, path: Path) -> None:
-    """Refuse a card whose stages are not the names of the outputs."""
-    if card["stages"] is not None and not _are_stages(card["stages"], n_outputs):
-        raise CheckpointError(
-            f"{path} has {card['stages']!r:.50} as 'stages', expected the names of {n_outputs} "
-            "outputs"
-        )
-
-
-def _are_stages(stages: list[Any], n_outputs: int) -> bool:
-    return len(stages) == n_outputs and all(isinstance(name, str) for name in stages)
-
-
-def _kinds(name: str) -> str:
-    return " or ".join(_KINDS[kind] for kind in _FIELDS[name])
-
-
-def _plain(name: str, value: Any) -> Any:
-    """Return a value as JSON gives it back; NumPy's numbers and arrays become plain ones."""
-    try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False, default=_from_numpy)
-        return json.loads(text.encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"{name} must be something that JSON can hold: {error}") from error
-
-
-def _from_numpy(value: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"found a {type(value).__name__}")
-
-
-def _read_json(path: Path) -> Any:
-    if not path.is_file():
-        raise CheckpointError(f"{path} does not exist, expected the description of a model")
-    size = path.stat().st_size
-    if size > _MOST_BYTES:
-        raise CheckpointError(f"{path} has {size} bytes, expected at most {_MOST_BYTES}")
-    try:
-        return json.loads(path.read_bytes().decode(), parse_constant=_refuse_constant)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON's")
-
-
-def _check_argument(name: str, value: Any, path: Path | str) -> None:
-    """Refuse an argument that no model takes before a model is built with it."""
-    held = list(value.values()) if isinstance(value, dict) else value
-    items = held if isinstance(held, list) else [held]
-    if len(items) > _MOST_ITEMS or any(isinstance(item, list | dict) for item in items):
-        raise CheckpointError(
-            f"{path} has {value!r:.50} as the argument {name!r}, expected a number, a name, or a "
-            f"list or a dict of at most {_MOST_ITEMS} of them"
-        )
-    for item in items:
-        if isinstance(item, int | float) and abs(item) > _MOST:
-            raise CheckpointError(
-                f"{path} has {item!r:.50} as the argument {name!r}, expected at most {_MOST}"
-            )
-
-
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
-
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 # names, shapes and dtypes of tensors; a dtype that no model has stays safetensors' own word for it
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype | str]]
-
 _FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 _DTYPES = {**_FLOATS, "I64": torch.int64}
 # building a module takes about five calls of torch for each of its tensors
 _MOST_CALLS_PER_TENSOR = 50
-
-_MARK = "[0-9a-f]" * 16  # behind the name of a file that is not in place yet
+_MARK = "[0-9a-f]" * 16  # suffix of a file that is not in place yet
 
 _ARCHITECTURES: dict[str, type["Pretrained"]] = {}
 Model = TypeVar("Model", bound="Pretrained")
@@ -245,15 +104,14 @@ class Pretrained(nn.Module):
         licence : str, optional
             Under which the weights may be used.
         training_spread : dict, optional
-            How the nights that it learned from differ, see
-            :func:`psdnorm.drift.measure_spread`. Unlike the rest it belongs to these
-            very weights: give it anew for a model that was trained further.
+            How the training nights differ, see :func:`psdnorm.drift.measure_spread`. It belongs
+            to these weights: measure it again for a model that was trained further.
         """
         card = self.card or {}
         document = {
             "format_version": FORMAT_VERSION,
             "architecture": type(self).__name__,
-            "arguments": plain_arguments(self.config),
+            "arguments": _plain_arguments(self.config),
             "stages": card.get("stages") if stages is None else stages,
             "recipe": recipe,
             "training_data": training_data,
@@ -261,21 +119,25 @@ class Pretrained(nn.Module):
             "training_spread": training_spread,
             "versions": {"psdnorm": psdnorm.__version__, "torch": str(torch.__version__)},
         }
-        document["stages"] = plain_stages(document["stages"], self.config["n_outputs"])
+        document["stages"] = _plain_stages(document["stages"], self.config["n_outputs"])
         for name in ("recipe", "training_data", "licence", "training_spread"):
             value = card.get(name) if document[name] is None else document[name]
-            document[name] = plain_field(name, value)
+            document[name] = _plain_field(name, value)
         tensors = _tensors(self)
         _check_rebuilds(type(self), document["arguments"], tensors)
         written = {"arguments": json.dumps(document["arguments"], sort_keys=True)}
         weights = _safetensors().torch.save(tensors, metadata=written)
         checksum = hashlib.sha256(weights).hexdigest()
         document["weights"] = {"bytes": len(weights), "sha256": checksum}
-        text = card_text(document)
-        try:
-            _write(Path(folder), text.encode(), weights)
-        except OSError as error:
-            raise CheckpointError(f"{folder} cannot be written: {error.strerror}") from error
+        config = (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+        if len(config) > _MOST_BYTES:
+            raise CheckpointError(
+                f"the model's description has {len(config)} bytes, expected at most {_MOST_BYTES}"
+            )
+        with os_errors_as(CheckpointError, folder, "cannot be written"):
+            os.makedirs(folder, exist_ok=True)
+            with _lock(Path(folder)):
+                _replace(Path(folder), config, weights)
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str]) -> Self:
@@ -283,10 +145,6 @@ class Pretrained(nn.Module):
 
         Only JSON and safetensors are read, neither of which can run code. Every tensor has the
         dtype that it was saved with.
-
-        Parameters
-        ----------
-        folder : path
 
         Returns
         -------
@@ -298,13 +156,18 @@ class Pretrained(nn.Module):
             raise CheckpointError(
                 f"{path} is not a folder, expected one that holds {CONFIG} and {WEIGHTS}"
             )
-        card = read_card(path / CONFIG)
+        card = _read_card(path / CONFIG)
         architecture = _architecture(cls, card["architecture"], path / CONFIG)
         tensors = _read_weights(path / WEIGHTS, architecture, card)
         # of the file's shapes, so it takes no more memory than the file; and nobody's seed moves
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             model = architecture(**card["arguments"])
-        check_stages(card, model.config["n_outputs"], path / CONFIG)
+        n_outputs = model.config["n_outputs"]
+        if card["stages"] is not None and not _are_stages(card["stages"], n_outputs):
+            raise CheckpointError(
+                f"{path / CONFIG} has {card['stages']!r:.50} as 'stages', expected the names of "
+                f"{n_outputs} outputs"
+            )
         with torch.inference_mode(False):
             model.load_state_dict(tensors, assign=True)
         model.card = card
@@ -325,6 +188,123 @@ def from_pretrained(folder: str | os.PathLike[str]) -> Pretrained:
         In evaluation mode, on the CPU.
     """
     return Pretrained.from_pretrained(folder)
+
+
+def _plain_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a model as they come back from JSON."""
+    for name, value in config.items():
+        if callable(value):
+            raise CheckpointError(
+                f"a model whose {name} is a callable cannot be saved, found {value!r}, expected a "
+                "name, which JSON can hold"
+            )
+    arguments = _plain("config", dict(config))
+    for name, value in arguments.items():
+        _check_argument(name, value, "the model")
+    return arguments
+
+
+def _plain_field(name: str, value: Any) -> Any:
+    """Return one field as it comes back from JSON, if it has a type that the format knows."""
+    value = _plain(name, value)
+    if not isinstance(value, _FIELDS[name]):
+        raise ArgumentError(f"{name} must be {_kinds(name)}, found {value!r}")
+    return value
+
+
+def _plain_stages(stages: Sequence[str] | None, n_outputs: int) -> list[str] | None:
+    """Return the names of the outputs; five without names are the five stages of sleep."""
+    if stages is None:
+        return list(STAGES) if n_outputs == len(STAGES) else None
+    if isinstance(stages, str) or not isinstance(stages, Sequence):
+        raise ArgumentError(f"stages must be a sequence of names, found {stages!r}")
+    if not _are_stages(list(stages), n_outputs):
+        raise ArgumentError(f"stages must name the model's {n_outputs} outputs, found {stages!r}")
+    return list(stages)
+
+
+def _read_card(path: Path) -> dict[str, Any]:
+    """Read ``config.json``, and check its version, its fields and their types."""
+    card = _read_json(path)
+    version = card.get("format_version") if isinstance(card, dict) else None
+    if type(version) is not int or version < 1:  # True is an int too
+        raise CheckpointError(
+            f"{path} does not describe a model: its format_version is {version!r:.50}, expected "
+            f"{FORMAT_VERSION}"
+        )
+    if version > FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path} has format_version {version}, newer than {FORMAT_VERSION}, which psdnorm "
+            f"{psdnorm.__version__} reads: upgrade psdnorm"
+        )
+    card = dict.fromkeys(_OPTIONAL) | card
+    for name in _FIELDS:
+        if name not in card:
+            raise CheckpointError(f"{path} has no {name!r}, expected {_kinds(name)}")
+        if not isinstance(card[name], _FIELDS[name]):
+            raise CheckpointError(
+                f"{path} has {card[name]!r:.50} as {name!r}, expected {_kinds(name)}"
+            )
+    for name, value in card["arguments"].items():
+        _check_argument(name, value, path)
+    return card
+
+
+def _are_stages(stages: list[Any], n_outputs: int) -> bool:
+    return len(stages) == n_outputs and all(isinstance(name, str) for name in stages)
+
+
+def _kinds(name: str) -> str:
+    return " or ".join(_KINDS[kind] for kind in _FIELDS[name])
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a value as JSON gives it back; NumPy's numbers and arrays become plain ones."""
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, default=_from_numpy)
+        return json.loads(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"{name} must be something that JSON can hold: {error}") from error
+
+
+def _from_numpy(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"found a {type(value).__name__}")
+
+
+def _read_json(path: Path) -> Any:
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist, expected the description of a model")
+    size = path.stat().st_size
+    if size > _MOST_BYTES:
+        raise CheckpointError(f"{path} has {size} bytes, expected at most {_MOST_BYTES}")
+    with os_errors_as(CheckpointError, path, "cannot be read"):
+        content = path.read_bytes()
+    try:
+        return json.loads(content.decode(), parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _check_argument(name: str, value: Any, path: Path | str) -> None:
+    """Raise for an argument that no model takes, before a model is built with it."""
+    held = list(value.values()) if isinstance(value, dict) else value
+    items = held if isinstance(held, list) else [held]
+    if len(items) > _MOST_ITEMS or any(isinstance(item, list | dict) for item in items):
+        raise CheckpointError(
+            f"{path} has {value!r:.50} as the argument {name!r}, expected a number, a name, or a "
+            f"list or a dict of at most {_MOST_ITEMS} of them"
+        )
+    for item in items:
+        if isinstance(item, int | float) and abs(item) > _MOST:
+            raise CheckpointError(
+                f"{path} has {item!r:.50} as the argument {name!r}, expected at most {_MOST}"
+            )
 
 
 def _safetensors() -> Any:
@@ -361,7 +341,7 @@ def _check_finite(name: str, tensor: Tensor, place: str | Path) -> None:
 def _check_rebuilds(
     architecture: type[Pretrained], arguments: dict[str, Any], tensors: dict[str, Tensor]
 ) -> None:
-    """Refuse a model that was changed after it was built: its checkpoint could not be loaded."""
+    """Raise for a model that was changed after it was built: it could not be loaded."""
     found: Layout = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
     difference = _difference(found, _layout(architecture, arguments, len(tensors)))
     if difference is not None:
@@ -370,25 +350,15 @@ def _check_rebuilds(
         )
 
 
-def _write(folder: Path, config: bytes, weights: bytes) -> None:
-    """Put both files in place; what goes wrong on the way leaves those that were there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with _written_in(folder):
-        _replace(folder, config, weights)
-
-
 @contextlib.contextmanager
-def _written_in(folder: Path) -> Iterator[None]:
-    """Share a folder with others that write there; alone, remove what killed ones left.
-
-    Where a file system knows no locks, what they left stays.
-    """
+def _lock(folder: Path) -> Iterator[None]:
+    """Share a folder with other writers; if there are none, remove what killed ones left there."""
     if not fcntl:
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # also where the file system has no locks
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for name in (CONFIG, WEIGHTS):
                 for leftover in folder.glob(f".{name}.{_MARK}"):
@@ -401,6 +371,7 @@ def _written_in(folder: Path) -> Iterator[None]:
 
 
 def _replace(folder: Path, config: bytes, weights: bytes) -> None:
+    """Put both files in place; if that fails, those that were there stay."""
     mark = os.urandom(8).hex()  # of two processes that write here, the last wins or none can load
     fresh_config, fresh_weights = folder / f".{CONFIG}.{mark}", folder / f".{WEIGHTS}.{mark}"
     try:
@@ -414,7 +385,7 @@ def _replace(folder: Path, config: bytes, weights: bytes) -> None:
         try:
             os.replace(fresh_weights, folder / WEIGHTS)
         except BaseException:
-            # the old weights are still there, and need the words that go with them
+            # the old weights are still there, and need their own config
             if before is None:
                 (folder / CONFIG).unlink()
             else:
@@ -441,7 +412,7 @@ def _architecture(asked: type[Model], name: str, path: Path) -> type[Model]:
 def _read_weights(
     path: Path, architecture: type[Pretrained], card: dict[str, Any]
 ) -> dict[str, Tensor]:
-    """Read the tensors, after their names and shapes are known to be those of the architecture."""
+    """Read the tensors, after checking that names and shapes are those of the architecture."""
     safetensors = _safetensors()
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist, expected the weights of a model")
@@ -488,10 +459,10 @@ def _shape_and_dtype(part: Any) -> tuple[tuple[int, ...], torch.dtype | str]:
 def _trusted_layout(
     path: Path, architecture: type[Pretrained], card: dict[str, Any], n_tensors: int
 ) -> Layout:
-    """Return the layout that a card asks for; refuse one that cannot be built."""
+    """Return the layout that a card describes, if it can be built."""
     try:
         return _layout(architecture, card["arguments"], n_tensors)
-    except Exception as error:  # whatever a stranger's arguments break
+    except Exception as error:  # anything, since the arguments are a stranger's
         reason = str(error).split("\n")[0] or type(error).__name__
         raise CheckpointError(
             f"{path.with_name(CONFIG)} has arguments that do not build a "
@@ -501,7 +472,9 @@ def _trusted_layout(
 
 def _layout(architecture: type[Pretrained], arguments: dict[str, Any], n_tensors: int) -> Layout:
     """Build a model without memory for its tensors, of which there should be ``n_tensors``."""
-    with torch.device("meta"), _Budget(n_tensors):
+    # a budget that ends inside torch's own no_grad() keeps that from restoring the mode
+    grad_mode = torch.set_grad_enabled(torch.is_grad_enabled())
+    with grad_mode, torch.device("meta"), _Budget(n_tensors):
         state = architecture(**arguments).state_dict()
     return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in state.items()}
 
@@ -522,10 +495,10 @@ class _Budget(TorchFunctionMode):
 
 
 def _difference(found: Layout, expected: Layout) -> str | None:
-    """Say in which tensor two layouts differ first; None if they do not."""
+    """Return the first difference of two layouts; None if they are equal."""
     for name in sorted(found.keys() | expected.keys()):
         if name not in found:
-            return f"it lacks the tensor {name}"
+            return f"the tensor {name} is missing"
         if name not in expected:
             return f"it has a tensor {name}, where none is expected"
         (shape, dtype), (expected_shape, expected_dtype) = found[name], expected[name]
