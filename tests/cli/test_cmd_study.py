@@ -75,7 +75,7 @@ def test_in_pieces_it_says_what_is_left_and_then_that_all_is_done(study, tmp_pat
     assert [each.name for each in (tmp_path / "other").iterdir()] == ["tiny"]  # and no nights
     verdict, results = build_report(tmp_path / "other" / "tiny", tmp_path / "report", figures=False)
     assert len(results.cells) == 4
-    assert not results.lacking
+    assert not results.missing
     assert verdict.headline
 
 

@@ -69,7 +69,7 @@ def dissect(
 
         matplotlib()  # raises before nights are simulated if it is missing
     found, models = _planned(runs, out, kinds, subjects, hours, seed)
-    for sentence in (*models.lacking, *models.gone):
+    for sentence in (*models.skipped, *models.gone):
         say(errors, sentence)
     found.claim()
     try:

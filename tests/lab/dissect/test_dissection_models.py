@@ -52,7 +52,7 @@ def test_a_network_without_weights_counts_with_what_it_predicted_and_is_named_on
     predicted(out, TMA, ())
     found = find_models(runs, out, CONDITIONS)
     assert found.cells == [BATCH, ADABN, PSD]
-    assert found.lacking == []
+    assert found.skipped == []
     assert found.gone == [
         f"{ADABN.name} counts with 3 of 4 conditions: the weights of {BATCH.name} were gone before "
         "it predicted the others",
@@ -69,7 +69,7 @@ def test_scores_that_do_not_say_of_which_weights_they_are_do_not_count(tmp_path)
     (out / "scores" / PSD.name / "weights.json").unlink()
     found = find_models(runs, out, CONDITIONS)
     assert found.cells == [BATCH]
-    assert found.lacking == [f"{PSD.name} is left out: it kept no weights"]
+    assert found.skipped == [f"{PSD.name} is left out: it kept no weights"]
 
 
 @pytest.mark.parametrize("there", [CONDITIONS[:1], CONDITIONS[1:]])
@@ -95,7 +95,7 @@ def test_cells_that_never_kept_weights_are_lacking_and_the_others_are_found(tmp_
     found = find_models(runs, tmp_path / "out", CONDITIONS)
     assert found.cells == [TMA]
     assert found.gone == []
-    assert found.lacking == [
+    assert found.skipped == [
         f"{BATCH.name} is left out: it kept no weights",
         f"{ADABN.name} is left out: {BATCH.name} kept no weights",
         f"{PSD.name} is left out: it is not finished",

@@ -108,7 +108,7 @@ def test_the_folder_is_of_the_lenders_nights_and_of_this_studys_cells(tmp_path):
     assert runs.settings() == lender.settings()
     assert runs.settings()["data"] == "7" * 64
     assert [entry.cell for entry in runs.entries()] == [*study.cells]
-    assert {cell.norm for cell in read_results(runs.path).unfinished} == {"psd"}
+    assert {cell.norm for cell in read_results(runs.path).missing} == {"psd"}
 
 
 def test_cells_that_a_folder_did_not_know_are_asked_for_when_they_are_taken(tmp_path):
@@ -139,7 +139,7 @@ def test_borrowed_cells_are_packed_with_the_rest(tmp_path):
     elsewhere = runs_of(study, tmp_path / "elsewhere")
     assert restore(study, elsewhere) == 4
     assert tree(elsewhere.path) == tree(runs.path)
-    assert not read_results(elsewhere.path).lacking
+    assert not read_results(elsewhere.path).missing
 
 
 def test_a_batch_norm_cell_is_taken_only_with_the_adabn_cells_that_are_asked_for(tmp_path):

@@ -128,7 +128,7 @@ class Models(NamedTuple):
     """The networks of a folder of runs."""
 
     cells: list[Run]  # with weights or scores; those of one shape together
-    lacking: list[str]  # a sentence for each cell that never had weights
+    skipped: list[str]  # a sentence for each cell that never had weights
     gone: list[str]  # a sentence for each cell that lost its weights before it predicted everything
 
 
@@ -144,11 +144,11 @@ def find_models(
         base = cell.base
         owner = "it" if base == cell else base.name
         if not runs.is_done(base):
-            found.lacking.append(f"{cell.name} is left out: {owner} is not finished")
+            found.skipped.append(f"{cell.name} is left out: {owner} is not finished")
         elif weights_of(runs, cell).exists():
             found.cells.append(cell)
         elif out is None or not (out / PREDICTED / cell.name / WHICH).exists():
-            found.lacking.append(f"{cell.name} is left out: {owner} kept no weights")
+            found.skipped.append(f"{cell.name} is left out: {owner} kept no weights")
         else:
             weights = "its weights" if base == cell else f"the weights of {owner}"
             before = f"{weights} were gone before it predicted"
@@ -171,7 +171,7 @@ def without_damaged(
     damaged: Mapping[Run, str],
 ) -> Models:
     """Keep networks with damaged weights only if they have predicted something."""
-    found = Models([], models.lacking, [*models.gone])
+    found = Models([], models.skipped, [*models.gone])
     for cell in models.cells:
         if cell not in damaged:
             found.cells.append(cell)
