@@ -6,10 +6,10 @@ import math
 import platform
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -147,68 +147,65 @@ def picture_words(night: "StagedNight") -> str:
     return " ".join(parts)
 
 
+# name, field of SleepStatistics, definition; a single entry is a heading
+_STATISTICS = (
+    ("Time",),
+    ("Lights off", "lights_off_s", "taken from: "),
+    ("Lights on", "lights_on_s", "taken from: "),
+    ("Time in bed (TIB)", "tib_min", "lights off to lights on"),
+    ("Total sleep time (TST)", "tst_min", "N1, N2, N3 and REM"),
+    ("Sleep efficiency (SE)", "sleep_efficiency_percent", "TST over TIB"),
+    ("Sleep period", "sleep_period_min", "first to last epoch of sleep"),
+    ("Sleep maintenance", "sleep_maintenance_percent", "TST over the sleep period"),
+    ("Not staged", "unscored_min", "in bed, neither wake nor sleep"),
+    ("Falling asleep",),
+    ("Sleep onset latency (SOL)", "sol_min", "lights off to the first epoch of sleep"),
+    ("Persistent sleep latency", "persistent_sol_min", "to the first 5 min of unbroken sleep"),
+    ("REM latency", "rem_latency_min", "sleep onset to the first epoch of REM"),
+    ("Latency of ", "latency_min", "lights off to the first epoch of "),
+    ("Continuity",),
+    ("Wake after sleep onset (WASO)", "waso_min", "until lights on"),
+    ("WASO within the sleep period", "waso_sleep_period_min", "until the last epoch of sleep"),
+    ("Awakenings", "awakenings", "sleep to wake, after which sleep went on"),
+    ("Changes of stage", "transitions", "from one epoch to the next"),
+    ("Fragmentation", "fragmentation_per_h", "changes from sleep to wake per hour of sleep"),
+    ("Stages",),
+    ("", "stage_min", ""),
+)
+
+
 def statistics_rows(night: "StagedNight") -> list[Sequence[str]]:
     """Return name, value and definition of each sleep statistic; a single entry is a heading."""
     found = night.statistics
-    lights = f"taken from: {found.lights}"
-    to_first = "lights off to the first epoch of"
-    fragmentation = found.fragmentation_per_h
-    return [
-        ["Time"],
-        ["Lights off", time_words(night.start, found.lights_off_s), lights],
-        ["Lights on", time_words(night.start, found.lights_on_s), lights],
-        ["Time in bed (TIB)", in_minutes(found.tib_min), "lights off to lights on"],
-        ["Total sleep time (TST)", in_minutes(found.tst_min), "N1, N2, N3 and REM"],
-        ["Sleep efficiency (SE)", in_percent(found.sleep_efficiency_percent), "TST over TIB"],
-        ["Sleep period", in_minutes(found.sleep_period_min), "first to last epoch of sleep"],
-        [
-            "Sleep maintenance",
-            in_percent(found.sleep_maintenance_percent),
-            "TST over the sleep period",
-        ],
-        ["Not staged", in_minutes(found.unscored_min), "in bed, neither wake nor sleep"],
-        ["Falling asleep"],
-        ["Sleep onset latency (SOL)", in_minutes(found.sol_min), f"{to_first} sleep"],
-        [
-            "Persistent sleep latency",
-            in_minutes(found.persistent_sol_min),
-            "lights off to the first 5 min of unbroken sleep",
-        ],
-        [
-            "REM latency",
-            in_minutes(found.rem_latency_min),
-            "sleep onset to the first epoch of REM",
-        ],
-        *(
-            [f"Latency of {stage}", in_minutes(minutes), f"{to_first} {stage}"]
-            for stage, minutes in found.latency_min.items()
-        ),
-        ["Continuity"],
-        ["Wake after sleep onset (WASO)", in_minutes(found.waso_min), "until lights on"],
-        [
-            "WASO within the sleep period",
-            in_minutes(found.waso_sleep_period_min),
-            "until the last epoch of sleep",
-        ],
-        ["Awakenings", str(found.awakenings), "sleep to wake, after which sleep went on"],
-        ["Changes of stage", str(found.transitions), "from one epoch to the next"],
-        [
-            "Fragmentation",
-            UNKNOWN if math.isnan(fragmentation) else f"{fragmentation:.1f} per h",
-            "changes from sleep to wake per hour of sleep",
-        ],
-        ["Stages"],
-        *(
-            [stage, in_minutes(minutes), _share_of_sleep(found.stage_percent.get(stage))]
-            for stage, minutes in found.stage_min.items()
-        ),
-    ]
+    rows: list[Sequence[str]] = []
+    for name, *others in _STATISTICS:
+        if not others:
+            rows.append([name])
+            continue
+        field, definition = others
+        value = getattr(found, field)
+        if field == "stage_min":
+            for stage, minutes in value.items():
+                percent = found.stage_percent.get(stage, math.nan)
+                share = "in bed" if math.isnan(percent) else f"{percent:.1f} % of total sleep time"
+                rows.append([stage, in_minutes(minutes), share])
+        elif field == "latency_min":
+            rows += [[name + s, in_minutes(v), definition + s] for s, v in value.items()]
+        elif field.startswith("lights"):
+            rows.append([name, time_words(night.start, value), definition + found.lights])
+        else:
+            rows.append([name, _with_unit(field, value), definition])
+    return rows
 
 
-def _share_of_sleep(percent: float | None) -> str:
-    if percent is None or math.isnan(percent):
-        return "in bed"
-    return f"{in_percent(percent)} of total sleep time"
+def _with_unit(field: str, value: float) -> str:
+    if field.endswith("_min"):
+        return in_minutes(value)
+    if field.endswith("_percent"):
+        return in_percent(value)
+    if field.endswith("_per_h"):
+        return UNKNOWN if math.isnan(value) else f"{value:.1f} per h"
+    return str(value)
 
 
 # Figures
@@ -298,7 +295,8 @@ def _finish_hypnogram(axes: "Axes", night: "StagedNight", edges_s: NDArray[np.in
 
 
 def _hatch_unstaged(axes: "Axes", night: "StagedNight", label: str = _UNNAMED) -> None:
-    for begin, end in _runs(night.hypnogram == UNSCORED):
+    unstaged = np.diff((night.hypnogram == UNSCORED).astype(np.int8), prepend=0, append=0)
+    for begin, end in np.flatnonzero(unstaged).reshape(-1, 2).tolist():
         span = axes.axvspan(EPOCH_S * begin, EPOCH_S * end, lw=0, zorder=0, label=label)
         span.set(facecolor="0.93", edgecolor="0.75", hatch="///")
         label = _UNNAMED
@@ -358,11 +356,10 @@ def _draw_confidence(axes: "Axes", night: "StagedNight", edges_s: NDArray[np.int
 
 def _means(values: NDArray[np.float32], step: int) -> NDArray[np.float64]:
     """Return means of ``step`` values each, NaN where none is known."""
-    known = ~np.isnan(values)
-    starts = np.arange(0, len(values), step)
-    counts = np.add.reduceat(known.astype(np.int64), starts)
-    sums = np.add.reduceat(np.where(known, values, 0.0), starts)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    padded = np.pad(values.astype(np.float64), (0, -len(values) % step), constant_values=np.nan)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Mean of empty slice")
+        return np.nanmean(padded.reshape(-1, step), axis=1)
 
 
 def _draw_time(axes: "Axes", night: "StagedNight", edges_s: NDArray[np.int64]) -> None:
@@ -381,12 +378,6 @@ def _legend(axes: "Axes", upwards: bool = False) -> None:
     if kept:
         handles, names = zip(*(kept[::-1] if upwards else kept), strict=True)
         axes.legend(handles, names, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-
-
-def _runs(found: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Yield where each run of True begins, and the place after its end."""
-    borders = np.flatnonzero(np.diff(found.astype(np.int8), prepend=0, append=0))
-    yield from zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True)
 
 
 def _title(night: "StagedNight") -> str:
@@ -430,35 +421,27 @@ def draw_spectra(shift: ShiftReport) -> "Canvas":
         canvas = new_canvas(_SHIFT_FIGURES_WIDTH, 2.3 * len(places) + 0.5)
         table = canvas.subplots(len(places), 2, sharex=True, squeeze=False)
         for (spectra, response), place in zip(table, places, strict=True):
-            channel = printable(shift.channels[place])
-            _draw_psds(spectra, shift, place)
+            channel, hz = printable(shift.channels[place]), shift.frequencies_hz
             spectra.set_title(f"{channel}: spectrum", loc="left")
-            _draw_filter(response, shift, place)
+            night, training = _db(shift.night_psd[place]), _db(shift.training_psd[place])
+            spectra.plot(hz, night, color=VERMILION, lw=1.4, label="this night")
+            if np.isfinite(training).any():
+                look = {"color": BLACK, "ls": "--", "lw": 1.2}
+                spectra.plot(hz, training, label="training nights", **look)
+            spectra.set_ylabel("power density (dB)")
+            spectra.legend()
+            gain_db = np.where(np.isfinite(shift.filter_db[place]), shift.filter_db[place], np.nan)
             response.set_title(f"{channel}: filter", loc="left")
+            response.axhline(0, color=GREY, lw=0.8)
+            response.plot(hz, gain_db, color=BLUE, lw=1.4)
+            response.set_ylabel("gain (dB)")
+            if np.isnan(gain_db).all():
+                response.set_yticks([])
+                response.text(0.5, 0.6, "not known", transform=response.transAxes, ha="center")
         for axes in table[-1]:
             axes.set_xlabel("frequency (Hz)")
         _without_formulas(canvas)
     return canvas
-
-
-def _draw_psds(axes: "Axes", shift: ShiftReport, place: int) -> None:
-    night, training = _db(shift.night_psd[place]), _db(shift.training_psd[place])
-    axes.plot(shift.frequencies_hz, night, color=VERMILION, lw=1.4, label="this night")
-    if np.isfinite(training).any():
-        label = "training nights"
-        axes.plot(shift.frequencies_hz, training, color=BLACK, ls="--", lw=1.2, label=label)
-    axes.set_ylabel("power density (dB)")
-    axes.legend()
-
-
-def _draw_filter(axes: "Axes", shift: ShiftReport, place: int) -> None:
-    gain_db = np.where(np.isfinite(shift.filter_db[place]), shift.filter_db[place], np.nan)
-    axes.axhline(0, color=GREY, lw=0.8)
-    axes.plot(shift.frequencies_hz, gain_db, color=BLUE, lw=1.4)
-    axes.set_ylabel("gain (dB)")
-    if np.isnan(gain_db).all():
-        axes.set_yticks([])
-        axes.text(0.5, 0.6, "not known", transform=axes.transAxes, ha="center")
 
 
 def _draw_strip(axes: "Axes", place: int, distance: Distance, farthest: float) -> None:
@@ -558,28 +541,17 @@ def _add_agreement(page: Page, night: "StagedNight", found: Agreement) -> None:
         for true, row in zip(STAGES, found.confusion.tolist(), strict=True)
     ]
     page.matrix("Epochs as scored (rows) and as staged (columns)", STAGES, entries)
-    _add_disagreements(page, night, found)
-
-
-def _add_disagreements(page: Page, night: "StagedNight", found: Agreement) -> None:
     shown = found.disagreements[:_SHOWN_DISAGREEMENTS]
     if not shown:
         page.text("All epochs agree.")
         return
-    rows = [
-        [
-            time_words(night.start, each.onset_s),
-            str(each.epoch),
-            each.true,
-            each.predicted,
-            _share(each.confidence),
-        ]
-        for each in shown
-    ]
     page.table(
         f"The {len(shown)} most confident of {len(found.disagreements):,} disagreements",
         ["time", "epoch, from 0", "scored", "staged", "confidence"],
-        rows,
+        [
+            [time_words(night.start, d.onset_s), str(d.epoch), *d[2:4], _share(d.confidence)]
+            for d in shown
+        ],
         sortable=True,
     )
 
@@ -588,7 +560,10 @@ def _add_shift(page: Page, night: "StagedNight") -> None:
     page.heading("How far to trust it")
     shift = night.shift
     if len(night.pairs) > 1 and shift.channels:
-        page.text(_shown_words(shift, night.pairs))
+        shown = " + ".join(map(printable, shift.channels))
+        which = "the first" if shift.channels == night.pairs[0] else "the farthest out of range"
+        all_pairs = f"Each of the {len(night.pairs)} pairs that vote was measured."
+        page.text(f"{all_pairs} This is {shown}, {which}.")
     if shift.distances:
         unit = night.model.get("unit")
         page.text(
@@ -596,15 +571,24 @@ def _add_shift(page: Page, night: "StagedNight") -> None:
             "training nights, of the input and at each PSDNorm layer of the model. That of the "
             f"input is in {unit or 'units of the prepared signal'}; the others have no unit."
         )
-        page.picture(
-            as_png(draw_distances(shift.distances)),
-            " ".join(map(_distance_words, shift.distances)),
-            scrolls=True,
-        )
+        words = [
+            f"{printable(each.where)}: {_three_digits(each.value)}, {_within(each)} "
+            f"{_three_digits(each.limit)}."
+            for each in shift.distances
+        ]
+        page.picture(as_png(draw_distances(shift.distances)), " ".join(words), scrolls=True)
         page.table(
             "Distances from the training nights",
             ["where", "this night", "median", "99 % are below", "nearer nights", "this night is"],
-            [_distance_row(each) for each in shift.distances],
+            [
+                [
+                    printable(each.where),
+                    *map(_three_digits, (each.value, each.typical, each.limit)),
+                    _share(each.rank, digits=0),
+                    _within(each),
+                ]
+                for each in shift.distances
+            ],
         )
     else:
         page.text("The model does not know its training nights: there are no distances to show.")
@@ -620,37 +604,13 @@ def _add_shift(page: Page, night: "StagedNight") -> None:
     )
 
 
-def _shown_words(shift: ShiftReport, pairs: tuple[tuple[str, ...], ...]) -> str:
-    """Return whose distances and spectra these are."""
-    shown = " + ".join(map(printable, shift.channels))
-    which = "the first" if shift.channels == pairs[0] else "the farthest out of range"
-    return f"Each of the {len(pairs)} pairs that vote was measured. This is {shown}, {which}."
-
-
-def _distance_row(distance: Distance) -> list[str]:
-    return [
-        printable(distance.where),
-        *map(_three_digits, (distance.value, distance.typical, distance.limit)),
-        _share(distance.rank, digits=0),
-        _reading(distance),
-    ]
-
-
-def _reading(distance: Distance) -> str:
+def _within(distance: Distance) -> str:
     return "within" if distance.value <= distance.limit else "beyond"
 
 
 def _three_digits(value: float) -> str:
     """Return a distance, which is NaN or infinite for a flat channel."""
     return UNKNOWN if np.isnan(value) else f"{value:.3g}".replace("inf", "∞")
-
-
-def _distance_words(distance: Distance) -> str:
-    return (
-        f"{printable(distance.where)}: {_three_digits(distance.value)}, {_reading(distance)} "
-        f"{_three_digits(distance.limit)}, the limit of 99 % of the training nights; their median "
-        f"is {_three_digits(distance.typical)}."
-    )
 
 
 def _spectra_words(shift: ShiftReport) -> str:
@@ -671,30 +631,23 @@ def _spectra_words(shift: ShiftReport) -> str:
 
 def _add_channels(page: Page, night: "StagedNight") -> None:
     page.heading("Channels")
-    staged = night.hypnogram != UNSCORED
     rows = []
     for pair, given in zip(night.pairs, night.pair_probabilities, strict=True):
-        votes = given[staged & ~np.isnan(given).any(axis=1)]
-        stages = night.hypnogram[staged & ~np.isnan(given).any(axis=1)]
-        name = " + ".join(map(printable, pair))
-        rows.append(
-            [
-                name,
-                _mean_share(votes.argmax(axis=1) != stages),
-                _mean_share(votes.max(axis=1)),
-                f"{len(votes):,}",
-            ]
-        )
-    if not rows:
-        page.text("No channel could be staged.")
-    several = "; the stages are those of their mean probabilities" * (len(rows) > 1)
+        votes_here = (night.hypnogram != UNSCORED) & ~np.isnan(given).any(axis=1)
+        votes, stages = given[votes_here], night.hypnogram[votes_here]
+        shares = (votes.argmax(axis=1) != stages, votes.max(axis=1))
+        means = [_share(each.mean()) if len(votes) else UNKNOWN for each in shares]
+        rows.append([" + ".join(map(printable, pair)), *means, f"{len(votes):,}"])
     if rows:
+        several = "; the stages are those of their mean probabilities" * (len(rows) > 1)
         page.table(
             f"Channels that the model was shown together{several}",
             ["channels", "disagree with the vote", "mean confidence", "epochs staged"],
             rows,
             sortable=len(rows) > 1,
         )
+    else:
+        page.text("No channel could be staged.")
     if night.notes:
         page.heading("Notes", 3).items(map(printable, night.notes))
 
@@ -709,10 +662,6 @@ def _add_origin(page: Page, night: "StagedNight") -> None:
         page.table("Model", ["property", "value"], rows, words={1})
     versions = f"psdnorm {psdnorm.__version__}, torch {torch.__version__}"
     page.text(f"Versions: {versions}, Python {platform.python_version()}.", "note")
-
-
-def _mean_share(values: NDArray[Any]) -> str:
-    return _share(values.mean()) if len(values) else UNKNOWN
 
 
 def _share(value: float, scale: float = 100, digits: int = 1) -> str:

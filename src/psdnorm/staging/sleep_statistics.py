@@ -131,7 +131,13 @@ def find_lights(
         outside = asleep[open_to].sum() - asleep[first:end].sum()
         if outside:
             around += f", {outside * EPOCH_S / 60:g} min of sleep outside"
-    return Lights(first, end, _source(lights_off is not None, lights_on is not None, around))
+    if lights_off is not None and lights_on is not None:
+        return Lights(first, end, GIVEN)
+    if lights_off is not None:
+        around = f"lights off {GIVEN}, lights on by {around}"
+    elif lights_on is not None:
+        around = f"lights on {GIVEN}, lights off by {around}"
+    return Lights(first, end, around)
 
 
 def _sleep_period(asleep: NDArray[np.bool_]) -> tuple[int, int, str]:
@@ -179,14 +185,6 @@ def given_lights(statistics: Mapping[str, Any]) -> tuple[float | None, float | N
     on = source == GIVEN or source.startswith(f"lights on {GIVEN}")
     off_s, on_s = statistics.get("lights_off_s"), statistics.get("lights_on_s")
     return off_s if off else None, on_s if on else None
-
-
-def _source(off: bool, on: bool, around: str) -> str:
-    if off and on:
-        return GIVEN
-    if not (off or on):
-        return around
-    return f"lights {'off' if off else 'on'} {GIVEN}, lights {'on' if off else 'off'} by {around}"
 
 
 _WAKE, _REM = 0, 4
@@ -398,6 +396,13 @@ def _ratio(part: float, whole: float) -> float:
 
 
 UNKNOWN = "–"
+_SHORT = {
+    "time in bed": "tib_min",
+    "total sleep time": "tst_min",
+    "sleep onset latency": "sol_min",
+    "wake after sleep onset": "waso_min",
+    "REM latency": "rem_latency_min",
+}
 
 
 def in_minutes(minutes: float | None) -> str:
@@ -412,15 +417,9 @@ def in_percent(percent: float | None) -> str:
 
 def short_rows(statistics: Mapping[str, Any], *, shares: bool = True) -> list[tuple[str, str]]:
     """Return names and values of the main statistics, from ``SleepStatistics.to_dict()``."""
-    rows = [
-        ("time in bed", in_minutes(statistics["tib_min"])),
-        ("total sleep time", in_minutes(statistics["tst_min"])),
-        ("sleep efficiency", in_percent(statistics["sleep_efficiency_percent"])),
-        ("sleep onset latency", in_minutes(statistics["sol_min"])),
-        ("wake after sleep onset", in_minutes(statistics["waso_min"])),
-        ("REM latency", in_minutes(statistics["rem_latency_min"])),
-        ("awakenings", str(statistics["awakenings"])),
-    ]
+    rows = [(words, in_minutes(statistics[field])) for words, field in _SHORT.items()]
+    rows.insert(2, ("sleep efficiency", in_percent(statistics["sleep_efficiency_percent"])))
+    rows.append(("awakenings", str(statistics["awakenings"])))
     for stage, minutes in statistics["stage_min"].items():
         percent = statistics["stage_percent"].get(stage) if shares else None
         of_sleep = "" if percent is None else f" ({in_percent(percent)} of sleep)"
@@ -518,6 +517,9 @@ def agreement(
     confidence = np.full(len(staged), np.nan)
     if probabilities is not None:
         confidence = confidence_of(staged, as_probabilities(probabilities, len(staged)))
+    differ = np.flatnonzero(compared & (scored != staged))
+    # NaN comes last; a stable sort leaves equals in order of time
+    ordered = differ[np.argsort(-confidence[differ], kind="stable")].tolist()
     return Agreement(
         n_compared=int(compared.sum()),
         n_left_out=int((~compared).sum()),
@@ -526,22 +528,8 @@ def agreement(
         balanced_accuracy=float(metrics.balanced_accuracy(confusion)),
         macro_f1=float(metrics.macro_f1(confusion)),
         confusion=confusion,
-        disagreements=_disagreements(scored, staged, confidence, compared & (scored != staged)),
+        disagreements=[
+            Disagreement(e, EPOCH_S * e, STAGES[scored[e]], STAGES[staged[e]], float(confidence[e]))
+            for e in ordered
+        ],
     )
-
-
-def _disagreements(
-    true: NDArray[np.int8],
-    predicted: NDArray[np.int8],
-    confidence: NDArray[np.float64],
-    differs: NDArray[np.bool_],
-) -> list[Disagreement]:
-    epochs = np.flatnonzero(differs)
-    # NaN comes last; a stable sort leaves equals in order of time
-    ordered = epochs[np.argsort(-confidence[epochs], kind="stable")].tolist()
-    return [
-        Disagreement(
-            epoch, EPOCH_S * epoch, STAGES[true[epoch]], STAGES[predicted[epoch]], float(certainty)
-        )
-        for epoch, certainty in zip(ordered, confidence[ordered], strict=True)
-    ]
