@@ -6,7 +6,7 @@ from cohort_folder import samples, signal
 
 from psdnorm.models import USleep
 from psdnorm.prepare.recipe import RECIPES
-from psdnorm.staging import night_files
+from psdnorm.staging import night_page
 
 
 def small_network(n_chans=2, seed=0, norm="psd"):
@@ -46,5 +46,5 @@ def flat(n_epochs=4, sfreq=100):
 
 def undrawn(monkeypatch):
     """Leave page and picture empty: drawing takes most of the time of a small night."""
-    for write in ("_write_page", "_write_picture"):
-        monkeypatch.setattr(night_files, write, lambda path, night, agreement: path.write_text(""))
+    for write in ("write_page", "write_png"):
+        monkeypatch.setattr(night_page, write, lambda path, *others: path.write_text(""))

@@ -266,9 +266,9 @@ def test_memory_does_not_grow_with_the_number_of_nights(tmp_path, model):
     script = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from psdnorm.staging import Nights, Options, find_recordings, night_files\n"
-        "for write in ('_write_page', '_write_picture'):\n"
-        "    setattr(night_files, write, lambda path, night, agreement: path.write_text(''))\n"
+        "from psdnorm.staging import Nights, Options, find_recordings, night_page\n"
+        "for write in ('write_page', 'write_png'):\n"
+        "    setattr(night_page, write, lambda path, *others: path.write_text(''))\n"
         "options = Options(model=sys.argv[1])\n"
         "nights = Nights(find_recordings(['in']).names, Path('out'), options)\n"
         "for outcome in nights.run():\n"

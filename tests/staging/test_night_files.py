@@ -21,6 +21,7 @@ from psdnorm.staging import (
     least_confident,
     load_model,
     night_files,
+    night_page,
     read_corrected,
     read_tsv,
     sleep_statistics,
@@ -411,14 +412,14 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path, night):
 def test_without_matplotlib_the_rest_is_written_and_what_is_missing_said(
     tmp_path, night, monkeypatch
 ):
-    def refuse(path, night, agreement):
+    def refuse(*arguments):
         raise MissingExtraError('figures need matplotlib: pip install "psdnorm[report]"')
 
     with monkeypatch.context() as patch:
         undrawn(patch)
         write_night(tmp_path, night, marks=MARKS)
-    for write in ("_write_page", "_write_picture"):
-        monkeypatch.setattr(night_files, write, refuse)
+    for write in ("write_page", "write_png"):
+        monkeypatch.setattr(night_page, write, refuse)
     paths = write_night(tmp_path, night, marks=MARKS)
     assert [path.suffix for path in paths] == [".json", ".tsv", ".edf", ".txt"]
     assert len(os.listdir(tmp_path)) == 4  # those of the first staging are gone

@@ -1,7 +1,7 @@
 """Which EEG derivations a recording offers, and their signals as the model expects them."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import combinations
@@ -81,6 +81,11 @@ def find_montage(labels: Sequence[str]) -> Montage:
     >>> [each.expression for each in find_montage(["C4", "M1", "C3", "M2"]).derivations]
     ['C3-M2', 'C4-M1']
     """
+
+    def too_many(n: int) -> list[str]:
+        used = f"{MOST_DERIVATIONS} of {n} EEG derivations are used"
+        return [used] if n > MOST_DERIVATIONS else []
+
     notes = []
     folded = [fold(label) for label in labels]
     twice = {text for text in folded if folded.count(text) > 1}
@@ -107,15 +112,18 @@ def find_montage(labels: Sequence[str]) -> Montage:
             by_site[match["site"]] = worth, derivation
     if not by_site:
         unnamed = [Derivation(label, label) for text, label in known if _NOWHERE.fullmatch(text)]
-        return Montage(tuple(unnamed[:MOST_DERIVATIONS]), tuple(notes + _too_many(unnamed)))
-    kept = _kept(by_site)
+        notes += too_many(len(unnamed))
+        return Montage(tuple(unnamed[:MOST_DERIVATIONS]), tuple(notes))
+    ordered = sorted(by_site, key=_place)
+    chosen = sorted(ordered, key=lambda site: site not in _RECOMMENDED)[:MOST_DERIVATIONS]
+    kept = sorted(chosen, key=_place)
     as_recorded = [by_site[site][1].name for site in kept if by_site[site][0] == 0]
     if as_recorded:
         notes.append(
             f"{', '.join(as_recorded)} taken against the reference of the recording, as it has "
             "no mastoid or ear channel"
         )
-    notes += _too_many(list(by_site))
+    notes += too_many(len(by_site))
     return Montage(tuple(by_site[site][1] for site in kept), tuple(notes))
 
 
@@ -154,27 +162,12 @@ def _derived(match: re.Match[str], label: str, ears: dict[str, str]) -> tuple[in
         return worth, Derivation(f"{_spelt(site)}-{_spelt(against)}", label)
     if not ears:
         return 0, Derivation(_spelt(site), label)
-    sides = [_other_side(site)] if _other_side(site) in ears else sorted(ears)
     if site.endswith("z") and len(ears) == 2:
         both = f"{label}-({ears['1']}+{ears['2']})/2"
         return 1, Derivation(f"{_spelt(site)}-M1M2", both)
-    ear = ears[sides[0]]
+    ear = ears.get(_other_side(site)) or ears[min(ears)]
     ear_name = _spelt(_EAR_ALONE.fullmatch(fold(ear))["ear"])  # type: ignore[index]
     return 1, Derivation(f"{_spelt(site)}-{ear_name}", f"{label}-{ear}")
-
-
-def _kept(sites: Iterable[str]) -> list[str]:
-    """Return at most six sites, front to back."""
-    ordered = sorted(sites, key=_place)
-    recommended = [site for site in ordered if site in _RECOMMENDED]
-    others = [site for site in ordered if site not in _RECOMMENDED]
-    return sorted((recommended + others)[:MOST_DERIVATIONS], key=_place)
-
-
-def _too_many(found: Sequence[object]) -> list[str]:
-    if len(found) <= MOST_DERIVATIONS:
-        return []
-    return [f"{MOST_DERIVATIONS} of {len(found)} EEG derivations are used"]
 
 
 def _place(site: str) -> tuple[int, int]:
@@ -270,15 +263,13 @@ def plan_channels(
         return [
             _planned(source, name, options, recipe, unit) for name, options in given.items()
         ], []
-    planned, notes = [], list(found.notes)
-    left_out: list[RecordingError] = []
-    for derivation in found.derivations:
+    planned, notes, left_out = [], list(found.notes), list[RecordingError]()
+    for name, expression in found.derivations:
         try:
-            options = (derivation.expression,)
-            planned.append(_planned(source, derivation.name, options, recipe, unit))
+            planned.append(_planned(source, name, (expression,), recipe, unit))
         except RecordingError as error:  # others may do
             left_out.append(error)
-            notes.append(f"{derivation.name} is left out: {error}")
+            notes.append(f"{name} is left out: {error}")
     if left_out and not planned:
         raise left_out[0]
     if not source.header.labels:
@@ -315,15 +306,14 @@ def _planned(
             f"{source.called} has {expression!r} at {sfreq:g} Hz, expected at least {least_hz:g} Hz"
         )
     declared = {microvolts(each, source.called) for each in used}
-    electrodes = electrodes_of(weights, header.labels)
-    if unit is None:
-        return PlannedChannel(name, expression, sfreq, 1.0, electrodes)
-    if len(declared) > 1:
+    if unit is not None and len(declared) > 1:
         raise RecordingError(
             f"{source.called} has the channels of {expression!r} in several units, and the unit "
             f"{unit} was given for all"
         )
-    return PlannedChannel(name, expression, sfreq, factor_of(unit) / declared.pop(), electrodes)
+    factor = 1.0 if unit is None else factor_of(unit) / declared.pop()
+    electrodes = electrodes_of(weights, header.labels)
+    return PlannedChannel(name, expression, sfreq, factor, electrodes)
 
 
 _SEGMENT_S = 4

@@ -59,9 +59,10 @@ TABLE, SUMMARY = ".tsv", ".json"
 FILES = (TABLE, "-hypnogram.edf", ".txt", ".html", ".png")
 MISSING = "n/a"
 _KIND = "psdnorm staging"
+_OF_SHIFT = ("verdict", "reasons", "remarks", "channels")
 _COLUMNS = ("onset", "duration", "stage", *(f"p_{name}" for name in STAGES), "confidence")
 # EDF+ standardises these texts, which MNE and EDFbrowser know; AASM's N1 is its 1
-_EDF_NAMES = ("W", "1", "2", "3", "R")
+_EDF_NAMES = ("W", "1", "2", "3", "R", "?")  # the last one is that of UNSCORED, -1
 _EDF_YEARS = range(1985, 2085)  # an EDF header has two digits for the year
 
 
@@ -149,8 +150,7 @@ def _is_scoring(path: Path) -> bool:
 
 
 def _stem(path: Path) -> str:
-    name = path.name
-    return name[: -len(".fif.gz")] if name.lower().endswith(".fif.gz") else path.stem
+    return path.with_suffix("").stem if path.name.lower().endswith(".fif.gz") else path.stem
 
 
 # One file each
@@ -180,8 +180,7 @@ def write_tsv(path: str | Path, stages: ArrayLike, probabilities: ArrayLike) -> 
     confidence = confidence_of(night, known)
     rows: list[Sequence[str]] = [_COLUMNS]
     for epoch, stage in enumerate(night):
-        numbers = (*known[epoch], confidence[epoch])
-        cells = [MISSING if np.isnan(value) else f"{value:.6f}" for value in numbers]
+        cells = [MISSING if np.isnan(x) else f"{x:.6f}" for x in (*known[epoch], confidence[epoch])]
         rows.append([str(EPOCH_S * epoch), str(EPOCH_S), name_of(stage, MISSING), *cells])
     write_table(Path(path), rows)
 
@@ -201,8 +200,8 @@ def read_tsv(path: str | Path) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
     Raises
     ------
     RecordingError
-        If it cannot be read, is another table, or an epoch is missing or damaged. Use
-        :func:`psdnorm.io.read_stages` for a scoring without probabilities.
+        If it cannot be read, is another table (such as a scoring without probabilities, which
+        :func:`psdnorm.io.read_stages` reads), or an epoch is missing or damaged.
     """
     try:
         with os_errors_as(RecordingError, path, "cannot be read"):
@@ -267,11 +266,9 @@ def write_edf_annotations(
     notice : str, optional
         An annotation at 0 s without a duration, for readers of the file.
     """
-    bouts = epochs_as_bouts(as_stages(stages).tolist())
-    names = [_EDF_NAMES[bout.stage] if bout.stage >= 0 else "?" for bout in bouts]
     annotations = [
-        (bout.onset_s, bout.duration_s, f"Sleep stage {name}")
-        for bout, name in zip(bouts, names, strict=True)
+        (bout.onset_s, bout.duration_s, f"Sleep stage {_EDF_NAMES[bout.stage]}")
+        for bout in epochs_as_bouts(as_stages(stages).tolist())
     ]
     _annotate(path, annotations, start, notice)
 
@@ -300,9 +297,8 @@ def _annotate(
 
 def write_text(path: str | Path, stages: ArrayLike) -> None:
     """Write a hypnogram as text, one of W, N1, N2, N3, REM and ? per line and 30 s epoch."""
-    night = as_stages(stages).tolist()
     with written(Path(path)) as file:
-        write_stages(file.name, night, "text")
+        write_stages(file.name, as_stages(stages).tolist(), "text")
 
 
 def write_json(
@@ -344,11 +340,9 @@ def write_json(
         "torch": str(torch.__version__),
         "python": platform.python_version(),
     }
-    for name, section in (more or {}).items():
-        if name in document:
-            raise ArgumentError(f"more has the section {name!r}, which the summary has already")
-        document[name] = section
-    document = plain(document)
+    for name in document.keys() & (more or {}).keys():
+        raise ArgumentError(f"more has the section {name!r}, which the summary has already")
+    document = plain(document | dict(more or {}))
     try:
         runtime.json_text(document)
     except (TypeError, ValueError) as error:
@@ -407,38 +401,29 @@ def write_night(
     night.to_tsv(paths[TABLE])
     night.to_edf(paths["-hypnogram.edf"])
     write_text(paths[".txt"], night.hypnogram)
-    undrawn = _draw(paths[".html"], paths[".png"], night, agreement)
-    if undrawn:
-        night = dataclasses.replace(night, notes=(*night.notes, "; ".join(undrawn)))
+    missing = _draw(paths, night, agreement)
+    if missing:
+        night = dataclasses.replace(night, notes=(*night.notes, missing))
     endings = [ending for ending, path in paths.items() if path.exists()]
     _write_summary(summary, night, agreement, marks, endings)
     return [summary, *(paths[ending] for ending in endings)]
 
 
-def _draw(
-    page: Path, picture: Path, night: "StagedNight", agreement: Agreement | None
-) -> list[str]:
-    """Write page and picture; return what is missing, and why."""
+def _draw(paths: Mapping[str, Path], night: "StagedNight", agreement: Agreement | None) -> str:
+    """Write page and picture; return what is missing, "" if nothing."""
+    from psdnorm.staging import night_page
+
     missing = []
-    for path, write in ((page, _write_page), (picture, _write_picture)):
+    for path in (paths[".html"], paths[".png"]):
         try:
-            write(path, night, agreement)
+            if path.suffix == ".html":
+                night_page.write_page(path, night, agreement)
+            else:
+                night_page.write_png(path, night)
         except MissingExtraError as error:
             path.unlink(missing_ok=True)  # from a former staging, which this one replaces
             missing.append(f"{path.name} was not written: {error}")
-    return missing
-
-
-def _write_page(path: Path, night: "StagedNight", agreement: Agreement | None) -> None:
-    from psdnorm.staging.night_page import write_page
-
-    write_page(path, night, agreement)
-
-
-def _write_picture(path: Path, night: "StagedNight", agreement: Agreement | None) -> None:
-    from psdnorm.staging.night_page import write_png
-
-    write_png(path, night)
+    return "; ".join(missing)
 
 
 def _write_summary(
@@ -461,14 +446,11 @@ def _write_summary(
         "channels": night.pairs,
         "mean_disagreement": _mean(night.disagreement),
         "shift": {
-            "verdict": shift.verdict,
-            "reasons": shift.reasons,
-            "remarks": shift.remarks,
-            "channels": shift.channels,
+            **{name: getattr(shift, name) for name in _OF_SHIFT},
             "distances": [
                 {
                     name: None if value in (math.inf, -math.inf) else value  # a flat channel
-                    for name, value in dataclasses.asdict(distance).items()
+                    for name, value in vars(distance).items()
                 }
                 for distance in shift.distances
             ],
@@ -545,18 +527,17 @@ class ReopenedNight:
     stages: NDArray[np.int8]
     probabilities: NDArray[np.float64]
     start: datetime | None  # None also where EDF+ cannot hold it
-    lights_off: float | None  # in seconds, if it was given; so lights_on
-    lights_on: float | None
+    lights_s: tuple[float | None, float | None]  # off and on, as far as they were given
     notice: str | None
     has_summary: bool  # without NAME.json start, lights and notice are None
 
     def statistics(self, stages: NDArray[np.int8]) -> SleepStatistics:
         """Return the statistics of stages, (E,), with the lights that were given."""
-        return sleep_statistics(stages, lights_off=self.lights_off, lights_on=self.lights_on)
+        return sleep_statistics(stages, lights_off=self.lights_s[0], lights_on=self.lights_s[1])
 
 
 def reopen(path: str | Path) -> ReopenedNight:
-    """Open ``NAME.tsv``, also given without its ending, and the summary beside it."""
+    """Open ``NAME.tsv``, which may be given without its ending, and the summary beside it."""
     given = Path(path)
     table = given if given.suffix == TABLE else given.with_name(f"{given.name}{TABLE}")
     if not table.is_file():
@@ -573,22 +554,13 @@ def reopen(path: str | Path) -> ReopenedNight:
             f"{summary.get('epochs')}, expected files of one staging"
         )
     known = summary or {}
-    off_s, on_s = given_lights(known.get("statistics") or {})
     try:
         start = edf_start(datetime.fromisoformat(known.get("start", "")).replace(tzinfo=None))
     except (TypeError, ValueError):
         start = None
-    return ReopenedNight(
-        folder=table.parent,
-        name=name,
-        stages=stages,
-        probabilities=probabilities,
-        start=start,
-        lights_off=off_s,
-        lights_on=on_s,
-        notice=known.get("notice"),
-        has_summary=summary is not None,
-    )
+    lights_s = given_lights(known.get("statistics") or {})
+    facts = (start, lights_s, known.get("notice"), summary is not None)
+    return ReopenedNight(table.parent, name, stages, probabilities, *facts)
 
 
 def least_confident(probabilities: ArrayLike, n: int) -> NDArray[np.intp]:

@@ -123,7 +123,11 @@ def find_lights(
     open_to = slice(first, end)
     around = AROUND_SLEEP if asleep[open_to].any() else NO_SLEEP
     if asleep[open_to].any() and (lights_off is None or lights_on is None):
-        onset, stop, around = _sleep_period(asleep[open_to])
+        found = np.flatnonzero(asleep[open_to])
+        onset, stop = period = int(found[0]), int(found[-1]) + 1
+        if end - first > _LONGEST_NIGHT_EPOCHS:
+            onset, stop = _main_sleep(asleep[open_to])
+            around = AROUND_SLEEP if (onset, stop) == period else AROUND_MAIN_SLEEP
         if lights_on is None:
             end = min(end, first + stop + _MARGIN_EPOCHS)
         if lights_off is None:
@@ -138,16 +142,6 @@ def find_lights(
     elif lights_on is not None:
         around = f"lights on {GIVEN}, lights off by {around}"
     return Lights(first, end, around)
-
-
-def _sleep_period(asleep: NDArray[np.bool_]) -> tuple[int, int, str]:
-    """Return the first epoch of the sleep period, the one after its end, and its name."""
-    found = np.flatnonzero(asleep)
-    whole = int(found[0]), int(found[-1]) + 1
-    if len(asleep) <= _LONGEST_NIGHT_EPOCHS:
-        return *whole, AROUND_SLEEP
-    main = _main_sleep(asleep)
-    return *main, AROUND_SLEEP if main == whole else AROUND_MAIN_SLEEP
 
 
 def _main_sleep(asleep: NDArray[np.bool_]) -> tuple[int, int]:
@@ -206,20 +200,15 @@ class SleepStatistics:
         is sleep.
     lights_off_s, lights_on_s : float
         Seconds from the start of the recording, on the border of an epoch.
-    tib_min : float
-        Time in bed: lights off to lights on, the AASM's total recording time.
-    tst_min : float
-        Total sleep time: N1, N2, N3 and REM.
-    sleep_efficiency_percent : float
-        Total sleep time over time in bed.
-    sol_min : float
-        Sleep onset latency: lights off to the first epoch of any sleep.
-    persistent_sol_min : float
-        Lights off to the first 5 min of unbroken sleep; YASA's ``SOL_5min``.
+    tib_min, tst_min : float
+        Time in bed, lights off to lights on; total sleep time: N1, N2, N3 and REM.
+    sleep_efficiency_percent, sleep_maintenance_percent : float
+        Total sleep time over time in bed, and over the sleep period.
+    sol_min, persistent_sol_min : float
+        Lights off to the first epoch of sleep, and to the first 5 min of unbroken sleep (YASA's
+        ``SOL_5min``).
     sleep_period_min : float
         First to last epoch of sleep, both included.
-    sleep_maintenance_percent : float
-        Total sleep time over sleep period.
     waso_min : float
         Wake after sleep onset until lights on, as the AASM defines it: without unscored epochs
         time in bed is ``sol_min + tst_min + waso_min``.
@@ -227,12 +216,8 @@ class SleepStatistics:
         Wake within the sleep period, YASA's ``WASO``, which does not depend on lights on.
     rem_latency_min : float
         Sleep onset to the first epoch of REM.
-    latency_min : dict of float
-        Lights off to the first epoch of N1, N2, N3 and REM.
-    stage_min : dict of float
-        Minutes of W, N1, N2, N3 and REM.
-    stage_percent : dict of float
-        Shares of N1, N2, N3 and REM in total sleep time.
+    latency_min, stage_min, stage_percent : dict of float
+        By stage: lights off to its first epoch, its duration, its share of total sleep time.
     awakenings : int
         Changes from sleep to wake, without the final awakening.
     transition_counts : tuple of tuple of int, (5, 5)
@@ -324,13 +309,13 @@ def _durations(in_bed: NDArray[np.int8]) -> dict[str, Any]:
     if (in_bed == UNSCORED).all():  # nobody knows
         minutes = [math.nan] * len(STAGES)
     tib_min, tst_min = _EPOCH_MIN * len(in_bed), sum(minutes[1:])
-    firsts = [_EPOCH_MIN * _first(in_bed == stage) for stage in range(len(STAGES))]
+    latencies = [_EPOCH_MIN * _first(in_bed == stage) for stage in range(len(STAGES))]
     percents = [100 * _ratio(part, tst_min) for part in minutes]
     return {
         "tib_min": tib_min,
         "tst_min": tst_min,
         "sleep_efficiency_percent": 100 * _ratio(tst_min, tib_min),
-        "latency_min": dict(zip(STAGES[1:], firsts[1:], strict=True)),
+        "latency_min": dict(zip(STAGES[1:], latencies[1:], strict=True)),
         "stage_min": dict(zip(STAGES, minutes, strict=True)),
         "stage_percent": dict(zip(STAGES[1:], percents[1:], strict=True)),
         "unscored_min": _minutes(in_bed == UNSCORED),

@@ -105,6 +105,7 @@ def reasons_of(
     night: NightSpectra, found: Mapping[str, float], spread: Spread, channels: Sequence[str]
 ) -> list[Reason]:
     """Return why a night is out of the range of the training nights."""
+    typical = {name: limits.typical for name, limits in spread.ranges.items()}
     excess = {
         name: limits.excess(found[name])
         for name, limits in spread.ranges.items()
@@ -113,15 +114,26 @@ def reasons_of(
     reasons: list[Reason] = []
     for place, channel in enumerate(channels):
         if night.sqrt_psd[place].sum() > 0:  # else it is dead, and no band stands out
-            reasons += _of_channel(place, channel, found, spread, excess)
-    names = together(channels)
-    what = f"The spectrum of {names}"
-    reasons += _of_distance("input", what, OF_INPUT, found, spread, excess)
-    layers = {name: each for name, each in excess.items() if name.startswith("layer/")}
+            start = f"level/{place}/"
+            levels = {
+                n.removeprefix(start): (excess[n], found[n], typical[n])
+                for n in excess
+                if n.startswith(start)
+            }
+            reasons += _of_channel(channel, levels, excess.get(f"channel/{place}", 0.0))
+    subjects = [("input", "The spectrum", OF_INPUT)]
+    layers = [name for name in excess if name.startswith("layer/")]
     if layers:
-        worst = max(layers, key=lambda name: layers[name])
-        what = f"What reaches {worst.removeprefix('layer/')} of {names}"
-        reasons += _of_distance(worst, what, OF_LAYERS, found, spread, excess)
+        worst = max(layers, key=lambda name: excess[name])
+        subjects.append((worst, f"What reaches {worst.removeprefix('layer/')}", OF_LAYERS))
+    for name, what, about in subjects:
+        verdict = verdict_of(excess.get(name, 0.0))
+        if verdict != IN_RANGE:
+            sentence = (
+                f"{what} of {together(channels)} is {found[name] / typical[name]:.1f} times as far "
+                "from the barycenter of the training nights as that of a typical training night."
+            )
+            reasons.append(Reason(verdict, sentence, about, excess[name]))
     return reasons + _of_swap(night, spread, channels)
 
 
@@ -140,64 +152,34 @@ def remarks_of(model: Pretrained, spread: Spread | None) -> tuple[str, ...]:
 
 
 def _of_channel(
-    place: int,
-    channel: str,
-    found: Mapping[str, float],
-    spread: Spread,
-    excess: Mapping[str, float],
+    channel: str, levels: Mapping[str, tuple[float, float, float]], distance: float
 ) -> list[Reason]:
-    """Return why a channel is out of range: its power, or the band that stands out."""
-    start = f"level/{place}/"
-    levels = {name.removeprefix(start): e for name, e in excess.items() if name.startswith(start)}
-    beyond = [excess.get(f"channel/{place}", 0.0)]
-    lost: list[float] = []
-    for name, each in levels.items():
-        limits, level = spread.ranges[start + name], found[start + name]
-        is_lost = name != "power" and level < limits.typical < WEAK_BAND_DB
-        (lost if is_lost else beyond).append(each)
+    """Return why a channel is out of range: its power, or the band that stands out.
+
+    ``levels`` are the excess, the level and the typical level, in dB, of its power and bands.
+    """
+    beyond, lost = [distance], list[float]()
+    for name, (excess, level, typical) in levels.items():
+        is_lost = name != "power" and level < typical < WEAK_BAND_DB
+        (lost if is_lost else beyond).append(excess)
     # losing two weak bands is unusual at most; with a third, most of what tells stages is gone
     lost.sort()
     beyond += [*lost[:-2], *(min(each, TRUSTED_EXCESS) for each in lost[-2:])]
     verdict = verdict_of(max(beyond))
     if verdict == IN_RANGE:
         return []
-    more_db = {name: found[start + name] - spread.ranges[start + name].typical for name in levels}
-    power_db = more_db.pop("power")
-    if levels["power"] == max(levels.values()) or not more_db:
-        sentence = f"{channel} has {_more(power_db)} power than a typical training night."
-        return [Reason(verdict, sentence, ("channel", channel), max(beyond))]
-    # shares of power: one band that has more leaves less for all others
-    middle_db = statistics.median(more_db.values())
-    band = max(more_db, key=lambda name: abs(more_db[name] - middle_db))
-    low_hz, high_hz = BANDS_HZ[band]
-    sentence = (
-        f"{channel} has {_more(more_db[band] - middle_db)} power in {band} "
-        f"({low_hz:g}–{high_hz:g} Hz), beside its other bands, than a typical training night."
-    )
+    more_db = {name: level - typical for name, (_, level, typical) in levels.items()}
+    what, db = "power", more_db.pop("power")
+    if more_db and levels["power"][0] < max(excess for excess, _, _ in levels.values()):
+        # shares of power: one band that has more leaves less for all others
+        middle_db = statistics.median(more_db.values())
+        band = max(more_db, key=lambda name: abs(more_db[name] - middle_db))
+        db = more_db[band] - middle_db
+        low_hz, high_hz = BANDS_HZ[band]
+        what = f"power in {band} ({low_hz:g}–{high_hz:g} Hz), beside its other bands,"
+    more = f"{abs(db):.0f} dB {'more' if db > 0 else 'less'}"
+    sentence = f"{channel} has {more} {what} than a typical training night."
     return [Reason(verdict, sentence, ("channel", channel), max(beyond))]
-
-
-def _more(decibels: float) -> str:
-    return f"{abs(decibels):.0f} dB {'more' if decibels > 0 else 'less'}"
-
-
-def _of_distance(
-    name: str,
-    what: str,
-    about: tuple[str, ...],
-    found: Mapping[str, float],
-    spread: Spread,
-    excess: Mapping[str, float],
-) -> list[Reason]:
-    verdict = verdict_of(excess.get(name, 0.0))
-    if verdict == IN_RANGE:
-        return []
-    times = found[name] / spread.ranges[name].typical
-    sentence = (
-        f"{what} is {times:.1f} times as far from the barycenter of the training nights as that of "
-        "a typical training night."
-    )
-    return [Reason(verdict, sentence, about, excess[name])]
 
 
 def _of_swap(night: NightSpectra, spread: Spread, channels: Sequence[str]) -> list[Reason]:
@@ -208,11 +190,8 @@ def _of_swap(night: NightSpectra, spread: Spread, channels: Sequence[str]) -> li
     gap = swap_gap(night.sqrt_psd, spread.sqrt_barycenter, night.size)
     if not gap <= -spread.least_gap:  # NaN, if a channel was not measured
         return []
-    first, second = channels
-    sentence = (
-        f"{first} and {second} look swapped: each has the spectrum of the other one in the "
-        "training nights."
-    )
+    names = together(channels)
+    sentence = f"{names} look swapped: each has the spectrum of the other one in training nights."
     return [Reason(UNUSUAL, sentence)]
 
 
@@ -323,14 +302,9 @@ def electrode_conditions(
 
 
 def _of_epochs(name: str, quality: Quality, channel: int) -> list[Condition]:
-    kinds = {
-        "not finite": quality.not_finite,
-        "flat": quality.flat,
-        "saturated": quality.saturated,
-    }
     found = []
-    for kind, epochs in kinds.items():
-        share = float(epochs[:, channel].mean())
+    for kind in ("not finite", "flat", "saturated"):
+        share = float(getattr(quality, kind.replace(" ", "_"))[:, channel].mean())
         if share >= UNUSUAL_SHARE:
             verdict = NOT_TRUSTED if share > MOST_BAD else UNUSUAL
             sentence = f"{name} is {kind} in {percent(share)} of the epochs."
@@ -370,8 +344,10 @@ def _densities(
 
 
 def _of_spectrum(name: str, hz: NDArray[np.float64], power: NDArray[np.float64]) -> list[Condition]:
-    eeg = _sum(hz, power, *EEG_HZ)  # (n,)
-    found = []
+    def total(low_hz: float, high_hz: float) -> NDArray[np.float64]:
+        return power[:, (low_hz <= hz) & (hz < high_hz)].sum(axis=1)
+
+    eeg, found = total(*EEG_HZ), []
     amplitude = float(np.sqrt(np.median(eeg)))
     verdict = _outside(amplitude, USUAL_UV, POSSIBLE_UV)
     if verdict:
@@ -381,12 +357,9 @@ def _of_spectrum(name: str, hz: NDArray[np.float64], power: NDArray[np.float64])
             "sleep EEG: is its unit right?"
         )
         found.append(Condition(name, "amplitude", 1.0, verdict, sentence))
-    density = {
-        band: _sum(hz, power, *BANDS_HZ[band]) / np.diff(BANDS_HZ[band])
-        for band in ("delta", "beta")
-    }
+    delta, beta = (total(*BANDS_HZ[b]) / np.diff(BANDS_HZ[b]) for b in ("delta", "beta"))
     with np.errstate(divide="ignore", invalid="ignore"):
-        slope_db = float(np.nanmedian(10 * np.log10(density["beta"] / density["delta"])))
+        slope_db = float(np.nanmedian(10 * np.log10(beta / delta)))
     verdict = _outside(slope_db, (-np.inf, USUAL_SLOPE_DB), (-np.inf, POSSIBLE_SLOPE_DB))
     if verdict:
         sentence = (
@@ -397,7 +370,7 @@ def _of_spectrum(name: str, hz: NDArray[np.float64], power: NDArray[np.float64])
     for line_hz in _LINES_HZ:
         if line_hz + _LINE_WIDTH_HZ > hz[-1]:
             continue  # aliased or removed
-        line = _sum(hz, power, line_hz - _LINE_WIDTH_HZ, line_hz + _LINE_WIDTH_HZ)
+        line = total(line_hz - _LINE_WIDTH_HZ, line_hz + _LINE_WIDTH_HZ)
         share = float(np.mean(line > eeg))
         if share > MOST_BAD:
             sentence = f"{name} has more power at {line_hz:g} Hz than in its EEG."
@@ -405,22 +378,10 @@ def _of_spectrum(name: str, hz: NDArray[np.float64], power: NDArray[np.float64])
     return found
 
 
-def _sum(
-    hz: NDArray[np.float64], power: NDArray[np.float64], low_hz: float, high_hz: float
-) -> NDArray[np.float64]:
-    return power[:, (low_hz <= hz) & (hz < high_hz)].sum(axis=1)
-
-
 def _outside(value: float, usual: tuple[float, float], possible: tuple[float, float]) -> str | None:
     if not possible[0] <= value <= possible[1]:
         return NOT_TRUSTED
     return None if usual[0] <= value <= usual[1] else UNUSUAL
-
-
-_UNKNOWN = Reason(
-    UNUSUAL,
-    "The model does not know its training nights: how far this night is from them is unknown.",
-)
 
 
 @dataclass(frozen=True)
@@ -559,7 +520,8 @@ def measure_pair(
     alive = night.sqrt_psd.sum(axis=1) > 0  # NaN is not
     reasons = [dead(channel) for channel, lives in zip(channels, alive, strict=True) if not lives]
     if spread is None:
-        return PairShift(tuple(channels), night, (), (*reasons, _UNKNOWN))
+        why = "The model does not know its training nights: how far this one is from them is open."
+        return PairShift(tuple(channels), night, (), (*reasons, Reason(UNUSUAL, why)))
     found = measures(night, spread.sqrt_barycenter)
     reasons += reasons_of(night, found, spread, channels)
     return PairShift(tuple(channels), night, _distances(found, spread), tuple(reasons))
@@ -575,13 +537,9 @@ def night_report(
     said = {dead(each.channel) for each in conditions if each.verdict == NOT_TRUSTED}
     # a wrong unit comes first, as it explains the rest
     ordered = sorted(conditions, key=lambda each: each.kind != "amplitude")
-    reasons = most_telling(
-        [
-            *others,
-            *(Reason(each.verdict, each.sentence) for each in ordered),
-            *(reason for pair in pairs for reason in pair.reasons if reason not in said),
-        ]
-    )
+    of_conditions = [Reason(each.verdict, each.sentence) for each in ordered]
+    of_pairs = [reason for pair in pairs for reason in pair.reasons if reason not in said]
+    reasons = most_telling([*others, *of_conditions, *of_pairs])
     shown = max(pairs, key=lambda pair: pair.worst.weight if pair.worst else (0, 0.0))
     night, spread = shown.spectra, spread_of(model)
     target = np.full_like(night.sqrt_psd, np.nan) if spread is None else spread.sqrt_barycenter
@@ -603,17 +561,14 @@ def night_report(
 
 def _distances(found: Mapping[str, float], spread: Spread) -> tuple[Distance, ...]:
     names = ["input", *(name for name in found if name.startswith("layer/"))]
-    known = [(n, spread.ranges[n]) for n in names if n in spread.ranges and math.isfinite(found[n])]
-    return tuple(
-        Distance(
-            name.removeprefix("layer/"),
-            found[name],
-            limits.typical,
-            limits.high,
-            limits.rank(found[name]),
-        )
-        for name, limits in known
-    )
+    distances = []
+    for name in names:
+        limits, value = spread.ranges.get(name), found[name]
+        if limits is not None and math.isfinite(value):
+            where = name.removeprefix("layer/")
+            rank = limits.rank(value)
+            distances.append(Distance(where, value, limits.typical, limits.high, rank))
+    return tuple(distances)
 
 
 def _density(sqrt_psd: NDArray[np.float64], night: NightSpectra) -> NDArray[np.float64]:
@@ -626,11 +581,8 @@ def doubt_of_unit(night: "PreparedNight", groups: Sequence[tuple[str, ...]]) -> 
 
     Else it becomes a note: other channels or a drift have raised it.
     """
-    wrong = {
-        each.channel
-        for each in night.conditions
-        if each.kind in ("amplitude", "flat") and each.verdict == NOT_TRUSTED
-    }
+    bad = [each for each in night.conditions if each.verdict == NOT_TRUSTED]
+    wrong = {each.channel for each in bad if each.kind in ("amplitude", "flat")}
     if night.unit_doubt and wrong.issuperset(name for group in groups for name in group):
         return [Reason(NOT_TRUSTED, f"{night.unit_doubt}.")]
     night.notes += filter(None, [night.unit_doubt])
