@@ -58,11 +58,8 @@ def review(
         )
     found = reopen(night)
     if not found.has_summary:
-        say(
-            errors,
-            f"{found.name}.json is not beside the table: start and lights of the recording are "
-            "unknown",
-        )
+        unknown = "start and lights of the recording are unknown"
+        say(errors, f"{found.name}.json is not beside the table: {unknown}")
     if corrected is None:
         _write_questions(found, _DEFAULT_N if n is None else n, out)
     else:
@@ -78,9 +75,8 @@ def _write_questions(found: "ReopenedNight", n: int, out: Path | None) -> None:
     if path.suffix.lower() != ".edf":
         raise ArgumentError(f"out is {str(path)!r}, expected a file that ends in .edf")
     _check_free([path])
-    epochs = write_review(
-        path, found.stages, found.probabilities, n, found.start, notice=found.notice
-    )
+    night = (found.stages, found.probabilities, n, found.start)
+    epochs = write_review(path, *night, notice=found.notice)
     say(output, f"written to {path}: {len(epochs)} of {len(found.stages)} epochs, as questions")
     again = f"psdnorm review {found.folder / found.name} --corrected FILE"
     say(output, f"when they are answered, read them back by: {again}")
@@ -93,11 +89,8 @@ def _read_answers(found: "ReopenedNight", corrected: Path, out: Path | None) -> 
     table, annotations, text = paths = [base.with_name(f"{base.name}{e}") for e in _ENDINGS]
     _check_free(paths)
     correction = read_corrected(corrected, found.stages, found.start)
-    say(
-        output,
-        f"changed: {plural(len(correction.changes), 'epoch')}; {corrected} covers "
-        f"{correction.n_covered} of {len(found.stages)}",
-    )
+    covered = f"{corrected} covers {correction.n_covered} of {len(found.stages)}"
+    say(output, f"changed: {plural(len(correction.changes), 'epoch')}; {covered}")
     if correction.changes:
         _print_changes(correction.changes)
     _print_statistics(found.statistics(found.stages), found.statistics(correction.stages))
@@ -116,9 +109,8 @@ def _without_ending(out: Path) -> Path:
 def _check_free(paths: list[Path]) -> None:
     taken = next((path for path in paths if os.path.lexists(path)), None)
     if taken is not None:
-        raise StoreError(
-            f"{taken} exists and may hold somebody's scoring: expected another name (-o)"
-        )
+        held = "may hold somebody's scoring"
+        raise StoreError(f"{taken} exists and {held}: expected another name (-o)")
 
 
 def _print_changes(changes: "list[Change]") -> None:
@@ -137,8 +129,7 @@ def _print_changes(changes: "list[Change]") -> None:
 def _print_statistics(before: "SleepStatistics", after: "SleepStatistics") -> None:
     from psdnorm.staging import short_rows
 
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("")
+    table = Table("", box=box.SIMPLE_HEAD)
     for name in ("before", "after"):
         table.add_column(name, justify="right")
     rows = [short_rows(each.to_dict(), shares=False) for each in (before, after)]

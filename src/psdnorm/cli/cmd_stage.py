@@ -59,15 +59,9 @@ def stage(
     from psdnorm.staging import Nights, Options, find_recordings
 
     found = find_recordings(files)
-    options = Options(
-        None if model is None else str(model.absolute()),
-        channels,
-        unit,
-        lights_off,
-        lights_on,
-        device,
-        None if scoring is None else str(scoring),
-    )
+    folder = None if model is None else str(model.absolute())
+    compared_with = None if scoring is None else str(scoring)
+    options = Options(folder, channels, unit, lights_off, lights_on, device, compared_with)
     alone = len(found.names) == 1 and not found.problems
     nights = Nights(found.names, out, options, alone=alone)
     if alone:
@@ -116,16 +110,12 @@ def _print_night(summary: dict[str, Any]) -> None:
 
 
 def _print_agreement(found: dict[str, Any]) -> None:
-    metrics = {
-        words: "–" if found[name] is None else f"{found[name]:.3f}"
-        for words, name in (
-            ("accuracy", "accuracy"),
-            ("kappa", "kappa"),
-            ("balanced accuracy", "balanced_accuracy"),
-        )
-    }
-    said = ", ".join(f"{words} {value}" for words, value in metrics.items())
-    say(output, f"agreement with the scoring over {plural(found['n_compared'], 'epoch')}: {said}")
+    metrics = [
+        f"{name.replace('_', ' ')} {'–' if found[name] is None else format(found[name], '.3f')}"
+        for name in ("accuracy", "kappa", "balanced_accuracy")
+    ]
+    over = plural(found["n_compared"], "epoch")
+    say(output, f"agreement with the scoring over {over}: {', '.join(metrics)}")
     if found["disagreements"]:
         say(output, f"most confident of {plural(len(found['disagreements']), 'disagreement')}:")
     for each in found["disagreements"][:_MOST_DISAGREEMENTS]:

@@ -137,11 +137,10 @@ class Nights:
             summary = None if name in yielded else read_summary(self.out, name)
             if summary is None or summary.get("source") != path.name:
                 continue
-            if not is_finished(self.out, name, summary.get("marks") or {}):
-                continue
             outcome = Outcome(name, path, STAGED, summary=_slim(summary))
             either = [row_of(replace(outcome, status=status)) for status in (STAGED, THERE)]
-            if rows.get(name) not in either:
+            is_whole = is_finished(self.out, name, summary.get("marks") or {})
+            if is_whole and rows.get(name) not in either:
                 yield outcome
 
 
@@ -165,16 +164,8 @@ def stage_one(
         if options.scoring is not None:
             read_bouts(options.scoring)  # an error in it shows before anything takes long
         model, forward = _model_of(options.model, options.device, n_nights, jobs)
-        night = stage(
-            path,
-            model,
-            options.channels,
-            options.unit,
-            options.lights_off,
-            options.lights_on,
-            options.device,
-            forward=forward,
-        )
+        asked = (options.channels, options.unit, options.lights_off, options.lights_on)
+        night = stage(path, model, *asked, options.device, forward=forward)
         compared = None
         if options.scoring is not None:
             duration_s = EPOCH_S * len(night.hypnogram)
@@ -235,15 +226,8 @@ def row_of(outcome: Outcome) -> list[str]:
     cells += [statistics.get("stage_percent", {}).get(stage) for stage in STAGES[1:]]
     cells += [summary.get("mean_confidence"), summary.get("mean_disagreement")]
     cells.append(outcome.reason.replace(str(outcome.path), file))
-    return [_cell(cell) for cell in cells]
-
-
-def _cell(value: Any) -> str:
-    if value is None or value == "":
-        return MISSING
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return " ".join(str(value).split())
+    texts = [f"{each:.4g}" if isinstance(each, float) else str(each or "") for each in cells]
+    return [" ".join(text.split()) or MISSING for text in texts]
 
 
 def _slim(summary: dict[str, Any] | None) -> dict[str, Any] | None:

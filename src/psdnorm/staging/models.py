@@ -19,7 +19,7 @@ from psdnorm.training import WEIGHTS, align_night, alignment_of
 
 NOTICE = "For research and demonstration, not for diagnosis."
 _SHIPPED = "shipped"
-# of a prepared signal, by how the recipe scales it
+# of a prepared signal, by the scaling of the recipe
 _UNITS = {
     "none": "µV",
     "epoch": "standard deviations of the epoch",
@@ -29,7 +29,7 @@ _UNITS = {
 
 @dataclass(frozen=True, eq=False)
 class StagingModel:
-    """A model with all that a night needs to be shown to it.
+    """A model, and how a night is prepared for it.
 
     Attributes
     ----------
@@ -40,11 +40,9 @@ class StagingModel:
     description : dict
         Name, architecture, norm, recipe, unit of what it prepares, SHA-256 of the weights, licence.
     notice : str or None
-        What must stand on every output; None for a user's own model.
-    sqrt_barycenter : Tensor of float64, (C, F), or None
-        Where the training nights were aligned (TMA), onto what.
-    filter_size : int or None
-        f of that alignment.
+        Printed on every output; None for a user's own model.
+    sqrt_barycenter, filter_size : Tensor of float64, (C, F), and int, or None
+        Of the alignment (TMA) of the training nights, if they were aligned.
     """
 
     network: Pretrained
@@ -55,7 +53,7 @@ class StagingModel:
     filter_size: int | None = None
 
     def inputs(self, signals: NDArray[np.float16 | np.float32]) -> NDArray[np.float16 | np.float32]:
-        """Return a prepared night, (E, C, T), as the network saw those of its training."""
+        """Return a prepared night, (E, C, T), aligned if the training nights were."""
         if self.sqrt_barycenter is None or self.filter_size is None:
             return signals
         return align_night(signals, self.sqrt_barycenter, self.filter_size, self.recipe.dtype)
@@ -67,18 +65,14 @@ def load_model(folder: str | os.PathLike[str] | None = None) -> StagingModel:
     Parameters
     ----------
     folder : path, optional
-        Where :meth:`~psdnorm.models.checkpoint.Pretrained.save_pretrained` wrote, or the folder of
-        a run that kept its weights. Without it, the model that comes with psdnorm.
-
-    Returns
-    -------
-    StagingModel
+        Written by :meth:`~psdnorm.models.checkpoint.Pretrained.save_pretrained`, or of a run that
+        kept its weights; by default the model that comes with psdnorm.
 
     Raises
     ------
     CheckpointError
-        If there is no model, or it does not say which stages it gives and how its recordings were
-        prepared.
+        If there is no model, or it does not say which stages it predicts and how its recordings
+        were prepared.
     """
     if folder is None:
         with resources.as_file(resources.files("psdnorm.staging") / _SHIPPED) as shipped:
@@ -115,7 +109,13 @@ def _load(path: Path, name: str, notice: str | None) -> StagingModel:
         recipe = Recipe.from_dict(card["recipe"])
     except ArgumentError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    _check_fits(network, recipe, path)
+    layout = recipe.layout()
+    found = tuple(network.config[name] for name in ("n_chans", "n_times"))
+    if found != (layout.n_channels, layout.n_times):
+        raise CheckpointError(
+            f"{path} takes {found[0]} channels of {found[1]} samples, its recipe {recipe.name!r} "
+            f"prepares {layout.n_channels} of {layout.n_times}: expected the same"
+        )
     aligned = alignment_of(card.get("training_data"), recipe.n_channels, path)
     barycenter, filter_size = aligned or (None, None)
     described = {
@@ -128,14 +128,3 @@ def _load(path: Path, name: str, notice: str | None) -> StagingModel:
         "licence": card.get("licence"),
     }
     return StagingModel(network, recipe, described, notice, barycenter, filter_size)
-
-
-def _check_fits(network: Pretrained, recipe: Recipe, path: Path) -> None:
-    """Refuse a network whose input is not what its recipe prepares."""
-    layout = recipe.layout()
-    found = tuple(network.config[name] for name in ("n_chans", "n_times"))
-    if found != (layout.n_channels, layout.n_times):
-        raise CheckpointError(
-            f"{path} takes {found[0]} channels of {found[1]} samples, its recipe {recipe.name!r} "
-            f"prepares {layout.n_channels} of {layout.n_times}: expected the same"
-        )

@@ -205,9 +205,7 @@ def stage(
     voters, excluded = choose_voters(chosen, night)
     groups = tuple(pair.channels for pair in voters)
     votes = predict_groups(chosen, night, groups, place, forward)
-    stages, probabilities = count_votes(
-        votes, shares_measured(night.measured, groups, night.n_epochs)
-    )
+    stages, probabilities = count_votes(votes, shares_measured(night, groups))
     doubts = doubt_of_unit(night, groups) + dissenters(groups, votes, stages)
     notes += night.notes
     assert night.spectrogram is not None  # a night has at least one channel

@@ -1,6 +1,6 @@
 """Groups of channels vote on every epoch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -85,13 +85,8 @@ def predict_groups(
         if measured.any():
             # without epochs of a pause: zeros would spoil what norms measure over a window
             signals = np.stack([night.prepared[name][measured] for name in group], axis=1)
-            vote[measured] = predict_epochs(
-                predict,
-                model.inputs(signals),
-                stride=stride,
-                fill=forward is not None,
-                device=device,
-            )
+            shown, fill = model.inputs(signals), forward is not None
+            vote[measured] = predict_epochs(predict, shown, stride=stride, fill=fill, device=device)
     return votes
 
 
@@ -113,12 +108,10 @@ def count_votes(
     return stages, means.astype(np.float32)
 
 
-def shares_measured(
-    measured: Mapping[str, NDArray[np.bool_]], groups: Sequence[tuple[str, ...]], n_epochs: int
-) -> NDArray[np.float64]:
+def shares_measured(night: PreparedNight, groups: Sequence[tuple[str, ...]]) -> NDArray[np.float64]:
     """Return the share of the channels of each group that were measured, (P, E)."""
-    shares = [np.mean([measured[name] for name in group], axis=0) for group in groups]
-    return np.array(shares).reshape(len(groups), n_epochs)
+    shares = [np.mean([night.measured[name] for name in group], axis=0) for group in groups]
+    return np.array(shares).reshape(len(groups), night.n_epochs)
 
 
 def dissenters(
