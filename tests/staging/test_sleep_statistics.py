@@ -277,9 +277,9 @@ def test_dozing_near_the_main_sleep_period_belongs_to_it_and_does_not_chain():
     stages = np.zeros(2000, np.int8)
     stages[900:1600] = 2
     stages[[1640, 1690]] = 1  # 20 min after the night, and 25 min after that
-    found = find_lights(stages, None, None)
-    assert (found.first, found.end) == (840, 1701)
-    assert found.source == "main sleep period ± 30 min"
+    first, end, source = find_lights(stages, None, None)
+    assert (first, end) == (840, 1701)
+    assert source == "main sleep period ± 30 min"
     stages[1740] = 1
     assert find_lights(stages, None, None)[:2] == (840, 1701)
 

@@ -92,7 +92,9 @@ class Nights:
         self.model_sha256 = str(model.description["sha256"])
         # after an interruption: nights that were staged but not yielded
         self.not_yielded: list[Outcome] = []
-        check_place(self.out)
+        check_place(out)
+        if not alone:
+            _read_table(out / SUMMARY_TABLE)  # raises if it is not ours
 
     def __len__(self) -> int:
         return len(self.names)
@@ -103,9 +105,6 @@ class Nights:
         It is written after an interruption, too, and keeps the nights of other commands.
         """
         rows = {} if self.alone else _read_table(self.out / SUMMARY_TABLE)
-        return self._run(jobs, rows)
-
-    def _run(self, jobs: int, rows: dict[str, Sequence[str]]) -> Generator[Outcome, None, None]:
         work = partial(
             stage_one,
             out=self.out,

@@ -408,7 +408,13 @@ def prepare_night(
     if not ends:
         raise RecordingError(next(iter(night.unusable.values())))
     night.n_epochs = min(lengths)
-    _cut_to_shortest(night, [each.name for each in planned])
+    last = slice(night.n_epochs)  # all channels have these; in the order of the plan, not of rates
+    usable = [each.name for each in planned if each.name in night.prepared]
+    night.prepared = {name: night.prepared[name][last] for name in usable}
+    night.measured = {name: night.measured[name][last] for name in usable}
+    if night.spectrogram is not None:
+        power_db = night.spectrogram.power_db[last]
+        night.spectrogram = replace(night.spectrogram, power_db=power_db)
     night.unit_doubt = doubt_unit(spreads_uv, unit, source.called)
     night.conditions += electrode_conditions(source, planned, night.measured)
     rest_s = min(ends) - EPOCH_S * night.n_epochs
@@ -424,23 +430,18 @@ def _read(
     source: Source, planned: Sequence[PlannedChannel], night: PreparedNight
 ) -> Iterator[tuple[Recording, list[PlannedChannel]]]:
     """Read channels together where possible; those that cannot be read are noted one by one."""
-    for some in _batches(source, planned):
-        together = _try(source, some)
-        parts = [(together, some)]
-        if isinstance(together, RecordingError) and len(some) > 1:
-            parts = [(_try(source, [each]), [each]) for each in some]
-        for read, part in parts:
-            if isinstance(read, RecordingError):
-                night.unusable[part[0].name] = str(read)
+    waiting = list(_batches(source, planned))
+    while waiting:
+        some = waiting.pop(0)
+        try:
+            read = source.read({each.name: each.expression for each in some})
+        except RecordingError as error:
+            if len(some) == 1:
+                night.unusable[some[0].name] = str(error)
             else:
-                yield read, part
-
-
-def _try(source: Source, some: Sequence[PlannedChannel]) -> Recording | RecordingError:
-    try:
-        return source.read({each.name: each.expression for each in some})
-    except RecordingError as error:
-        return error
+                waiting[:0] = [[each] for each in some]
+        else:
+            yield read, some
 
 
 def _batches(source: Source, planned: Sequence[PlannedChannel]) -> Iterator[list[PlannedChannel]]:
@@ -499,14 +500,3 @@ def _as_stored(
     if not np.isfinite(stored).all():
         raise RecordingError(f"{name} has samples that are not finite in {recipe.dtype}")
     return stored
-
-
-def _cut_to_shortest(night: PreparedNight, names: Sequence[str]) -> None:
-    """Keep the epochs that all channels have; order channels as planned, not by their rates."""
-    last = slice(night.n_epochs)
-    usable = [name for name in names if name in night.prepared]
-    night.prepared = {name: night.prepared[name][last] for name in usable}
-    night.measured = {name: night.measured[name][last] for name in usable}
-    if night.spectrogram is not None:
-        power_db = night.spectrogram.power_db[last]
-        night.spectrogram = replace(night.spectrogram, power_db=power_db)

@@ -66,8 +66,6 @@ _EDF_NAMES = ("W", "1", "2", "3", "R", "?")  # the last one is that of UNSCORED,
 _EDF_YEARS = range(1985, 2085)  # an EDF header has two digits for the year
 
 
-# Recordings: found by files, folders and patterns
-
 _SIGNALS = (".edf", ".bdf", ".vhdr", ".fif", ".fif.gz")
 _EDFS = (".edf", ".bdf")
 
@@ -151,9 +149,6 @@ def _is_scoring(path: Path) -> bool:
 
 def _stem(path: Path) -> str:
     return path.with_suffix("").stem if path.name.lower().endswith(".fif.gz") else path.stem
-
-
-# One file each
 
 
 def write_table(path: Path, rows: Iterable[Sequence[str]]) -> None:
@@ -350,9 +345,6 @@ def write_json(
     runtime.write_json(Path(path), document)
 
 
-# All files of a night
-
-
 def write_night(
     folder: str | os.PathLike[str],
     night: "StagedNight",
@@ -411,11 +403,11 @@ def write_night(
 
 def _draw(paths: Mapping[str, Path], night: "StagedNight", agreement: Agreement | None) -> str:
     """Write page and picture; return what is missing, "" if nothing."""
-    from psdnorm.staging import night_page
-
     missing = []
     for path in (paths[".html"], paths[".png"]):
         try:
+            from psdnorm.staging import night_page
+
             if path.suffix == ".html":
                 night_page.write_page(path, night, agreement)
             else:
@@ -457,14 +449,8 @@ def _write_summary(
         },
         "notes": night.notes,
     }
-    write_json(
-        path,
-        night.statistics,
-        model=night.model,
-        agreement=agreement,
-        notice=night.notice,
-        more=more,
-    )
+    about: dict[str, Any] = {"model": night.model, "agreement": agreement, "notice": night.notice}
+    write_json(path, night.statistics, **about, more=more)
 
 
 def _mean(values: NDArray[np.floating]) -> float | None:
@@ -513,9 +499,6 @@ def check_place(folder: Path) -> None:
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise StoreError(f"{folder} is not a folder, expected one for the outputs (-o)")
     check_writable(next(each for each in (folder, *folder.absolute().parents) if each.is_dir()))
-
-
-# Review by a person
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
     from psdnorm.staging.stager import StagedNight
 
-# Words
-
 DAY_S = 86400
 _STEPS_S = (5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 10800, 21600, 43200, DAY_S)
 _MOST_TICKS = 12
@@ -208,8 +206,6 @@ def _with_unit(field: str, value: float) -> str:
     return str(value)
 
 
-# Figures
-
 _WIDTH, _HEIGHT = 10.0, 8.4
 _LETTERS_PER_LINE = 100
 _MOST_LETTERS = 300  # in a title
@@ -230,9 +226,8 @@ def draw_night(night: "StagedNight") -> "Canvas":
         edges_s = np.arange(len(night.hypnogram) + 1) * EPOCH_S
         draw_hypnogram(axes[0], night.hypnogram, edges_s, label="stage")
         draw_probabilities(axes[1], night.probabilities, edges_s)
-        _hatch_unstaged(axes[0], night, "not staged")
-        _hatch_unstaged(axes[1], night)
-        _hatch_unstaged(axes[3], night)
+        for place, label in ((0, "not staged"), (1, _UNNAMED), (3, _UNNAMED)):
+            _hatch_unstaged(axes[place], night, label)
         _finish_hypnogram(axes[0], night, edges_s)
         _legend(axes[1], upwards=True)
         _draw_spectrogram(canvas, axes[2], night, edges_s)
@@ -294,7 +289,7 @@ def _finish_hypnogram(axes: "Axes", night: "StagedNight", edges_s: NDArray[np.in
     _legend(axes)
 
 
-def _hatch_unstaged(axes: "Axes", night: "StagedNight", label: str = _UNNAMED) -> None:
+def _hatch_unstaged(axes: "Axes", night: "StagedNight", label: str) -> None:
     unstaged = np.diff((night.hypnogram == UNSCORED).astype(np.int8), prepend=0, append=0)
     for begin, end in np.flatnonzero(unstaged).reshape(-1, 2).tolist():
         span = axes.axvspan(EPOCH_S * begin, EPOCH_S * end, lw=0, zorder=0, label=label)
@@ -470,8 +465,6 @@ def _db(power: NDArray[np.float64]) -> NDArray[np.float64]:
     return 10 * np.log10(known)
 
 
-# The page
-
 _KINDS = {UNUSUAL: "caution", NOT_TRUSTED: "alarm"}
 _SHOWN_DISAGREEMENTS = 20
 
@@ -571,25 +564,19 @@ def _add_shift(page: Page, night: "StagedNight") -> None:
             "training nights, of the input and at each PSDNorm layer of the model. That of the "
             f"input is in {unit or 'units of the prepared signal'}; the others have no unit."
         )
-        words = [
-            f"{printable(each.where)}: {_three_digits(each.value)}, {_within(each)} "
-            f"{_three_digits(each.limit)}."
+        rows = [
+            [
+                printable(each.where),
+                *map(_three_digits, (each.value, each.typical, each.limit)),
+                _share(each.rank, digits=0),
+                "within" if each.value <= each.limit else "beyond",
+            ]
             for each in shift.distances
         ]
-        page.picture(as_png(draw_distances(shift.distances)), " ".join(words), scrolls=True)
-        page.table(
-            "Distances from the training nights",
-            ["where", "this night", "median", "99 % are below", "nearer nights", "this night is"],
-            [
-                [
-                    printable(each.where),
-                    *map(_three_digits, (each.value, each.typical, each.limit)),
-                    _share(each.rank, digits=0),
-                    _within(each),
-                ]
-                for each in shift.distances
-            ],
-        )
+        words = " ".join(f"{row[0]}: {row[1]}, {row[5]} {row[3]}." for row in rows)
+        page.picture(as_png(draw_distances(shift.distances)), words, scrolls=True)
+        head = ["where", "this night", "median", "99 % are below", "nearer nights", "this night is"]
+        page.table("Distances from the training nights", head, rows)
     else:
         page.text("The model does not know its training nights: there are no distances to show.")
     if not shift.channels:
@@ -602,10 +589,6 @@ def _add_shift(page: Page, night: "StagedNight") -> None:
         "that maps the first onto the second; 0 dB changes nothing.",
         scrolls=True,
     )
-
-
-def _within(distance: Distance) -> str:
-    return "within" if distance.value <= distance.limit else "beyond"
 
 
 def _three_digits(value: float) -> str:
@@ -622,10 +605,8 @@ def _spectra_words(shift: ShiftReport) -> str:
             parts.append(f"{printable(channel)}: the filter is not known.")
             continue
         most = np.flatnonzero(known)[np.abs(gains_db[known]).argmax()]
-        parts.append(
-            f"{printable(channel)}: the filter does most at {shift.frequencies_hz[most]:g} Hz, "
-            f"{gains_db[most]:+.1f} dB."
-        )
+        at = f"{shift.frequencies_hz[most]:g} Hz, {gains_db[most]:+.1f} dB"
+        parts.append(f"{printable(channel)}: the filter does most at {at}.")
     return " ".join(parts)
 
 

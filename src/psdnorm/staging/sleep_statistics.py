@@ -89,25 +89,15 @@ def name_of(stage: int, unscored: str) -> str:
 
 GIVEN = "given"
 AROUND_SLEEP = "sleep period ± 30 min"
-AROUND_MAIN_SLEEP = f"main {AROUND_SLEEP}"
-NO_SLEEP = "whole recording, as no epoch is sleep"
 _MARGIN_EPOCHS = 30 * 60 // EPOCH_S
 # no night in bed is longer: such a recording goes on by day
 _LONGEST_NIGHT_EPOCHS = 14 * 3600 // EPOCH_S
 
 
-class Lights(NamedTuple):
-    """Epochs ``first`` to before ``end`` are between lights off and lights on."""
-
-    first: int
-    end: int
-    source: str
-
-
 def find_lights(
     stages: NDArray[np.int8], lights_off: float | None, lights_on: float | None
-) -> Lights:
-    """Put lights off and on, in seconds, on the nearest borders of epochs.
+) -> tuple[int, int, str]:
+    """Return the first epoch after lights off, the first after lights on, and their source.
 
     By default they are 30 min before the first and after the last epoch of sleep, within the
     recording; in more than 14 h, around the main sleep period.
@@ -121,13 +111,13 @@ def find_lights(
         )
     asleep = stages > 0
     open_to = slice(first, end)
-    around = AROUND_SLEEP if asleep[open_to].any() else NO_SLEEP
+    around = AROUND_SLEEP if asleep[open_to].any() else "whole recording, as no epoch is sleep"
     if asleep[open_to].any() and (lights_off is None or lights_on is None):
         found = np.flatnonzero(asleep[open_to])
         onset, stop = period = int(found[0]), int(found[-1]) + 1
         if end - first > _LONGEST_NIGHT_EPOCHS:
             onset, stop = _main_sleep(asleep[open_to])
-            around = AROUND_SLEEP if (onset, stop) == period else AROUND_MAIN_SLEEP
+            around = AROUND_SLEEP if (onset, stop) == period else f"main {AROUND_SLEEP}"
         if lights_on is None:
             end = min(end, first + stop + _MARGIN_EPOCHS)
         if lights_off is None:
@@ -136,12 +126,12 @@ def find_lights(
         if outside:
             around += f", {outside * EPOCH_S / 60:g} min of sleep outside"
     if lights_off is not None and lights_on is not None:
-        return Lights(first, end, GIVEN)
+        return first, end, GIVEN
     if lights_off is not None:
         around = f"lights off {GIVEN}, lights on by {around}"
     elif lights_on is not None:
         around = f"lights on {GIVEN}, lights off by {around}"
-    return Lights(first, end, around)
+    return first, end, around
 
 
 def _main_sleep(asleep: NDArray[np.bool_]) -> tuple[int, int]:
@@ -290,13 +280,13 @@ def sleep_statistics(
     (100.0, 77.0, 10.0, 13.0, 55.0)
     """
     night = as_stages(stages)
-    lights = find_lights(night, lights_off, lights_on)
-    in_bed = night[lights.first : lights.end]
+    first, end, source = find_lights(night, lights_off, lights_on)
+    in_bed = night[first:end]
     durations = _durations(in_bed)
     return SleepStatistics(
-        lights=lights.source,
-        lights_off_s=float(EPOCH_S * lights.first),
-        lights_on_s=float(EPOCH_S * lights.end),
+        lights=source,
+        lights_off_s=float(EPOCH_S * first),
+        lights_on_s=float(EPOCH_S * end),
         **durations,
         **_around_onset(in_bed, durations["tst_min"]),
         **_changes(in_bed, durations["tst_min"]),

@@ -97,10 +97,7 @@ class StagedNight:
 
     @property
     def disagreement(self) -> NDArray[np.float32]:
-        """Share of the voting pairs whose own stage differs from the vote, (E,).
-
-        NaN where no pair votes.
-        """
+        """Share of the pairs whose own stage differs from the vote, (E,); NaN without votes."""
         votes = ~np.isnan(self.pair_probabilities).any(axis=2)  # (P, E)
         own = np.nan_to_num(self.pair_probabilities).argmax(axis=2)
         others = (votes & (own != self.hypnogram)).sum(axis=0)
@@ -176,10 +173,6 @@ def stage(
         By default a CUDA device if there is one.
     forward : callable, optional
         The model's network as :func:`psdnorm.models.accelerate` made it; for many nights.
-
-    Returns
-    -------
-    StagedNight
 
     Raises
     ------

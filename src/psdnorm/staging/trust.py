@@ -495,10 +495,8 @@ def shift_report(
 
     Raises
     ------
-    ShapeError, ArgumentError
-        If the night does not have the shape or the rate that the model expects.
-    CheckpointError
-        If the model's spread does not fit the model.
+    ShapeError, ArgumentError, CheckpointError
+        If the night, or the spread in the model's card, does not fit the model.
     """
     pair = measure_pair(model, signals, channels, sfreq)
     return night_report(model, [pair], conditions)
