@@ -6,7 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
+from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, overall_means
 from psdnorm.evaluation.statistics import BlockTables, block_tables
 from psdnorm.present import CannotDraw
 from psdnorm.report.results import Results, model_place, norms_in_order, representative_arm
@@ -68,18 +68,14 @@ class Contest:
     @cached_property
     def means(self) -> pd.DataFrame:
         """Both means, each subject's mean over seeds first; (2, n_norms)."""
-        over_datasets = self.subjects.groupby(level="cohort").mean().mean()
-        return pd.DataFrame({MEAN_DATASET: over_datasets, MEAN_SUBJECT: self.subjects.mean()}).T
+        return pd.DataFrame(overall_means(self.subjects)).T
 
     @cached_property
     def seeds(self) -> dict[str, pd.DataFrame]:
         """By mean: its values in every seed that has all cohorts, (n_seeds, n_norms)."""
-        cohorts = self.by_seed.groupby(level=["seed", "cohort"]).mean()
         complete = complete_seeds(self.by_seed)
-        return {
-            MEAN_DATASET: cohorts.groupby(level="seed").mean().loc[complete],
-            MEAN_SUBJECT: self.by_seed.groupby(level="seed").mean().loc[complete],
-        }
+        means = overall_means(self.by_seed, ["seed"])
+        return {name: values.loc[complete] for name, values in means.items()}
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -222,7 +218,7 @@ def means_of_others(results: Results, contest: Contest) -> "pd.Series[float]":
     scores = results.subjects[["cell", "cohort", "subject", METRIC]].merge(arms, on="cell")
     values = scores.pivot(index=list(counted.names), columns="arm", values=METRIC)
     subjects = values.reindex(counted).dropna(axis="columns").groupby(["cohort", "subject"]).mean()
-    return subjects.groupby(level="cohort").mean().mean()
+    return overall_means(subjects)[MEAN_DATASET]
 
 
 def seeds_of_cohorts(values: pd.DataFrame) -> "pd.Series[int]":

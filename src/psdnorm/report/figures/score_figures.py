@@ -14,6 +14,7 @@ from psdnorm.evaluation import (
     CalibrationBins,
     bins_of,
     expected_calibration_error,
+    overall_means,
 )
 from psdnorm.evaluation.statistics import (
     DECIMALS,
@@ -467,7 +468,7 @@ def _differences(runs: pd.DataFrame, reference: str, norms: list[str]) -> dict[s
     means = 100 * means.set_axis(list(STAGES), axis="columns")
     return {
         # cohort by cohort: one without a stage under either norm counts for neither
-        norm: (means.loc[norm] - means.loc[reference]).groupby(level="seed").mean()
+        norm: overall_means(means.loc[norm] - means.loc[reference], ["seed"])[MEAN_DATASET]
         for norm in norms
     }
 
