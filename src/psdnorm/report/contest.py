@@ -106,7 +106,7 @@ class Contest:
 
     @property
     def remarks(self) -> str:
-        """What a caption must say about who and what does not count."""
+        """The sentences of a caption on what does not count."""
         return " ".join([*shortened(self.uncounted), *self.omitted_arms])
 
     def needs_two_norms(self, what: str) -> None:
@@ -132,7 +132,7 @@ def _largest_first(contest: Contest) -> tuple:
 
 
 def paper_order(contest: Contest) -> tuple:
-    """Return what sorts contests as the paper does: models, then sizes."""
+    """Return the sort key of a contest in the order of the paper: models, then sizes."""
     return model_place(contest.model), contest.balanced is not None, -(contest.balanced or 0)
 
 
@@ -167,7 +167,7 @@ def _contest(results: Results, cells: pd.DataFrame) -> Contest:
 
 
 def _settings(cells: pd.DataFrame, arms: dict[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return what norms are called, and a sentence for each norm with other settings."""
+    """Return the label of each norm, and a sentence for each norm with other settings."""
     labels, sentences = {}, []
     for norm, arm in arms.items():
         own = cells[cells["norm"] == norm].sort_values(["filter_size", "norm_depth"])

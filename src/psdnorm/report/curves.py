@@ -170,7 +170,7 @@ def _training_subjects(cells: pd.DataFrame, cohorts: list[str]) -> dict[float, f
 
 
 def _placed(curves: list[Curve], subjects: dict[float, float]) -> tuple[list[Curve], list[str]]:
-    """Place curves by training subjects; of sizes with equal numbers, the largest N stays."""
+    """Place curves by training subjects; of sizes with equal numbers, keep the largest N."""
     largest = {number: size for size, number in sorted(subjects.items())}
     placed = []
     for curve in curves:

@@ -224,7 +224,7 @@ def subject_means(results: Results) -> pd.DataFrame:
 
 
 def _add_cohorts(page: Part, results: Results, verdict: Verdict, subjects: pd.DataFrame) -> None:
-    """Add a part to fold out per cohort: all metrics, gains, confusions and subjects."""
+    """Add a folded part for each cohort: all metrics, gains, confusions and subjects."""
     contest, beside = verdict.contest, f"{TABLES}/{SUBJECTS_CSV}"
     page.heading("Cohorts and subjects")
     page.text(f"Of {contest.name}: {listed([norm_name(norm) for norm in contest.arms])}.")
@@ -422,7 +422,7 @@ def new_folder(path: Path, record: dict[str, Any]) -> Iterator[Path]:
 
 
 def _put(partial: Path, path: Path) -> None:
-    """Move a folder to ``path``, and what is there out of the way."""
+    """Replace ``path`` by a folder beside it."""
     check_place(path)  # again: files may have come into it meanwhile
     old = path.with_name(f"{partial.name}.old")
     if path.exists():

@@ -65,7 +65,7 @@ class Results:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """The subjects with the columns that tell their cells apart, as `aggregate` takes them."""
+        """The subjects with the columns that identify their cells, as `aggregate` takes them."""
         known = self.cells[["cell", *ARM, "hold_out", "seed", "arm"]]
         return self.subjects.drop(columns=COUNTS).merge(known, on="cell", how="left")
 

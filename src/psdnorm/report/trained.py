@@ -1,4 +1,4 @@
-"""A trained network as its checkpoint describes it, and the nights of a store as it takes them."""
+"""A trained network, loaded from a checkpoint or from a cell that kept its weights."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,26 +21,26 @@ _MODELS = {USleep: "usleep", CNNTransformer: "cnn-transformer"}
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A network from disk."""
+    """A trained network and what its checkpoint says of it."""
 
     folder: Path  # of the checkpoint
     model: Pretrained  # in evaluation mode
 
     @cached_property
     def training(self) -> dict[str, Any]:
-        """What the checkpoint says of its training; empty where it says nothing."""
+        """What the checkpoint says of the training; empty if nothing."""
         found = (self.model.card or {}).get("training_data")
         return found if isinstance(found, dict) else {}
 
     @property
     def norm(self) -> str:
-        """Norm as cells name it: TMA is in no layer of a network, only in its training."""
+        """The norm as cells name it. TMA is in no layer, only in the training."""
         is_aligned = "sqrt_barycenter" in self.training or self._cell.get("norm") == TMA
         return TMA if is_aligned else str(self.model.config.get("norm"))
 
     @property
     def arm(self) -> Arm:
-        """Model, norm, filter size and depth; which subjects it learned from does not count."""
+        """Model, norm, filter size and depth; its training size is unknown."""
         norm, config = self.norm, self.model.config
         model = _MODELS.get(type(self.model), type(self.model).__name__)
         size = (self._cell if norm == TMA else config).get("filter_size")
@@ -48,12 +48,12 @@ class Trained:
 
     @property
     def name(self) -> str:
-        """What people call it, as "PSDNorm (f = 17) in U-Sleep"."""
+        """Norm and model, as "PSDNorm (f = 17) in U-Sleep"."""
         return f"{self.arm.named()} in {model_name(self.arm.model)}"
 
     @property
     def cohorts(self) -> set[str] | None:
-        """Cohorts that it learned from; None where it does not say."""
+        """Cohorts of the training set; None if unknown."""
         found = self.training.get("cohorts")
         return set(map(str, found)) if isinstance(found, list) else None
 
@@ -63,12 +63,12 @@ class Trained:
         return found if isinstance(found, dict) else {}
 
     def source(self, store: Store, device: torch.device) -> Store:
-        """Return the nights as it takes them: aligned where those of its training were."""
+        """Return the nights as the network takes them: aligned if those of its training were."""
         aligned = alignment_of(self.training, store.layout.n_channels, self.folder)
         return store if aligned is None else AlignedStore(store, *aligned, device)
 
     def check_takes(self, store: Store) -> None:
-        """Refuse a store whose nights were not prepared as this network expects them."""
+        """Raise if the nights of a store are not prepared as the network expects them."""
         card = self.model.card or {}
         if card.get("stages") != list(STAGES):
             raise ArgumentError(
@@ -77,7 +77,7 @@ class Trained:
             )
         recipe = card.get("recipe")
         if not isinstance(recipe, dict):
-            raise ArgumentError(f"{self.folder} does not say which recipe its nights had")
+            raise ArgumentError(f"{self.folder} does not name the recipe of its nights")
         if recipe_hash(recipe) != store.hash:
             keys = sorted({*recipe, *store.recipe})
             differ = [k for k in keys if recipe.get(k) != store.recipe.get(k)] or keys
@@ -96,17 +96,17 @@ class Trained:
             )
         if config.get("n_epochs", LENGTH) < LENGTH:
             raise ArgumentError(
-                f"{self.folder} takes {config['n_epochs']} epochs at a time, expected {LENGTH} at "
-                "least"
+                f"{self.folder} takes {config['n_epochs']} epochs at a time, expected at least "
+                f"{LENGTH}"
             )
 
 
 def load_trained(path: Path) -> Trained:
-    """Load a checkpoint, or the one that a cell kept."""
+    """Load a checkpoint, or the weights that a cell kept."""
     if (path / GRID).exists():
         raise ArgumentError(
-            f"{path} is a folder of runs, expected a checkpoint or a cell with weights: nights are "
-            "given to evaluate networks on (--store)"
+            f"{path} is a folder of runs, expected a checkpoint or a cell with weights to evaluate "
+            "on the nights of --store"
         )
     folder = path / WEIGHTS if (path / WEIGHTS).is_dir() else path
     if (folder / CONFIG).exists() and not (folder / WEIGHTS_FILE).exists():
@@ -118,7 +118,7 @@ def load_trained(path: Path) -> Trained:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Tell whether a folder holds a checkpoint."""
+    """Whether a folder holds a checkpoint."""
     return (folder / CONFIG).exists() and (folder / WEIGHTS_FILE).exists()
 
 

@@ -1,4 +1,4 @@
-"""Every figure of the paper from a folder of runs, as PNG and SVG with words that stand for it."""
+"""Every figure of the paper from a folder of runs, as PNG and SVG with alternative text."""
 
 from psdnorm.present import Figure
 from psdnorm.report.figures.all_figures import Figures, build_figures

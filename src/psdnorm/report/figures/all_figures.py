@@ -35,7 +35,7 @@ class Figures(list[Figure]):
     Attributes
     ----------
     missing : list of str
-        A sentence for each figure, or part of one, that is not there, and why.
+        A sentence for each figure, or part of one, that could not be drawn.
     """
 
     def __init__(self, figures: Iterable[Figure], missing: list[str]) -> None:
@@ -111,7 +111,7 @@ def _no_figure(sentence: str) -> Drawing:
 
 
 def _spectra(compared: list[Contest], store: Store | None) -> Drawing:
-    """Draw the spectra of the first contest that has what it takes; else raise for the first."""
+    """Draw the spectra of the first contest that has weights; if none has, raise for the first."""
     reasons = []
     for contest in compared:
         try:

@@ -1,4 +1,4 @@
-"""Figures of nights: what networks made of them, and their spectra before and after the norms."""
+"""Figures of nights: predicted stages, and spectra before and after the norms."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -155,7 +155,7 @@ def _night_ranks(n: int) -> dict[str, int]:
 
 
 def _night(path: Path, rank: str, cohort: str, subject: str) -> ShownNight:
-    """Return a night of a subject: its best, worst or middle one, as its rank is."""
+    """Return the best, worst or middle night of a subject, by the rank of the subject."""
     table = read_subject(path, cohort, subject)
     found = []
     for recording, own in table.groupby("recording", sort=True):
@@ -240,7 +240,7 @@ class Spectrum:
     decibels: pd.DataFrame  # (n_cohorts, F): mean over channels of the power, over nights of the dB
 
     def distance(self, cohort: str) -> float:
-        """Return how far a cohort is from the mean of the others, dB, mean over frequencies."""
+        """Return the mean distance of a cohort from the mean of the others, in dB."""
         others = self.decibels.drop(index=cohort).mean()
         return float((self.decibels.loc[cohort] - others).abs().mean())
 

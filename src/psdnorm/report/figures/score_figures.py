@@ -51,7 +51,7 @@ _TESTS = ("Nemenyi", "Wilcoxon–Holm")
 
 
 def draw_ranks(contest: Contest, blocks: str) -> Drawing:
-    """Draw the mean ranks of norms, as Nemenyi's test and as Wilcoxon's see them."""
+    """Draw the critical-difference diagrams of Nemenyi's and Wilcoxon's tests."""
     title = f"Critical differences over {blocks}"
     contest.needs_two_norms(title)
     values: pd.DataFrame = getattr(contest.percent, blocks)

@@ -23,15 +23,15 @@ class PaperTable:
     name : str
         As in :func:`paper_tables`.
     label : str
-        In the paper; that of the section where the table has none.
+        Its label in the paper, or that of its section.
     caption : str
-        What it shows, in our words.
+        In our words.
     metric : str or None
-        What all values are, as in ``psdnorm.evaluation.METRICS`` where it is one of these; None
-        where rows differ in it.
+        What all values measure, if possible one of ``psdnorm.evaluation.METRICS``; None where
+        rows differ.
     mean_over : tuple of str
-        "datasets", "subjects": what its means are taken over. Of a plain "Mean" the paper does not
-        say it; the rows do.
+        "datasets", "subjects": what its means are over. The paper does not say it of a plain
+        "Mean"; the rows do.
     rows : DataFrame
         One row per value, in the order of the page:
 
@@ -42,7 +42,7 @@ class PaperTable:
         - ``value``, ``std``: scores in percent. NaN where the paper prints NaN or nothing;
         - ``bold``: whether it is in bold print.
     notes : tuple of str
-        What has to be known to read it.
+        Remarks on reading it.
     """
 
     name: str
@@ -66,12 +66,7 @@ def paper_tables() -> tuple[str, ...]:
 
 
 def paper_table(name: str) -> PaperTable:
-    """Return one table of the paper.
-
-    Parameters
-    ----------
-    name : str
-        One of :func:`paper_tables`.
+    """Return the table of a name from :func:`paper_tables`.
 
     Examples
     --------
@@ -136,14 +131,14 @@ class Misprint:
     place : {"text", "caption", "table"}
         Where it is said.
     kind : {"claim", "mean", "spread", "bold", "wording", "rounding"}
-        A claim that the tables do not bear out; a mean that its rows do not give; a ± that is
-        something else; the best value not in bold; a slip of the pen; digits cut off.
+        A claim that the tables do not support; a mean that does not follow from its rows; a ± that
+        is something else; the best value not in bold; wrong wording; digits cut off.
     says, shows : str
         What the paper says, and what its tables show.
     value : float or None
         The number in ``shows`` that speaks against it.
     norm, balanced, dataset : optional
-        Of the row, where it is about a single one.
+        Those of the row, if it is about a single one.
     """
 
     name: str
@@ -159,7 +154,7 @@ class Misprint:
 
 
 def misprints() -> list[Misprint]:
-    """Return all that is known, in the order of the paper.
+    """Return all known misprints, in the order of the paper.
 
     Examples
     --------

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from psdnorm.constants import STAGES
-from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, aggregate
+from psdnorm.evaluation import aggregate
+from psdnorm.report.contest import MEANS
 from psdnorm.report.paper import misprints, paper_table
 from psdnorm.report.results import Results, model_place, norm_place
 from psdnorm.report.tables.table import OURS, PAPER, Entry, Table, figure, with_best
@@ -21,8 +22,7 @@ from psdnorm.training import (
     setting_name,
 )
 
-MEANS = (MEAN_DATASET, MEAN_SUBJECT)
-Setting = tuple[str, int | str]  # a model, and how many subjects of each cohort it learns from
+Setting = tuple[str, int | str]  # a model, and balanced@N or "all"
 
 
 @dataclass(frozen=True)
@@ -325,7 +325,7 @@ class Block:
     heading: str
     facts: dict[str, Any]  # what all its numbers share: fields of `Arm`, metric, dataset
     rows: list[Named]  # names of the rows, and what their numbers share
-    datasets: tuple[str, ...]  # those that a mean in this block is over
+    datasets: tuple[str, ...]  # that its means are over
     setting: str = ""  # its name in notes, if not the heading: blocks with equal notes share one
 
 
@@ -403,7 +403,7 @@ def arms_of(layout: Layout, block: Block) -> list[Arm]:
 
 
 def our_facts(results: Results) -> dict[str, Any]:
-    """Return what every number of ours says of itself in a CSV file."""
+    """Return the facts of all our numbers, as columns of the CSV file."""
     simulated = "yes" if results.simulated else "no"
     return {"block": OURS, "recipe": results.recipe, "simulated": simulated}
 

@@ -45,7 +45,7 @@ from psdnorm.training import (
     setting_name,
 )
 
-# names of columns, and digits behind the point; those of the paper have its names
+# by metric, as the paper calls it: the name of the column, and digits after the point
 COHORT_COLUMNS = {
     "subjects": ("Subjects", 0),
     "recordings": ("Nights", 0),
@@ -149,7 +149,7 @@ def _plans(found: Sequence[Arm]) -> list[_Plan]:
     adapted = ["adabn3", "adabn12", "adabnall"]
     adapted += [arm.norm for arm in found if arm.norm.startswith("adabn")]
     adabn = tuple(Arm.of_protocol(USLEEP, norm, "all") for norm in dict.fromkeys(adapted))
-    # the paper's four, and LayerNorm for whoever has it
+    # the paper's four, and LayerNorm if it was run
     further = [arm for arm in found if arm.model == TRANSFORMER and arm.norm == "layer"]
     transformer = tuple(arm for arm in main if arm.norm != "layer" or further)
     return [
@@ -337,7 +337,7 @@ def _training_sizes(scores: Scores) -> Iterator[Layout]:
 
 
 def _other_metrics(scores: Scores) -> Layout:
-    """Lay out metrics in rows; norms with another filter or depth only where there is no other."""
+    """Lay out metrics in rows; norms at unusual settings only if there is no other."""
     arms = sorted(
         {Arm.of_protocol(arm.model, arm.norm, ALL) for arm in scores.arms if arm.is_protocol}
         or {Arm(a.model, a.norm, a.filter_size, a.norm_depth, ALL) for a in scores.arms},

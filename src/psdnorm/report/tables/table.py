@@ -66,7 +66,7 @@ class Table:
 
 
 class Tables(NamedTuple):
-    """The tables that results have, and a sentence for each that they do not have."""
+    """The tables that could be built, and a sentence for each that could not."""
 
     tables: list[Table]
     missing: list[str]
@@ -117,7 +117,7 @@ _LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
-    "[": "{[}",  # at the beginning of a row they would belong to the end of the one before
+    "[": "{[}",  # at the start of a row it would belong to the end of the row before
     "*": "{*}",
     "±": r"$\pm$",
     "−": "$-$",

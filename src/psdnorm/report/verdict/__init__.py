@@ -1,4 +1,4 @@
-"""What a contest of norms comes to: who won, by how much, how surely, and what cannot be said."""
+"""The verdict on a contest: who won, by how much, how surely, and what cannot be said."""
 
 from psdnorm.report.verdict.duels import (
     DUEL_HEAD,

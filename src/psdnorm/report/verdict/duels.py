@@ -20,7 +20,7 @@ from psdnorm.training import norm_name
 BETTER, WORSE, UNSURE = "better", "worse", "not distinguishable"
 NOT_THERE = "–"
 ENOUGH_COHORTS = 5  # with fewer, intervals are far too narrow for claims about other cohorts
-_FEW_SUBJECTS = 100  # of which a percentage with decimals says more than is known
+_FEW_SUBJECTS = 100  # fewer give percentages without decimals
 _CLAIMS = {BETTER: "is better than", WORSE: "is worse than"}
 _RESERVED = {BETTER: "is ahead of", WORSE: "is behind"}
 _UNDECIDED = "is not distinguishable from"

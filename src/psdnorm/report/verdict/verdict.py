@@ -48,7 +48,7 @@ _NAMED_ARMS = 4
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What a contest came to."""
+    """The result of a contest."""
 
     results: Results
     contest: Contest
