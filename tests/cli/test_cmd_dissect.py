@@ -29,7 +29,7 @@ def dissect(run_command):
     return partial(run_command, "dissect")
 
 
-def test_a_folder_that_holds_no_grid_is_refused_in_a_sentence(dissect, tmp_path):
+def test_a_folder_without_a_grid_raises_one_sentence(dissect, tmp_path):
     code, _, err = dissect(tmp_path, "-o", tmp_path / "out")
     assert code == 2
     assert f"{tmp_path} has no grid.json, expected the folder of psdnorm lodo" in err
@@ -43,7 +43,7 @@ def test_a_folder_above_the_runs_of_studies_names_them(dissect, restored):
     assert f"{runs.parent} holds the runs of runs: give {runs}" in err
 
 
-def test_an_unknown_kind_is_refused_by_the_name_of_the_option(dissect, tmp_path):
+def test_an_unknown_kind_raises_by_the_name_of_the_option(dissect, tmp_path):
     code, _, err = dissect(tmp_path, "--kinds", "gain,hum")
     assert code == 2
     assert "--kinds is 'hum', expected one of gain, response" in " ".join(err.split())
@@ -125,7 +125,7 @@ def test_damaged_weights_are_not_taken_for_those_that_predicted(dissect, restore
     assert not which.exists()
 
 
-def test_where_no_network_can_predict_it_is_refused_before_anything_is_simulated(dissect, restored):
+def test_where_no_network_can_predict_it_raises_before_anything_is_simulated(dissect, restored):
     runs, out = restored
     for cell in CELLS:
         (runs / "cells" / cell.name / "weights").mkdir()
@@ -157,7 +157,7 @@ def test_a_dissection_that_is_whole_needs_nothing_but_its_folders(dissect, resto
         ("--seed", 0, "seed 3, found 0"),
     ],
 )
-def test_an_option_that_is_given_and_differs_is_refused(dissect, restored, option, value, words):
+def test_an_option_that_is_given_and_differs_raises(dissect, restored, option, value, words):
     runs, out = restored
     code, _, err = dissect(runs, "-o", out, option, value)
     assert code == 2
@@ -165,7 +165,7 @@ def test_an_option_that_is_given_and_differs_is_refused(dissect, restored, optio
 
 
 @pytest.mark.slow
-def test_a_dissection_is_run_told_and_not_run_again(dissect, tmp_path):
+def test_a_dissection_is_run_reported_and_not_run_again(dissect, tmp_path):
     nights = plan_nights(["ABC", "SHHS"], 3, 1, Settings(hours=0.1, shift=0.0))
     list(add_nights(tmp_path / "store", nights, RECIPES["paper"]))
     cells = [Run("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "instance")]

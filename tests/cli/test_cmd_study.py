@@ -103,7 +103,7 @@ def test_results_are_restored_without_nights(study, tmp_path):
     assert "The nights are simulated" in out
 
 
-def test_with_an_empty_folder_of_results_a_study_begins_anew(study, tmp_path, monkeypatch):
+def test_with_an_empty_folder_of_results_a_study_starts_over(study, tmp_path, monkeypatch):
     described, runs = drawn_study(tmp_path, tmp_path / "work")
     packed = pack(described, runs)
     before, own = packed.read_bytes(), tmp_path / "own"
@@ -122,7 +122,7 @@ def test_with_an_empty_folder_of_results_a_study_begins_anew(study, tmp_path, mo
     assert packed.read_bytes() == before  # what came with the file stays
 
 
-def test_what_restored_results_lack_is_listed_with_exit_code_1(study, tmp_path):
+def test_cells_missing_in_restored_results_are_listed_with_exit_code_1(study, tmp_path):
     unfinished = ["usleep_psd_f5_d3_MASS_all_seed0"]
     described, runs = drawn_study(tmp_path, tmp_path / "work", unfinished=unfinished)
     pack(described, runs)
@@ -256,7 +256,7 @@ def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(study, tmp_path, ar
 
 
 @pytest.mark.parametrize("how", [(), ("--dry-run",)], ids=["run", "dry run"])
-def test_a_filter_that_no_feature_map_holds_is_refused_before_a_night_is_made(study, tmp_path, how):
+def test_a_filter_that_no_feature_map_holds_raises_before_a_night_is_made(study, tmp_path, how):
     grid = [{"norms": ["psd"], "filter_sizes": [105_001]}]
     path = written_study(tmp_path / "files", grid=grid)
     code, out, err = study(path, "--work", tmp_path / "work", *how)
@@ -278,7 +278,7 @@ def test_to_restore_results_no_network_is_looked_at(study, tmp_path):
 
 @pytest.mark.parametrize("minutes", ["-1", "0", "nan", "inf"])
 @pytest.mark.parametrize("how", [(), ("--restore",), ("--dry-run",)], ids=["run", "restore", "dry"])
-def test_wrong_minutes_are_refused_at_once_though_nothing_is_left_to_run(
+def test_an_invalid_time_limit_raises_at_once_though_nothing_is_left_to_run(
     study, tmp_path, minutes, how
 ):
     described, runs = drawn_study(tmp_path, tmp_path / "lost")
@@ -293,16 +293,16 @@ def test_wrong_minutes_are_refused_at_once_though_nothing_is_left_to_run(
     assert not (tmp_path / "work").exists()
 
 
-def test_what_is_refused_leaves_packed_results_and_cost_as_they_were(study, tmp_path, monkeypatch):
+def test_an_error_leaves_packed_results_and_cost_as_they_were(study, tmp_path, monkeypatch):
     described, runs = drawn_study(tmp_path, tmp_path / "lost", ("batch",))
     shutil.rmtree(runs.folder(described.cells[-1]))
     packed = pack(described, runs)
     before = packed.read_bytes()
 
-    def refuse(*_):
+    def fail(*_):
         raise ArgumentError("the nights are others, expected the same")
 
-    monkeypatch.setattr("psdnorm.lab.study.made_store", refuse)
+    monkeypatch.setattr("psdnorm.lab.study.made_store", fail)
     code, _, err = study(described.path, "--work", tmp_path / "work")
     assert code == 2
     assert err.endswith("psdnorm: the nights are others, expected the same\n")
@@ -310,7 +310,7 @@ def test_what_is_refused_leaves_packed_results_and_cost_as_they_were(study, tmp_
     assert not (tmp_path / "work" / described.name / "cost.json").exists()
 
 
-def test_a_wrong_key_is_refused_with_file_and_key(study, tmp_path):
+def test_a_wrong_key_raises_with_file_and_key(study, tmp_path):
     path = written_study(tmp_path, stroe={})
     code, _, err = study(path)
     assert code == 2

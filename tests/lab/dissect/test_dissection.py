@@ -1,4 +1,4 @@
-"""A dissection loses what the raw predictions say, and nothing where nothing was shifted."""
+"""Losses are those of the raw predictions, and zero where nothing is shifted."""
 
 import dataclasses
 import json
@@ -138,7 +138,7 @@ def test_adabn_predicts_each_subject_with_statistics_of_the_condition_itself(fin
     assert not np.allclose(adapted[["p0", "p1"]], plain[["p0", "p1"]])
 
 
-def test_arms_of_one_norm_are_told_apart_by_what_differs_and_others_say_nothing_of_it():
+def test_arms_of_one_norm_are_distinguished_by_what_differs_and_by_nothing_else():
     cells = [Run("usleep", "psd", f, hold_out="SHHS") for f in ("auto", 17, 5)]
     cells += [Run("usleep", "tma", 9), Run("usleep", "instance"), Run("usleep", "batch")]
     assert list(arm_names(cells).values()) == [
@@ -234,13 +234,13 @@ def test_a_dissection_that_was_stopped_goes_on_with_what_is_left(runs, finished,
 
 
 @pytest.mark.slow
-def test_a_folder_of_other_test_nights_is_refused(runs, finished):
+def test_a_folder_of_other_test_nights_raises(runs, finished):
     with pytest.raises(ArgumentError, match="was begun with seed 0, found 1"):
         planned(runs, finished.out, seed=1).claim()
 
 
 @pytest.mark.slow
-def test_scores_of_other_weights_are_refused(runs, tmp_path):
+def test_scores_of_other_weights_raise(runs, tmp_path):
     found = planned(runs, tmp_path / "out")
     found.claim()
     path = tmp_path / "out" / "scores" / CELLS[0].name / "weights.json"
@@ -297,7 +297,7 @@ def test_nights_are_the_same_with_any_number_of_jobs(tmp_path):
     assert digests(tmp_path / "one", 1) == digests(tmp_path / "two", 2)
 
 
-def test_a_night_that_the_recipe_refuses_is_named_and_the_others_are_made(tmp_path):
+def test_a_night_that_the_recipe_cannot_prepare_is_named_and_the_others_are_made(tmp_path):
     # at 80 Hz there is no room for the slope of a low-pass at 39 Hz
     recipe = dataclasses.replace(RECIPES["paper"], lowpass_hz=39.0)
     nights = TestNights(tmp_path, recipe, 1, 0.1, 0)
@@ -315,7 +315,7 @@ def test_a_night_that_the_recipe_refuses_is_named_and_the_others_are_made(tmp_pa
         ({"recipe": Recipe("three", n_channels=3)}, "has 3 channels, expected the 2"),
     ],
 )
-def test_nights_that_cannot_be_simulated_are_refused(tmp_path, change, words):
+def test_nights_that_cannot_be_simulated_raise(tmp_path, change, words):
     nights = TestNights(tmp_path, RECIPES["paper"], 1, 0.1, 0)
     with pytest.raises(ArgumentError, match=words):
         dataclasses.replace(nights, **change).check()

@@ -1,4 +1,4 @@
-"""What a dissection cost: what its networks predicted, and in what time."""
+"""The cost of a dissection: what its networks predicted, and in what time."""
 
 import pytest
 

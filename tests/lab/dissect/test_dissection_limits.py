@@ -1,4 +1,4 @@
-"""What lacks in a dissection is said: scores, subjects, trainings."""
+"""Missing scores, subjects and trainings of a dissection are reported."""
 
 import pandas as pd
 import pytest
@@ -28,11 +28,11 @@ def said(table):
     return limits(Losses(table, NAMES, "paper", 2, ASKED))
 
 
-def test_nothing_is_said_where_nothing_lacks(whole):
+def test_nothing_is_said_if_nothing_is_missing(whole):
     assert said(whole) == []
 
 
-def test_norms_without_a_score_are_named_with_the_shifts_that_they_lack(whole):
+def test_norms_without_a_score_are_named_with_these_shifts(whole):
     is_late = (whole["kind"] == "age") | ((whole["kind"] == "line") & (whole["strength"] > 5))
     some = whole[~((whole["arm"] == "p") & is_late)]
     assert said(some) == ["PSDNorm has no score of line noise (20 and 80 µV) and age."]
@@ -41,13 +41,13 @@ def test_norms_without_a_score_are_named_with_the_shifts_that_they_lack(whole):
     assert sentence.startswith("InstanceNorm and PSDNorm have no score of line noise (20 and")
 
 
-def test_a_norm_with_a_single_score_lacks_all_others_by_name(whole):
+def test_a_norm_with_a_single_score_misses_all_others_by_name(whole):
     mild = (whole["kind"] == "gain") & (whole["strength"] == -3)
     one = whole[(whole["arm"] != "p") | (whole["kind"] == UNSHIFTED.kind) | mild]
     assert said(one) == ["PSDNorm has no score of gain (−6 and −12 dB), line noise and age."]
 
 
-def test_a_norm_lacks_what_others_have_though_nothing_says_what_was_asked_for(whole):
+def test_a_norm_misses_what_others_have_even_if_the_request_is_unknown(whole):
     some = whole[~((whole["arm"] == "p") & (whole["kind"] == "age"))]
     assert limits(Losses(some, NAMES, "paper", 2)) == ["PSDNorm has no score of age."]
 
@@ -59,7 +59,7 @@ def test_a_shift_that_nobody_has_and_a_norm_that_has_none_are_named(whole):
     assert said(only) == ["PSDNorm has no score of any shift."]
 
 
-def test_subjects_who_lack_a_score_are_counted(whole):
+def test_subjects_without_a_score_are_counted(whole):
     mild = (whole["kind"] == "gain") & (whole["strength"] == -3)
     assert said(whole[~(mild & (whole["subject"] == "0"))]) == [
         "Gain, −3 dB: 1 of 2 subjects have a score with and without it."

@@ -1,4 +1,4 @@
-"""Networks of a dissection: weights that are gone are said once, and what was predicted counts."""
+"""Networks of a dissection: missing weights are reported once, and earlier predictions count."""
 
 import json
 
@@ -81,7 +81,7 @@ def test_a_network_without_weights_that_has_no_loss_to_show_is_left_out(tmp_path
     assert f"{PSD.name} is left out" in found.gone[0]
 
 
-def test_only_conditions_that_are_asked_for_can_lack(tmp_path):
+def test_only_requested_conditions_can_be_missing(tmp_path):
     runs, out = grid(tmp_path / "runs", [PSD]), tmp_path / "out"
     predicted(out, PSD, CONDITIONS)
     assert find_models(runs, out, CONDITIONS).gone == []
@@ -89,7 +89,7 @@ def test_only_conditions_that_are_asked_for_can_lack(tmp_path):
     assert "counts with 4 of 7 conditions" in sentence
 
 
-def test_cells_that_never_kept_weights_are_lacking_and_the_others_are_found(tmp_path):
+def test_cells_that_never_kept_weights_are_skipped_and_the_others_are_found(tmp_path):
     runs = grid(tmp_path / "runs", [BATCH, ADABN, TMA, PSD], weights=[TMA, PSD])
     (runs.folder(PSD) / "done.json").unlink()
     found = find_models(runs, tmp_path / "out", CONDITIONS)
@@ -102,7 +102,7 @@ def test_cells_that_never_kept_weights_are_lacking_and_the_others_are_found(tmp_
     ]
 
 
-def test_a_folder_without_a_grid_weights_or_scores_is_refused(tmp_path):
+def test_a_folder_without_a_grid_weights_or_scores_raises(tmp_path):
     with pytest.raises(ArgumentError, match="has no grid"):
         find_models(ExperimentFolder(tmp_path / "none"))
     runs, out = grid(tmp_path / "runs", [PSD]), tmp_path / "out"

@@ -1,4 +1,4 @@
-"""The words, the figure and the page of a dissection say what the numbers say, and no more."""
+"""Sentences, figure and page of a dissection agree with its numbers."""
 
 import dataclasses
 import json
@@ -56,7 +56,7 @@ def said(found):
     return [" ".join(choice.sentences()) for choice in choices(found)]
 
 
-def test_a_norm_that_loses_least_beyond_noise_is_picked_and_the_others_are_told():
+def test_a_norm_that_loses_least_beyond_noise_is_picked_and_the_others_are_listed():
     (words,) = said(losses(TILTED))
     assert words.startswith("Pick PSDNorm: at −2 dB per octave it loses least, ")
     assert "These lose more: InstanceNorm " in words
@@ -104,18 +104,18 @@ def test_a_difference_of_less_than_half_a_point_picks_nobody_however_sure(tmp_pa
     assert said(losses(more, spread=0.01))[0].startswith("Pick BatchNorm: at +2 epochs it loses")
 
 
-def test_a_loss_that_reads_as_zero_is_not_told_as_one():
+def test_a_loss_shown_as_zero_is_not_reported():
     (words,) = said(losses({"gain": [(0.02, 0, 3), (0.02, 0, 3), (0.02, 0, 3)]}, spread=0.001))
     assert "a loss beyond noise of PSDNorm at −3, −6 and −12 dB." in words
     assert "BatchNorm and InstanceNorm lose nothing beyond noise at any strength." in words
 
 
-def test_a_gain_is_not_told_as_a_loss():
+def test_a_gain_is_not_reported_as_a_loss():
     (words,) = said(losses({"gain": [(-2, 0, 3), (-2, 0, 3), (-2, 0, 3)]}, spread=0.01))
     assert "a loss beyond noise of PSDNorm at −3, −6 and −12 dB." in words
 
 
-def test_a_loss_at_a_lesser_strength_alone_is_told_and_who_loses_nothing_too():
+def test_a_loss_at_a_lesser_strength_alone_is_reported_and_norms_without_loss_too():
     (words,) = said(losses({"electrode": [(4, 0, 0), (0, 0, 0), (0, 0, 0)]}, spread=0.0))
     assert "a loss beyond noise of BatchNorm at 2 µV RMS." in words
     assert "InstanceNorm and PSDNorm lose nothing beyond noise at any strength." in words
@@ -128,7 +128,7 @@ def test_a_norm_that_loses_more_but_stays_ahead_is_said_to_stay_ahead():
     assert "it started from 90.0 %" in words
 
 
-def test_one_subject_tells_norms_apart_by_no_words():
+def test_with_one_subject_no_norm_is_picked():
     (words,) = said(losses(TILTED, subjects=1))
     assert words.startswith("1 subject cannot tell norms apart")
     assert "Pick" not in words

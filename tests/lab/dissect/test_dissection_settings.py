@@ -1,4 +1,4 @@
-"""A folder of a dissection remembers what it was begun with, and takes nothing else in."""
+"""A folder of a dissection keeps the settings with which it was begun."""
 
 import json
 
@@ -52,7 +52,7 @@ def test_a_folder_that_says_no_kinds_stays_one_of_all(begun):
 
 
 @pytest.mark.parametrize(("name", "value"), [("subjects", 2), ("hours", 0.5), ("seed", 1)])
-def test_other_nights_are_refused_even_where_nothing_is_predicted(begun, name, value):
+def test_other_nights_raise_even_where_nothing_is_predicted(begun, name, value):
     with pytest.raises(ArgumentError, match=f"was begun with {name}"):
         claim_dissection(begun, {**NIGHTS, name: value}, ["gain"], to_predict=False)
 
@@ -65,7 +65,7 @@ def test_scores_of_another_version_may_be_reported_but_not_added_to(begun):
         claim_dissection(begun, NIGHTS, ["gain"], to_predict=True)
 
 
-def test_a_folder_of_something_else_is_refused_and_an_empty_one_taken(tmp_path):
+def test_a_folder_of_something_else_raises_and_an_empty_one_is_taken(tmp_path):
     claim_dissection(tmp_path, NIGHTS, ["gain"], to_predict=True)
     (tmp_path / "dissection.json").rename(tmp_path / "mine.json")
     with pytest.raises(ArgumentError, match="holds something other than a dissection"):
@@ -85,7 +85,7 @@ def test_a_folder_of_something_else_is_refused_and_an_empty_one_taken(tmp_path):
         ({"kinds": "gain"}, "'gain' as kinds"),
     ],
 )
-def test_a_file_that_says_nothing_sound_is_refused_by_its_name(begun, others, words):
+def test_an_invalid_settings_file_raises_with_its_name(begun, others, words):
     changed(begun, **others)
     with pytest.raises(ArgumentError, match=f"dissection.json .*{words}"):
         begun_with(begun)

@@ -1,4 +1,4 @@
-"""Weights of a dissection are looked at before its nights: whole, and of the cell at hand."""
+"""Weights of a dissection are checked before its nights are simulated."""
 
 import json
 import shutil
@@ -132,7 +132,7 @@ def test_what_was_predicted_before_the_weights_were_damaged_counts(runs, tmp_pat
     now.claim()  # though the files differ from those that predicted
 
 
-def test_weights_that_are_sound_and_others_than_those_that_predicted_are_refused(runs, tmp_path):
+def test_valid_weights_other_than_those_that_predicted_raise(runs, tmp_path):
     found = planned(runs, tmp_path / "out")
     predicted(found, PSD, CONDITIONS)
     folder = runs.folder(PSD) / "weights"
@@ -143,7 +143,7 @@ def test_weights_that_are_sound_and_others_than_those_that_predicted_are_refused
         found.claim()
 
 
-def test_where_all_are_damaged_the_reason_is_in_the_refusal(runs, tmp_path):
+def test_if_all_weights_are_damaged_the_error_has_the_reason(runs, tmp_path):
     found = planned(runs, tmp_path / "out")
     with pytest.raises(ArgumentError, match=r"no network that can predict.*: torn$"):
         without_damaged(
@@ -151,14 +151,14 @@ def test_where_all_are_damaged_the_reason_is_in_the_refusal(runs, tmp_path):
         )
 
 
-def test_a_network_for_other_nights_is_refused(runs, tmp_path):
+def test_a_network_for_other_nights_raises(runs, tmp_path):
     recipe = RECIPES["robust"]
     store = Store.plan(tmp_path / "nights", recipe.to_dict(), recipe.layout())
     with pytest.raises(ArgumentError, match="expects nights of the recipe paper"):
         trained_for(runs, PSD, store)
 
 
-def test_a_network_of_another_filter_size_is_refused(runs, tmp_path):
+def test_a_network_of_another_filter_size_raises(runs, tmp_path):
     other = Run("usleep", "psd", 17, norm_depth=2, hold_out="SHHS")
     shutil.copytree(runs.folder(PSD), runs.folder(other))
     store = Store.plan(tmp_path / "nights", RECIPE.to_dict(), RECIPE.layout())
@@ -167,7 +167,7 @@ def test_a_network_of_another_filter_size_is_refused(runs, tmp_path):
 
 
 @pytest.mark.parametrize(("own", "expected"), [(0.05, 1.0), (1.0, 0.05)])
-def test_a_network_that_sees_its_input_at_another_scale_is_refused(runs, tmp_path, own, expected):
+def test_a_network_that_sees_its_input_at_another_scale_raises(runs, tmp_path, own, expected):
     for scale in (own, expected):
         arguments = TINY.model_arguments | {"input_scale": scale}
         protocol = replace(TINY, model_arguments=arguments)
@@ -182,7 +182,7 @@ def test_a_network_that_sees_its_input_at_another_scale_is_refused(runs, tmp_pat
         trained_for(runs, PSD, store)
 
 
-def test_a_network_of_aligned_nights_that_does_not_say_onto_what_is_refused(runs, tmp_path):
+def test_a_network_of_aligned_nights_that_does_not_say_onto_what_raises(runs, tmp_path):
     tma = Run("usleep", "tma", norm_depth=None, hold_out="SHHS")
     build_model(tma, TINY, RECIPE.layout()).save_pretrained(
         runs.folder(tma) / "weights",

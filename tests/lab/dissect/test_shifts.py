@@ -1,4 +1,4 @@
-"""Turning one knob leaves everything else of a night where it was."""
+"""Turning one knob leaves everything else of a night unchanged."""
 
 from dataclasses import fields
 
@@ -64,7 +64,7 @@ def test_the_unshifted_condition_comes_first_and_each_other_one_once():
     assert len(conditions_of()) == 25
 
 
-def test_an_unknown_kind_is_refused():
+def test_an_unknown_kind_raises():
     with pytest.raises(ArgumentError, match="kind is 'hum', expected one of gain, response"):
         conditions_of(["hum"])
 
@@ -94,7 +94,7 @@ def test_gain_is_one_exact_factor(plain):
     assert np.array_equal(night(severe("gain")).signal, factor * plain.signal)
 
 
-def test_the_response_tilts_the_spectrum_by_so_many_decibels_per_octave(plain):
+def test_the_response_tilts_the_spectrum_by_its_decibels_per_octave(plain):
     frequency_hz, before = density(plain.signal, plain.sfreq)
     _, after = density(night(severe("response")).signal, plain.sfreq)
     at = (frequency_hz > 1) & (frequency_hz < 40)

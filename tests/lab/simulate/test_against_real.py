@@ -38,7 +38,7 @@ def test_no_number_comes_from_the_test_subject():
     assert not any(name.startswith("SC400") for name in table["hypnograms"] + table["band_powers"])
 
 
-def test_the_fitting_script_refuses_the_test_subject(tmp_path, fit_simulation):
+def test_the_fitting_script_fails_on_the_test_subject(tmp_path, fit_simulation):
     folder = tmp_path / "sleep-edf" / "hypnograms"
     folder.mkdir(parents=True)
     annotation = b"+0\x15300\x14Sleep stage W\x14\x00+300\x1560\x14Sleep stage 4\x14\x00"
@@ -124,7 +124,7 @@ def test_nights_have_cycles(many_nights):
     assert 2 <= np.median(periods) <= 5
 
 
-def test_band_powers_tell_the_stages_of_unseen_simulated_subjects(
+def test_band_powers_stage_unseen_simulated_subjects(
     reference_nights, reference_powers, band_powers
 ):
     from sklearn.metrics import balanced_accuracy_score

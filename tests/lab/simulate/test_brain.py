@@ -1,4 +1,4 @@
-"""What band powers leave open: texture, gaze, strays, boundaries and unrest, all off by default."""
+"""Texture, gaze, stray events, boundaries and unrest, all off by default."""
 
 from dataclasses import fields, replace
 

@@ -1,4 +1,4 @@
-"""Simulated nights lie on disk as the cohorts are downloaded, and every adapter reads them."""
+"""Simulated nights have the layout of the downloads, and every adapter reads them."""
 
 import errno
 import os
@@ -48,7 +48,7 @@ def of(cohort):
 
 
 @pytest.mark.parametrize("cohort", COHORTS)
-def test_an_adapter_reads_the_nights_that_were_simulated_and_none_else(downloads, cohort):
+def test_an_adapter_reads_exactly_the_nights_that_were_simulated(downloads, cohort):
     found = find_nights(cohort, downloads / cohort)
     assert (found.problems, found.notes) == ([], [])
     planned = of(cohort)
@@ -195,7 +195,7 @@ def test_processes_at_once_give_the_same_bytes(tmp_path):
     assert written(tmp_path / "two", jobs=2) == written(tmp_path / "one")
 
 
-def test_no_process_at_all_is_refused(tmp_path):
+def test_zero_processes_raise(tmp_path):
     with pytest.raises(ArgumentError, match="jobs is 0, expected at least 1"):
         written(tmp_path, jobs=0)
 
@@ -236,7 +236,7 @@ def test_subjects_and_visits_can_be_added_and_none_is_lost(tmp_path):
         (Settings(seed=5, hours=0.1, shift=2.0), "shift 1.0, found 2.0"),
     ],
 )
-def test_other_settings_are_refused_before_anything_is_written(tmp_path, other, name):
+def test_other_settings_raise_before_anything_is_written(tmp_path, other, name):
     before = written(tmp_path)
     with pytest.raises(ArgumentError, match=f"SHHS has nights of {name}"):
         written(tmp_path, plan_nights(["ABC", "SHHS"], 1, 1, other))
@@ -319,7 +319,7 @@ def test_a_cohort_with_fewer_visits_than_asked_for_says_so():
         ((["PHYS"], 1, 1, Settings(seed=-1)), "seed is -1"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused_before_it_is_tried(arguments, message):
+def test_what_cannot_be_simulated_raises_before_it_is_tried(arguments, message):
     with pytest.raises(ArgumentError, match=message):
         plan_nights(*arguments)
 

@@ -61,7 +61,7 @@ def test_shift_1_is_the_profile_and_2_goes_on():
 
 
 @pytest.mark.parametrize("shift", [-0.1, 10.1, float("inf"), float("nan")])
-def test_a_shift_that_would_leave_nothing_but_artefacts_is_refused(shift):
+def test_a_shift_that_would_leave_nothing_but_artefacts_raises(shift):
     with pytest.raises(ArgumentError, match=rf"^shift is {shift}, expected a number from 0 to 10$"):
         PROFILES["SHHS"].at(shift)
 

@@ -1,4 +1,4 @@
-"""A night that goes straight into a store is the one that its files would give."""
+"""A night added to a store directly equals the one prepared from its files."""
 
 import sys
 
@@ -98,7 +98,7 @@ def _interrupted_after(n_nights):
     return interrupted
 
 
-def test_nights_of_other_settings_are_refused_before_one_is_added(tmp_path):
+def test_nights_of_other_settings_raise_before_one_is_added(tmp_path):
     before = tree(filled(tmp_path).path)
     for settings in ({"seed": 1}, {"shift": 0.5}, {"hours": 0.1}):
         others = plan_nights(["ABC", "CFS"], 3, 1, Settings(**{"hours": 0.05, **settings}))
@@ -110,7 +110,7 @@ def test_nights_of_other_settings_are_refused_before_one_is_added(tmp_path):
     assert tree(tmp_path) == before
 
 
-def test_a_night_that_another_version_made_is_refused(tmp_path, monkeypatch):
+def test_a_night_that_another_version_made_raises(tmp_path, monkeypatch):
     filled(tmp_path)
     monkeypatch.setattr("psdnorm.__version__", "0.0.0")
     with pytest.raises(StoreError, match=r"has 'CFS-800001' from .* of psdnorm 0.0.0: expected"):
@@ -123,7 +123,7 @@ def test_each_cohort_of_a_store_may_have_settings_of_its_own(tmp_path):
     assert set(store.index["cohort"]) == {"ABC", "CFS", "PHYS"}
 
 
-def test_another_recipe_is_refused(tmp_path):
+def test_another_recipe_raises(tmp_path):
     filled(tmp_path)
     with pytest.raises(StoreError, match="never mixes recipes"):
         filled(tmp_path, recipe="paper")

@@ -1,4 +1,4 @@
-"""Clinics drawn at random, and subjects that differ beyond the templates."""
+"""Random laboratories, and subjects that depart from the templates."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Scores travel in one small file; nights and weights are not needed to read them again."""
+"""Scores are packed into one file, and unpacked without nights and weights."""
 
 import json
 import lzma
@@ -86,7 +86,7 @@ def test_nothing_is_packed_before_a_cell_is_finished_nor_restored_before_it_is_p
     assert not runs.path.exists()
 
 
-def test_results_of_another_protocol_are_refused(tmp_path):
+def test_results_of_another_protocol_raise(tmp_path):
     study, runs = drawn_study(tmp_path, tmp_path / "work")
     pack(study, runs)
     changed = read_study(written_study(tmp_path, protocol={"patience": 7}))
@@ -95,7 +95,7 @@ def test_results_of_another_protocol_are_refused(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_results_of_other_nights_than_the_folder_has_are_refused(tmp_path):
+def test_results_of_other_nights_than_the_folder_has_raise(tmp_path):
     study, runs = drawn_study(tmp_path, tmp_path / "work")
     pack(study, runs)
     grid = runs.path / "grid.json"
@@ -104,7 +104,7 @@ def test_results_of_other_nights_than_the_folder_has_are_refused(tmp_path):
         restore(study, runs)
 
 
-def test_a_damaged_file_is_refused_and_nothing_is_unpacked(tmp_path):
+def test_a_damaged_file_raises_and_nothing_is_unpacked(tmp_path):
     study, runs = drawn_study(tmp_path, tmp_path / "work")
     path = pack(study, runs)
     whole = path.read_bytes()
@@ -116,14 +116,14 @@ def test_a_damaged_file_is_refused_and_nothing_is_unpacked(tmp_path):
     assert not elsewhere.path.exists()
 
 
-def test_what_the_system_cannot_read_is_refused_in_one_sentence(tmp_path):
+def test_what_the_system_cannot_read_raises_one_sentence(tmp_path):
     study = read_study(written_study(tmp_path))
     packed_path(study).mkdir(parents=True)
     with pytest.raises(StoreError, match=r"tiny\.tar\.xz cannot be read as packed results: .*Is a"):
         restore(study, runs_of(study, tmp_path / "elsewhere"))
 
 
-def test_results_of_another_version_of_psdnorm_are_refused(tmp_path):
+def test_results_of_another_version_of_psdnorm_raise(tmp_path):
     study, runs = drawn_study(tmp_path, tmp_path / "work")
     grid = runs.path / "grid.json"
     write_json(grid, json.loads(grid.read_text()) | {"format": 0})
@@ -190,9 +190,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_results_and_folders_of_nights_that_the_file_no_longer_describes_are_refused(
-    tmp_path, name
-):
+def test_results_and_folders_of_nights_that_the_file_no_longer_describes_raise(tmp_path, name):
     study, runs = drawn_study(tmp_path, tmp_path / "work")
     note_nights(runs, study.nights.to_json())
     check_folder(study, runs)

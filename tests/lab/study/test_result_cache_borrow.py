@@ -1,4 +1,4 @@
-"""A cell that another study has finished is taken from its results, and not run again."""
+"""A cell that another study has finished is unpacked from its results, and not run again."""
 
 import json
 import shutil
@@ -183,7 +183,7 @@ def test_a_cell_that_was_interrupted_is_taken_too(tmp_path):
     assert tree(begun).keys() == tree(lender.path / "cells" / ABC).keys()
 
 
-def test_results_of_another_protocol_are_refused(tmp_path):
+def test_results_of_another_protocol_raise(tmp_path):
     lent(tmp_path)
     changed = {"protocol": {"patience": 7}}
     written_study(tmp_path, name="main", **changed)
@@ -194,7 +194,7 @@ def test_results_of_another_protocol_are_refused(tmp_path):
     assert not runs.path.exists()
 
 
-def test_results_of_other_nights_than_the_folder_has_are_refused(tmp_path):
+def test_results_of_other_nights_than_the_folder_has_raise(tmp_path):
     lent(tmp_path, data="1" * 64)
     study, runs = drawn_study(tmp_path, tmp_path / "work", unfinished=[ABC], borrow=["main"])
     with pytest.raises(ArgumentError, match=r"main\.tar\.xz and .*/work/tiny differ in their data"):
@@ -202,7 +202,7 @@ def test_results_of_other_nights_than_the_folder_has_are_refused(tmp_path):
     assert not runs.folder(study.cells[0]).exists()
 
 
-def test_results_of_other_nights_than_its_own_results_have_are_refused(tmp_path):
+def test_results_of_other_nights_than_its_own_results_have_raise(tmp_path):
     lent(tmp_path, data="1" * 64)
     study, runs = drawn_study(tmp_path, tmp_path / "work", unfinished=[ABC], borrow=["main"])
     pack(study, runs)
@@ -212,7 +212,7 @@ def test_results_of_other_nights_than_its_own_results_have_are_refused(tmp_path)
     assert not elsewhere.path.exists()
 
 
-def test_results_of_two_studies_on_nights_that_differ_are_refused(tmp_path):
+def test_results_of_two_studies_on_nights_that_differ_raise(tmp_path):
     lent(tmp_path, ["batch"], name="first")
     lent(tmp_path, ["psd"], name="second", data="1" * 64)
     study, runs = borrower(tmp_path, lenders=["first", "second"])
@@ -230,7 +230,7 @@ def test_without_a_file_to_borrow_from_nothing_is_taken_and_nothing_written(tmp_
     assert not runs.path.exists()
 
 
-def test_results_of_nights_that_the_files_no_longer_describe_are_refused(tmp_path):
+def test_results_of_nights_that_the_files_no_longer_describe_raise(tmp_path):
     lender = lent(tmp_path)
     main = read_study(written_study(tmp_path, name="main"))
     note_nights(lender, main.nights.to_json())

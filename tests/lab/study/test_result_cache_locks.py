@@ -1,4 +1,4 @@
-"""What is packed is taken into a folder though others may work there, and never over their work."""
+"""Packed results can be unpacked while other processes work in the folder."""
 
 import threading
 

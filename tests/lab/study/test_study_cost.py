@@ -1,4 +1,4 @@
-"""What a study cost: what its cells learned from, in pieces that travel with the scores."""
+"""The cost of a study, in pieces that are packed with the scores."""
 
 import json
 

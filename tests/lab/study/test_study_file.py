@@ -1,4 +1,4 @@
-"""The file of a study says all of it, and what is wrong in it is one sentence."""
+"""The file of a study describes it, and errors in it are one sentence."""
 
 from pathlib import Path
 
@@ -103,10 +103,10 @@ def test_blocks_are_put_together_and_cells_are_there_once(tmp_path):
 )
 def test_what_is_wrong_is_one_sentence_with_the_file(tmp_path, changes, sentence):
     path = written_study(tmp_path, **changes)
-    with pytest.raises(ArgumentError) as refused:
+    with pytest.raises(ArgumentError) as raised:
         read_study(path)
-    assert str(refused.value).startswith(f"{path}: {sentence}")
-    assert "\n" not in str(refused.value)
+    assert str(raised.value).startswith(f"{path}: {sentence}")
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_what_is_wrong_is_one_sentence_with_the_file(tmp_path, changes, sentence
         ("", "the file is None, expected the keys name, about"),
     ],
 )
-def test_what_is_no_sound_yaml_is_refused(tmp_path, text, words):
+def test_invalid_yaml_raises(tmp_path, text, words):
     path = tmp_path / "bad.yaml"
     path.write_text(text)
-    with pytest.raises(ArgumentError) as refused:
+    with pytest.raises(ArgumentError) as raised:
         read_study(path)
-    assert words in str(refused.value)
-    assert str(path) in str(refused.value)
+    assert words in str(raised.value)
+    assert str(path) in str(raised.value)
     with pytest.raises(ArgumentError, match=r"none\.yaml cannot be read: No such file"):
         read_study(tmp_path / "none.yaml")
 
@@ -158,10 +158,10 @@ def test_what_cannot_be_borrowed_is_one_sentence_with_the_file(tmp_path, changes
     )
     (tmp_path / "wrong.yaml").write_text("")
     path = written_study(tmp_path, **{"borrow": ["main"]} | changes)
-    with pytest.raises(ArgumentError) as refused:
+    with pytest.raises(ArgumentError) as raised:
         read_study(path)
-    assert str(refused.value).startswith(f"{path}: {sentence.format(folder=tmp_path)}")
-    assert "\n" not in str(refused.value)
+    assert str(raised.value).startswith(f"{path}: {sentence.format(folder=tmp_path)}")
+    assert "\n" not in str(raised.value)
 
 
 def test_two_studies_may_borrow_from_each_other(tmp_path):

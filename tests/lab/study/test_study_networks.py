@@ -1,4 +1,4 @@
-"""Networks of a study that cannot be built or run are refused before there is a night."""
+"""Networks of a study that cannot be built or run raise before nights are made."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ PSD = {"norms": ["psd"]}
 
 
 def checked(folder, grid, **protocol):
-    """Read and check a study; return its file and what it is refused with, "" if it is not."""
+    """Read and check a study; return its file and the error that it raises, or ""."""
     study = read_study(written_study(folder, grid=grid, protocol=SMALL | protocol))
     try:
         check_networks(study, ExperimentFolder(folder / "work"))
@@ -41,8 +41,8 @@ def test_a_filter_that_is_longer_than_a_deep_feature_map_is_named_with_entry_blo
     tmp_path,
 ):
     grid = [{"norms": ["batch"]}, PSD | {"filter_sizes": [5, 751]}]
-    path, refused = checked(tmp_path, grid, **same())
-    assert refused == (
+    path, raised = checked(tmp_path, grid, **same())
+    assert raised == (
         f"{path}: grid[1]: filter_size is 751, which makes PSDNorm's f = 751 in block 2 of usleep, "
         "expected at most the 750 samples that a sequence (length 1) has there"
     )
@@ -58,7 +58,7 @@ def test_a_filter_that_is_longer_than_a_deep_feature_map_is_named_with_entry_blo
         ({"norms": ["layer", "instance", "adabn3"], "filter_sizes": [10**6]}, "same"),
     ],
 )
-def test_what_fits_is_not_refused(tmp_path, block, schedule):
+def test_what_fits_does_not_raise(tmp_path, block, schedule):
     arguments = USLEEP | {"filter_schedule": schedule}
     assert checked(tmp_path, [block], model_arguments=arguments)[1] == ""
 
@@ -90,9 +90,9 @@ def test_each_model_is_looked_at_by_itself(tmp_path, size, strides, sentence):
 def test_a_size_that_is_chosen_later_must_fit_whichever_it_will_be(tmp_path):
     grid = [PSD | {"filter_sizes": ["auto"], "norm_depths": [10]}]
     arguments = {"depth": 10, "n_time_filters": 4, "filter_schedule": "same"}
-    refused = checked(tmp_path, grid, model_arguments=arguments)[1]
-    assert "filter_size is auto, which may make PSDNorm's f = 21 in block 8 of usleep" in refused
-    assert "at most the 12 samples" in refused
+    raised = checked(tmp_path, grid, model_arguments=arguments)[1]
+    assert "filter_size is auto, which may make PSDNorm's f = 21 in block 8 of usleep" in raised
+    assert "at most the 12 samples" in raised
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_a_size_that_is_chosen_later_must_fit_whichever_it_will_be(tmp_path):
     ],
 )
 def test_what_else_cannot_be_built_is_named_with_its_entry(tmp_path, block, sentence):
-    path, refused = checked(tmp_path, [block], model_arguments=USLEEP)
-    assert refused == f"{path}: grid[0]: {sentence}"
+    path, raised = checked(tmp_path, [block], model_arguments=USLEEP)
+    assert raised == f"{path}: grid[0]: {sentence}"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The nights of a study follow from its numbers alone."""
+"""The nights of a study depend on its settings alone."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def test_each_cohort_has_its_number_and_its_shift():
     assert found == [("ABC", 1.0, 3, 12)] * 2 + [("CFS", 0.5, 3, 12)] * 4
 
 
-def test_nights_that_lack_are_made_and_all_are_the_same_to_the_bit(tmp_path):
+def test_missing_nights_are_made_and_all_are_bit_identical(tmp_path):
     def interrupted(nights, total):
         yield next(nights)
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""A study goes on where it stopped, and ends as if it had never been stopped."""
+"""A study that was stopped and resumed ends like an uninterrupted one."""
 
 import itertools
 import random
@@ -100,7 +100,7 @@ def test_processes_that_share_a_device_come_to_the_same(study, nights, at_once, 
 
 
 @pytest.mark.slow
-def test_other_nights_than_the_folder_was_begun_with_are_refused(study, nights, at_once, tmp_path):
+def test_other_nights_than_the_folder_was_begun_with_raise(study, nights, at_once, tmp_path):
     changed = trained_study(tmp_path)
     changed.write_text(changed.read_text().replace('"hours": 0.2', '"hours": 0.25'))
     other = read_study(changed)
@@ -172,7 +172,7 @@ def test_units_that_take_no_time_go_with_the_last():
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 7])
-def test_stopped_at_any_time_what_lacks_of_a_norm_are_its_last_seeds(tmp_path, workers):
+def test_stopped_at_any_time_only_the_last_seeds_of_a_norm_are_missing(tmp_path, workers):
     path = written_study(tmp_path, grid=[{"norms": ["batch", "tma", "layer", "psd"], "seeds": 6}])
     study = read_study(path)
     shares = shares_of(units_of(study.cells), dict.fromkeys(study.cells, 1.0), workers)
