@@ -1,13 +1,11 @@
 """Long work is told of: by a bar in a terminal, by lines in a log."""
 
-import importlib
 import io
 
 import pytest
 from rich.console import Console
 
-# the package has a function of this name
-progress = importlib.import_module("psdnorm.runtime.progress")
+from psdnorm.runtime import progress
 
 
 @pytest.fixture

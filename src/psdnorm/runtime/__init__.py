@@ -30,4 +30,4 @@ from psdnorm.runtime.parallel import (
     stream_all,
     undisturbed,
 )
-from psdnorm.runtime.progress import LINE_EVERY_S, errors, listed, plural, progress, say, track
+from psdnorm.runtime.progress import LINE_EVERY_S, errors, listed, plural, progress_bar, say, track

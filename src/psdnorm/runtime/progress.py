@@ -26,7 +26,7 @@ def say(console: Console, sentence: str) -> None:
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def progress(console: Console = errors) -> Progress:
+def progress_bar(console: Console = errors) -> Progress:
     """Return a bar with count, time spent and time left."""
     return Progress(
         TextColumn("{task.description}"),
@@ -49,7 +49,7 @@ def track(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:
     what : str
         What is being done, before the bar.
     """
-    with progress() as bar:
+    with progress_bar(errors) as bar:
         task = bar.add_task(what, total=total)
         began = said = time.monotonic()
         for done, item in enumerate(items, start=1):

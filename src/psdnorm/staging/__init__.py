@@ -21,7 +21,7 @@ from psdnorm.staging.night_files import (
     write_text,
     write_tsv,
 )
-from psdnorm.staging.sleep_statistics import (
+from psdnorm.staging.night_statistics import (
     Agreement,
     Disagreement,
     SleepStatistics,

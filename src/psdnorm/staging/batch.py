@@ -28,7 +28,7 @@ from psdnorm.staging.night_files import (
     write_night,
     write_table,
 )
-from psdnorm.staging.sleep_statistics import agreement
+from psdnorm.staging.night_statistics import agreement
 from psdnorm.staging.stager import stage
 from psdnorm.training import Forward, resolve_device
 

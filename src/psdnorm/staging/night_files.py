@@ -39,7 +39,7 @@ from psdnorm.io import (
     write_stages,
 )
 from psdnorm.runtime import check_writable, remove_leftovers, written
-from psdnorm.staging.sleep_statistics import (
+from psdnorm.staging.night_statistics import (
     Agreement,
     SleepStatistics,
     as_probabilities,

@@ -33,7 +33,7 @@ from psdnorm.present import (
 )
 from psdnorm.report.figures import STAGE_LEVELS, draw_hypnogram, draw_probabilities
 from psdnorm.runtime import plural, written
-from psdnorm.staging.sleep_statistics import (
+from psdnorm.staging.night_statistics import (
     GIVEN,
     UNKNOWN,
     Agreement,

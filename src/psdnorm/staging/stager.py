@@ -24,7 +24,7 @@ from psdnorm.staging.derivations import (
 )
 from psdnorm.staging.models import StagingModel, load_model
 from psdnorm.staging.night_files import edf_start, write_edf_annotations, write_night, write_tsv
-from psdnorm.staging.sleep_statistics import (
+from psdnorm.staging.night_statistics import (
     Agreement,
     SleepStatistics,
     find_lights,

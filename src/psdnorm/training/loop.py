@@ -18,7 +18,7 @@ from psdnorm.batches import Loader, available_memory, class_weights, resolve_res
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.evaluation import balanced_accuracy
-from psdnorm.runtime import errors, progress, say
+from psdnorm.runtime import errors, progress_bar, say
 from psdnorm.store import Store
 from psdnorm.training.aligned_nights import AlignedStore
 from psdnorm.training.network import network_for
@@ -97,7 +97,7 @@ class Bars:
     def begin_epoch(self, epoch: int, first_batch: int, n_batches: int) -> None:
         """Start a bar."""
         if self._console.is_terminal:
-            self._bar = progress(self._console)
+            self._bar = progress_bar(self._console)
             self._bar.add_task(f"epoch {epoch + 1}", total=n_batches, completed=first_batch)
             self._bar.start()
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from psdnorm.evaluation.statistics import bootstrap_gains
-from psdnorm.report.verdict.duels import (
+from psdnorm.report.verdict.duel import (
     BETTER,
     UNSURE,
     WORSE,

@@ -19,7 +19,7 @@ from psdnorm.experiments.grid import Axes
 from psdnorm.report.contest import contests
 from psdnorm.report.figures.curve_figures import draw_training_size
 from psdnorm.report.results import read_results
-from psdnorm.report.verdict.duels import points
+from psdnorm.report.verdict.duel import points
 from psdnorm.report.verdict.verdict import judge
 from psdnorm.training import Run
 

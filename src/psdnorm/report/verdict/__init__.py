@@ -1,6 +1,6 @@
 """The verdict on a contest: who won, by how much, how surely, and what cannot be said."""
 
-from psdnorm.report.verdict.duels import (
+from psdnorm.report.verdict.duel import (
     DUEL_HEAD,
     Duel,
     duel_cells,

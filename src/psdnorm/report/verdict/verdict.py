@@ -22,7 +22,7 @@ from psdnorm.report.contest import BATCH, MEANS, Contest, has_seeds, means_of_ot
 from psdnorm.report.curves import Factors, factor_words, size_factors
 from psdnorm.report.results import Results
 from psdnorm.report.tables import Entry, with_best
-from psdnorm.report.verdict.duels import (
+from psdnorm.report.verdict.duel import (
     DUEL_HEAD,
     NOT_THERE,
     UNSURE,

@@ -13,7 +13,7 @@ from sklearn import metrics
 
 from psdnorm.errors import ArgumentError, ShapeError
 from psdnorm.staging import agreement, sleep_statistics
-from psdnorm.staging.sleep_statistics import find_lights, given_lights
+from psdnorm.staging.night_statistics import find_lights, given_lights
 
 W, N1, N2, N3, REM, NO = 0, 1, 2, 3, 4, -1
 # 10 min wake, 1 min N1, 20 min N2, 2 min wake, 15 min N3, 1 min unscored, 12 min REM, 4 min wake

@@ -11,7 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.errors import ArgumentError, ShapeError
-from psdnorm.evaluation import metrics
+from psdnorm.evaluation import (
+    accuracy,
+    balanced_accuracy,
+    cohen_kappa,
+    confusion_matrix,
+    macro_f1,
+)
 
 
 def plain(value: Any) -> Any:
@@ -488,7 +494,7 @@ def agreement(
             f"true has {len(scored)} epochs and predicted {len(staged)}, expected the same"
         )
     compared = (scored != UNSCORED) & (staged != UNSCORED)
-    confusion = metrics.confusion_matrix(scored[compared], staged[compared])
+    confusion = confusion_matrix(scored[compared], staged[compared])
     confidence = np.full(len(staged), np.nan)
     if probabilities is not None:
         confidence = confidence_of(staged, as_probabilities(probabilities, len(staged)))
@@ -498,10 +504,10 @@ def agreement(
     return Agreement(
         n_compared=int(compared.sum()),
         n_left_out=int((~compared).sum()),
-        accuracy=float(metrics.accuracy(confusion)),
-        kappa=float(metrics.cohen_kappa(confusion)),
-        balanced_accuracy=float(metrics.balanced_accuracy(confusion)),
-        macro_f1=float(metrics.macro_f1(confusion)),
+        accuracy=float(accuracy(confusion)),
+        kappa=float(cohen_kappa(confusion)),
+        balanced_accuracy=float(balanced_accuracy(confusion)),
+        macro_f1=float(macro_f1(confusion)),
         confusion=confusion,
         disagreements=[
             Disagreement(e, EPOCH_S * e, STAGES[scored[e]], STAGES[staged[e]], float(confidence[e]))
