@@ -144,11 +144,6 @@ class TMA(TransformerMixin, BaseEstimator):
             Domains go by keyword: ``fit(X, subjects)`` would silently be one domain.
         domains : array-like, (n_windows,), optional
             The domain of each window: any hashable labels. One domain if not given.
-
-        Returns
-        -------
-        TMA
-            Itself.
         """
         self._fit(X, domains)
         return self
@@ -187,17 +182,8 @@ class TMA(TransformerMixin, BaseEstimator):
     ) -> Signals:
         """Compute the barycenter of the training domains and carry each of them onto it.
 
-        Parameters
-        ----------
-        X : array-like, (n_windows, C, T)
-        y : ignored
-            Domains go by keyword: ``fit_transform(X, subjects)`` would silently be one domain.
-        domains : array-like, (n_windows,), optional
-
-        Returns
-        -------
-        ndarray, (n_windows, C, T)
-            What ``fit`` and then ``transform`` give, with one pass over X less.
+        Arguments are those of :meth:`fit`; the result is that of :meth:`transform`, with one pass
+        over X less.
         """
         return self._align(*self._fit(X, domains))
 
@@ -211,7 +197,7 @@ class TMA(TransformerMixin, BaseEstimator):
     def _fit(
         self, X: ArrayLike, domains: Iterable[Hashable] | None
     ) -> tuple[Signals, list[Indices], Tensor]:
-        """Fit, and return the checked signals, the windows of each domain, and the domain PSDs."""
+        """Fit, and return signals, the windows of each domain, and the PSDs of domains."""
         filter_size = self._checked_filter_size()
         signals = self._checked_signals(X, filter_size)
         groups = _windows_of_domains(domains, len(signals))
