@@ -132,7 +132,9 @@ def test_the_keyboard_stops_at_a_table_only_where_it_scrolls(opened, width):
 def cohort(page, name):
     part = page.locator("details", has=page.locator("summary", has_text=f"{name}: "))
     part.locator("summary").click()
-    return part.locator("[data-subjects]")
+    place = part.locator("[data-subjects]")
+    place.locator("tbody tr").first.wait_for()  # the page lists them a moment after the click
+    return place
 
 
 def test_the_worst_subjects_are_shown_first_and_no_more_than_200(opened):
