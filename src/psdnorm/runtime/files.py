@@ -1,6 +1,7 @@
 """Files: written atomically, locked, read as JSON and YAML."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from filelock import FileLock, Timeout
 
 from psdnorm.errors import ArgumentError, MissingExtraError, PsdnormError, StoreError, os_errors_as
 
@@ -109,47 +112,34 @@ def _sync_folder(folder: Path) -> None:
 
 
 LOCK = "lock"
-_TRIES, _PAUSE_S = 10, 0.05  # someone who asks who is there holds the lock for a moment
+# one who asks who is there holds the lock for a moment
+_WAIT_S, _PAUSE_S = 0.5, 0.01
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that works on a cell.
-
-    Attributes
-    ----------
-    host : str
-    pid : int
-    since : float
-        Seconds since 1970.
-    """
+    """The process that holds the lock of a folder."""
 
     host: str
     pid: int
-    since: float
+    since: float  # seconds since 1970
 
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a cell's folder; yield False if another process, or thread, does.
+    """Hold the lock of a folder, which is created; yield False if another process or thread does.
 
-    The lock is the system's (``flock``) and goes with the process, so that a dead one blocks
-    nobody. Where a file system knows no locks, it is yielded that the lock is held.
-
-    Parameters
-    ----------
-    folder : Path
-        Made if it does not exist.
+    The lock is the system's and ends with the process, so a dead one blocks nobody. Where a file
+    system has no locks, every process is given it.
     """
     path = folder / LOCK
-    try:
+    with os_errors_as(StoreError, path, "cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
-        file = _acquire(path)
-        if file is not None:
-            _sign(file)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
-    if file is None:
+        lock = _acquired(path, _WAIT_S)
+        if lock is not None:
+            me = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
+            path.write_text(json.dumps(me))
+    if lock is None:
         yield False
         return
     try:
@@ -157,65 +147,36 @@ def held(folder: Path) -> Iterator[bool]:
     finally:
         with contextlib.suppress(OSError):
             path.unlink()
-        file.close()
+        lock.release()
 
 
 def holder(folder: Path) -> Holder | None:
-    """Return who works on a cell now, None if nobody does.
-
-    Parameters
-    ----------
-    folder : Path
-    """
+    """Return who holds the lock of a folder now, if anyone does."""
+    path = folder / LOCK
     try:
-        with open(folder / LOCK, "rb") as file:
-            if _lock(file, shared=True):
-                return None  # left by a process that died
-            return Holder(**json.loads(file.read()))
+        signature = path.read_bytes()
+        lock = _acquired(path, 2 * _PAUSE_S)
+        if lock is not None:
+            lock.release()
+            return None  # left by a process that died
+        return Holder(**json.loads(signature))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError):
         return Holder("unknown", 0, time.time())  # it has not signed yet
 
 
-def _acquire(path: Path) -> BinaryIO | None:
-    for _ in range(_TRIES):
-        file = open(path, "a+b")  # noqa: SIM115
-        if _lock(file):
-            if _is_there(path, file):
-                return file
-        else:
-            time.sleep(_PAUSE_S)
-        file.close()
-    return None
-
-
-def _lock(file: BinaryIO, *, shared: bool = False) -> bool:
-    if not fcntl:
-        return True
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+def _acquired(path: Path, timeout_s: float) -> FileLock | None:
+    # its fallback for file systems without locks would block after a crash
+    lock = FileLock(path, fallback_to_soft=False)
     try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # a file system without locks
-    return True
-
-
-def _is_there(path: Path, file: BinaryIO) -> bool:
-    """Tell whether the file is still the one of its name: the last holder may have removed it."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
-
-
-def _sign(file: BinaryIO) -> None:
-    me = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
-    file.truncate(0)
-    file.write(json.dumps(me).encode())
-    file.flush()
+        lock.acquire(timeout=timeout_s, poll_interval=_PAUSE_S)
+    except Timeout:
+        return None
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+            raise
+    return lock
 
 
 def json_text(document: Any) -> str:
