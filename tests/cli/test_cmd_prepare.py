@@ -130,7 +130,7 @@ def test_a_line_end_in_a_files_name_ends_no_line(prepare, tmp_path):
     ("arguments", "said"),
     [
         (("nowhere", ".", "s"), "psdnorm: cohort is 'nowhere', expected one of ABC, "),
-        (("folder", "no/such", "s"), "psdnorm: no/such names no night that is there"),
+        (("folder", "no/such", "s"), "psdnorm: no/such names no night that exists"),
         (("folder", "source", "s", "--recipe", "x"), "psdnorm: --recipe is 'x', expected paper, "),
         (("folder", "source", "s", "--channels", ";"), "psdnorm: --channels must name one at l"),
         (("folder", "source", "source/S01.edf"), "S01.edf cannot be made: Not a directory"),

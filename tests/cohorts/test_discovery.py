@@ -156,7 +156,7 @@ def test_an_unknown_cohort_is_named_with_those_known(tmp_path):
 
 @pytest.mark.parametrize("cohort", ["ABC", "bids"])
 def test_a_source_that_is_not_there_is_named(tmp_path, cohort):
-    with pytest.raises(RecordingError, match="nowhere is no folder, expected"):
+    with pytest.raises(RecordingError, match="nowhere is not a folder, expected"):
         find_nights(cohort, tmp_path / "nowhere")
 
 

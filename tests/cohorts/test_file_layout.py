@@ -63,7 +63,7 @@ def test_a_folder_that_shows_its_names_alone_is_named_once(
 
 def test_a_closed_root_says_so(root, monkeypatch):
     close(monkeypatch, root.name)
-    with pytest.raises(RecordingError, match=r"names no night that is there: .* Permission denied"):
+    with pytest.raises(RecordingError, match=r"names no night that exists: .* Permission denied"):
         find_nights("folder", root)
 
 
@@ -108,8 +108,8 @@ def test_a_signal_that_is_no_file_is_named(root, pattern):
     assert "a" in subjects
     assert problems == [
         f"{root}/dir.EDF is a folder, expected a file",
-        f"{root}/x.edf is a link to what is not there",
-        f"{root}/y.edf is no file",
+        f"{root}/x.edf is a link to a file that does not exist",
+        f"{root}/y.edf is not a file",
     ]
 
 

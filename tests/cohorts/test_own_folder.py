@@ -133,7 +133,7 @@ def test_a_manifest_may_name_cohorts(download, files):
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        ("S9,,gone.edf,a/n1.txt,,,,", "has in row 4 the signal gone.edf, which is not there"),
+        ("S9,,gone.edf,a/n1.txt,,,,", "has in row 4 the signal gone.edf, which does not exist"),
         (",,a/n1.edf,a/n1.txt,,,,", "has in row 4 no subject or no signal"),
         ("S9,,,a/n1.txt,,,,", "has in row 4 no subject or no signal"),
         ("S9,,a/n1.edf,a/n1.txt,C3,C4,1,2,3", "has in row 4 9 cells, expected 8"),
@@ -152,7 +152,7 @@ def test_a_bad_row_is_named_and_the_others_are_kept(download, files, row, senten
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        ("S9,,a/n1.edf,gone.txt,,,,", "has in row 4 the scoring gone.txt, which is not there"),
+        ("S9,,a/n1.edf,gone.txt,,,,", "has in row 4 the scoring gone.txt, which does not exist"),
         ("S9,,a/n1.edf,n/a,,,,", "a/n1.edf has no scoring in row 4 of "),
         ("S9,,a/n1.edf,a/n1.txt,,forty,,", "has in row 4 'forty' as age, expected years"),
         ("S9,,a/n1.edf,a/n1.txt,,,2,", "has in row 4 '2' as sex, expected F or M"),
@@ -221,8 +221,8 @@ def test_columns_that_are_not_used_are_noted(download, files):
     [
         ("id,file\n1,a\n", "m.csv has the columns id, file, expected subject and signal"),
         ("", "m.csv is empty, expected the columns subject and signal"),
-        ("subject,signal\n", "m.csv names no night that is there$"),
-        ("subject,signal\n1,x.edf\n", "m.csv names no night that is there: .* the signal x.edf"),
+        ("subject,signal\n", "m.csv names no night that exists$"),
+        ("subject,signal\n1,x.edf\n", "m.csv names no night that exists: .* the signal x.edf"),
     ],
 )
 def test_a_manifest_that_is_none_is_refused(download, text, message):
@@ -233,7 +233,7 @@ def test_a_manifest_that_is_none_is_refused(download, text, message):
 def test_what_is_not_there_is_refused(tmp_path):
     with pytest.raises(RecordingError, match=r"m.csv cannot be read: .*No such file"):
         find_nights("folder", tmp_path / "m.csv")
-    with pytest.raises(RecordingError, match=r"\*.edf names no night that is there"):
+    with pytest.raises(RecordingError, match=r"\*.edf names no night that exists"):
         find_nights("folder", tmp_path / "*.edf")
 
 

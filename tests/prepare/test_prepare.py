@@ -260,7 +260,7 @@ def test_without_scipy_nothing_is_begun(source, tmp_path, monkeypatch):
 
 
 def test_a_source_without_a_night_leaves_no_store(tmp_path):
-    with pytest.raises(RecordingError, match="names no night that is there"):
+    with pytest.raises(RecordingError, match="names no night that exists"):
         Preparation("folder", cohort_folder(tmp_path / "empty"), tmp_path / "store", ROBUST)
     assert not (tmp_path / "store").exists()
 

@@ -1,6 +1,7 @@
 """Sequences of epochs, and batches of them gathered from nights in memory or on disk.
 
-By hand: on nights in memory-mapped files it was measured to be faster than torch's DataLoader.
+By hand: torch's own threads, and fresh memory for every batch, were measured to cost several times
+the copy itself.
 """
 
 import collections
@@ -33,18 +34,7 @@ LENGTH, STRIDE = 35, 21
 def window_starts(n_epochs: int, length: int = LENGTH, stride: int = STRIDE) -> NDArray[np.int64]:
     """First epochs of the windows of a night; the last window ends where the night does.
 
-    Parameters
-    ----------
-    n_epochs : int
-    length : int
-        S, epochs of a window.
-    stride : int
-        From one window to the next, except to the last.
-
-    Returns
-    -------
-    ndarray of int, (n_windows,)
-        A night shorter than a window has one, from 0.
+    A night shorter than a window has one, from 0.
 
     Examples
     --------
@@ -57,11 +47,10 @@ def window_starts(n_epochs: int, length: int = LENGTH, stride: int = STRIDE) -> 
 
 
 class Sequences:
-    """All sequences of some nights in which something is scored, or simply all.
+    """Sequences of consecutive epochs of some nights in which something is scored, or simply all.
 
-    A sequence is consecutive in time. Of a night shorter than ``length`` there is one sequence:
-    the night, and the night again from its start up to ``length``, unscored; so that what fills it
-    has the night's own spectrum, which zeros would not.
+    A night shorter than ``length`` has one sequence: the night, repeated from its start and
+    unscored from there on. The repetition has the night's own spectrum, which zeros would not.
 
     Parameters
     ----------
@@ -72,15 +61,15 @@ class Sequences:
     stride : int
         Between sequences, at most ``length``, so that no epoch is left out.
     only_scored : bool
-        Leave out sequences in which nothing is scored: nothing can be learned from them.
+        Leave out sequences in which nothing is scored.
 
     Attributes
     ----------
     recordings : ndarray of str, (n_nights,)
     offsets : ndarray of int, (n_nights + 1,)
-        Where each night begins when all are laid end to end, in epochs.
+        Where each night begins when all are concatenated, in epochs.
     stages : ndarray of int8, (offsets[-1],)
-        Of the nights laid end to end.
+        Of the concatenated nights.
     night, start, n_own : ndarray of int, (n,)
         Of each sequence: its night, its first epoch in it, and its epochs that are not a
         repetition.
@@ -117,18 +106,7 @@ class Sequences:
         return len(self.night)
 
     def order(self, seed: int, epoch: int) -> NDArray[np.int64]:
-        """Return the order of the sequences in an epoch of training.
-
-        Parameters
-        ----------
-        seed : int
-        epoch : int
-
-        Returns
-        -------
-        ndarray of int, (n,)
-            A permutation that depends on the number of sequences, ``seed`` and ``epoch`` alone.
-        """
+        """Return a permutation that depends on the number of sequences, seed and epoch alone."""
         if min(seed, epoch) < 0:
             raise ArgumentError(f"seed and epoch are {seed} and {epoch}, expected none below 0")
         # raw bits are the same in every version of NumPy, which is not promised of shuffles
@@ -142,11 +120,11 @@ _MOST_THREADS = 8  # more wait for each other in Python
 
 
 class Copying:
-    """Copy many pieces of memory at once, to another type too, with a few threads.
+    """Copy many arrays at once, also to another type, with a few threads.
 
-    Torch would share each piece among all its threads and wait for them at its end, 64 times in a
-    batch, which was measured to cost up to 40 times the copy where other processes hold the cores.
-    Here each thread has its own pieces, and there is one wait.
+    Torch would share each array among all its threads and wait for them 64 times in a batch, which
+    was measured to cost up to 40 times the copy where other processes hold the cores. Here each
+    thread has its own arrays, and there is one wait.
     """
 
     def __init__(self) -> None:
@@ -154,7 +132,6 @@ class Copying:
         self._others: ThreadPoolExecutor | None = None
 
     def __call__(self, targets: Sequence[NDArray], sources: Sequence[NDArray]) -> None:
-        """Copy each source, (n, …), into the target of its place, (n, …)."""
         if self.n_threads > 1 and self._others is None:
             self._others = ThreadPoolExecutor(self.n_threads - 1, "psdnorm-copy")
         is_same = targets[0].dtype == sources[0].dtype
@@ -172,7 +149,6 @@ class Copying:
 
 
 def _do_all(parts: collections.deque[Callable[[], None]]) -> None:
-    """Do what is left, while others do too."""
     while True:
         try:
             part = parts.popleft()
@@ -208,7 +184,6 @@ class Rooms:
         self._free: collections.deque[NDArray[np.float32]] = collections.deque()
 
     def empty(self, shape: tuple[int, ...]) -> Tensor:
-        """Return a tensor of float32 of this shape, with anything in it."""
         array = None
         while self._free and array is None:
             found = self._free.popleft()
@@ -226,15 +201,7 @@ _SHARE = 0.6
 
 
 def choose_residence(n_bytes: int, device_free: int, host_free: int) -> str:
-    """Return the fastest residence that a store fits into.
-
-    Parameters
-    ----------
-    n_bytes : int
-        Of the signals.
-    device_free, host_free : int
-        Free bytes on the device and in the memory beside it; 0 where there is no such device.
-    """
+    """Return the fastest residence that a store fits into; without a device its memory is 0."""
     if n_bytes <= _SHARE * device_free:
         return "device"
     return "pinned" if n_bytes <= _SHARE * host_free else "map"
@@ -254,7 +221,7 @@ def resolve_residence(asked: str, n_bytes: int, device: torch.device) -> str:
 
 
 def available_memory() -> int:
-    """Return the bytes of memory that can be had without swapping; 0 where nobody tells."""
+    """Return the bytes of memory that are free without swapping; 0 where unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         fields = dict(line.split(":", 1) for line in lines)
@@ -277,7 +244,7 @@ def mapped_night(store: Store, sequences: Sequences, night: int) -> Tensor:
 
 
 def load_all(store: Store, sequences: Sequences, device: torch.device, *, pin: bool) -> Tensor:
-    """Bring all nights to a device, laid end to end, (ΣE, C, T), in the type of the store."""
+    """Load all nights onto a device, concatenated, (ΣE, C, T), in the type of the store."""
     layout = store.layout
     shape = (int(sequences.offsets[-1]), layout.n_channels, layout.n_times)
     dtype = getattr(torch, layout.dtype)
@@ -318,8 +285,8 @@ _AHEAD = 2  # batches that are read while the device works
 class Loader:
     """Batches of sequences for training or validation.
 
-    What is in batch b of epoch e is a function of the index, the sizes, ``seed``, e and b alone:
-    it does not depend on the residence, the device, or on what was drawn before.
+    Batch b of epoch e is a function of the index, the sizes, ``seed``, e and b alone: it does not
+    depend on the residence, the device, or on what was drawn before.
 
     Parameters
     ----------
@@ -333,16 +300,15 @@ class Loader:
     seed : int or None
         Of the order; None for the order of the nights, in every epoch.
     last : {"keep", "drop", "fill"}
-        What becomes of the last batch if it is not full: it is smaller, there is none, or the
-        first sequences of the epoch fill it, unscored. With the latter two, all batches have one
-        shape.
+        The last batch, if it is not full, is kept, dropped, or filled with the first sequences of
+        the epoch, unscored. With the latter two, all batches have one shape.
     only_scored : bool
         Leave out sequences in which nothing is scored; False to predict whole nights.
     device : str or torch.device
         Where batches are wanted.
     residence : {"auto", "map", "pinned", "device"}
-        Where the nights are: on disk, memory-mapped; in pinned memory; on the device. The fastest
-        that they fit into, if it is not said.
+        Where the nights are: on disk, memory-mapped; in pinned memory; on the device; by default
+        the fastest that they fit into.
 
     Attributes
     ----------
@@ -399,7 +365,6 @@ class Loader:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the signals of all nights."""
         layout = self.store.layout
         itemsize = np.dtype(layout.dtype).itemsize
         return int(self.sequences.offsets[-1]) * layout.n_channels * layout.n_times * itemsize
@@ -414,11 +379,6 @@ class Loader:
 
         A run that stopped after batch b of epoch e goes on with ``epoch(e, b + 1)``, then with
         ``epoch(e + 1)``.
-
-        Parameters
-        ----------
-        epoch : int
-        first_batch : int
 
         Yields
         ------
@@ -507,7 +467,7 @@ class Loader:
         return self._nights[night]
 
     def _empty(self, shape: tuple[int, ...]) -> Tensor:
-        """Make room for a batch where it is gathered."""
+        """Return empty memory for a batch where it is gathered."""
         if self.device.type == "cuda":
             dtype = getattr(torch, self.store.layout.dtype)
             if self.residence == "pinned":  # the device fetches each sequence itself

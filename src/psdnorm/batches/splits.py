@@ -1,13 +1,13 @@
-"""Who trains, who validates, who tests: by subject, never by night.
+"""Training, validation and test sets: split by subject, never by night.
 
-All of it rests on one order of the subjects of a dataset, a pure function of the seed and their
+Everything rests on one order of the subjects of a dataset, a pure function of the seed and their
 names. The first N of it are balanced@N, and every fifth of it validates. So balanced@40 lies within
-balanced@100, and so do its training and its validation subjects; and a subject that joins a
-dataset changes the place of no two others.
+balanced@100, as do its training and its validation set; and a subject that joins a dataset changes
+the order of no two others.
 
-That the two sides are nested holds from N = m + 2 on, where m is the size of the largest family (1
-where there are none): the first who validates begins at the third place or, after a family, later.
-Of a smaller N the last family validates, so that somebody does, and trains when N grows.
+The two sets are nested from N = m + 2 on, where m is the size of the largest family (1 where there
+are none): the first subject that validates is the third in order or, after a family, a later one.
+For smaller N the last family validates, so that there is a validation set, and trains when N grows.
 """
 
 import hashlib
@@ -48,16 +48,12 @@ def leave_one_dataset_out(
     index : DataFrame
         :attr:`psdnorm.store.Store.index`.
     held_out : str
-        The cohort to test on, all of it.
+        The cohort to test on.
     seed : int
     n_subjects : int, optional
-        balanced@N: of each other cohort, at most so many subjects train or validate.
+        balanced@N: the number of subjects of each other cohort that train or validate, at most.
     fraction : float
-        Share of the subjects of each other cohort that validates.
-
-    Returns
-    -------
-    Split
+        Share of the subjects of each other cohort in the validation set.
     """
     cohorts = sorted(index["cohort"].unique())
     if held_out not in cohorts:
@@ -71,19 +67,7 @@ def leave_one_dataset_out(
 
 
 def balanced(index: "pd.DataFrame", n_subjects: int, *, seed: int = 0) -> "pd.DataFrame":
-    """Keep at most ``n_subjects`` subjects of each cohort; more of them include fewer.
-
-    Parameters
-    ----------
-    index : DataFrame
-    n_subjects : int
-    seed : int
-
-    Returns
-    -------
-    DataFrame
-        Rows of the index.
-    """
+    """Keep at most ``n_subjects`` subjects of each cohort; more of them include fewer."""
     if type(n_subjects) is not int or n_subjects < 1:
         raise ArgumentError(f"n_subjects is {n_subjects!r}, expected a positive integer")
     kept = set()
@@ -104,7 +88,7 @@ def split_subjects(
     fraction : float
         Share of the subjects in the second part, between 0 and 1. Met to half a subject in each
         cohort without families; at least one subject goes there from a cohort of two. A cohort
-        that is a single subject or a single family is in the first part as a whole.
+        that is a single subject or a single family stays in the first part.
     seed : int
 
     Returns
@@ -130,17 +114,9 @@ def split_subjects(
 
 
 def class_weights(index: "pd.DataFrame") -> Tensor:
-    """Weights of the cross-entropy: n / (5 n_c), and 0 for a stage that is absent.
+    """Weights of the cross-entropy, (5,): n / (5 n_c), and 0 for a stage that is absent.
 
-    Parameters
-    ----------
-    index : DataFrame
-        Of the nights that train.
-
-    Returns
-    -------
-    Tensor, (5,)
-        n_c counts the scored epochs of stage c, n all of them.
+    n_c counts the scored epochs of stage c in an index, n all of them.
     """
     counts = index[list(STAGES)].to_numpy(np.float64).sum(axis=0)
     weights = np.zeros(len(STAGES))
@@ -165,7 +141,7 @@ def _ordered_families(index: "pd.DataFrame", seed: int) -> dict[str, list[list[s
 
 
 def _family_of(index: "pd.DataFrame") -> dict[tuple[str, str], str | None]:
-    """Family of each subject, if any of its nights knows it."""
+    """Family of each subject, if any of its nights names one."""
     columns = [index[name].to_numpy(object) for name in ("cohort", "subject", "family")]
     families: dict[tuple[str, str], str | None] = {}
     for cohort, subject, family in zip(*columns, strict=True):

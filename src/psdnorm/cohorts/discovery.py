@@ -224,18 +224,7 @@ class Fit(NamedTuple):
 def fitting(
     cohort: Cohort, template: str, root: Path, problems: list[Problem]
 ) -> Iterator[tuple[Path, Fit | None]]:
-    """Yield each file in a template's folder, with whose it is, or None if it does not fit.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    template : str
-        One of the cohort's signals or scorings.
-    root : Path
-        Of the download.
-    problems : list of Problem
-        Folders that cannot be read are added to it.
-    """
+    """Yield each file in a template's folder with whose it is, or None if it does not fit."""
     visits = "|".join(re.escape(fold(visit)) for visit in cohort.visits)
     pattern = pattern_of(fold(template), {"subject": cohort.subject, "visit": visits})
     above, _, _ = template.rpartition("/")

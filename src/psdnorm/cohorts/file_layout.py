@@ -15,22 +15,21 @@ Candidates = Mapping[str, tuple[str, ...]]  # a channel's name → what may stan
 
 @dataclass(frozen=True)
 class NightFiles:
-    """One night, not yet read: its files, and what is known of it from names and tables.
+    """One night that was found: its files, and what names and tables say of it.
 
-    Attributes
+    Parameters
     ----------
     cohort, subject : str
     visit : str
-        "" where a subject has but one night.
-    signal : Path
-    scoring : Path or None
-        None where there is none: every epoch is then unscored.
+        "" where a subject has only one night.
+    signal, scoring : Path
+        Without a scoring every epoch is unscored.
     channels : mapping of str to tuple of str
         What will be read, each with the expressions that may stand for it, in order.
-    family : str or None
-    age : float or None
+    family : str, optional
+    age : float, optional
         In years.
-    sex : {"F", "M"} or None
+    sex : {"F", "M"}, optional
     """
 
     cohort: str
@@ -46,7 +45,7 @@ class NightFiles:
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that is not as expected, and what is the matter with it; as text, one sentence."""
+    """A file that is not as expected; as text, one sentence."""
 
     file: Path
     what: str
@@ -56,29 +55,21 @@ class Problem:
 
 
 def duplicate(file: Path, subject: str, visit: str, first: Path) -> Problem:
-    """Return what is said of a file that gives a night a second time."""
     night = f"subject {subject}, visit {visit}," if visit else f"subject {subject}"
     return Problem(file, f"is of {night} as {first} is, and is left out")
 
 
 def unscored(file: Path, expected: str) -> Problem:
-    """Return what is said of a signal that has no scoring beside it."""
     within = "; an EDF+ that holds its own stages needs a manifest"
     hint = within if file.suffix.lower() == ".edf" else ""
     return Problem(file, f"has no scoring beside it, expected {expected}{hint}")
 
 
 class Found(NamedTuple):
-    """What was found below a source.
+    """What was found below a source: nights, problems and notes.
 
-    Attributes
-    ----------
-    nights : list of NightFiles
-        By subject and visit.
-    problems : list of Problem
-        Files that were left out, and nights that have no scoring. They stop no other night.
-    notes : list of str
-        What a user may want to know and need not mend.
+    Problems are files that were left out and nights without a scoring; they stop no other night.
+    Notes are what a user may want to know and need not mend.
     """
 
     nights: list[NightFiles]
@@ -92,12 +83,7 @@ _TOKEN = re.compile(r"\{(\w+)\}|(\*\*/)|(\*)|(\?)|(\[[^\]]+\])")
 def pattern_of(template: str, places: Mapping[str, str]) -> re.Pattern[str]:
     """Return the regular expression of a path with ``{places}`` and a shell's wildcards.
 
-    Parameters
-    ----------
-    template : str
-        A place that is named twice must hold the same both times.
-    places : mapping of str to str
-        Each place's own regular expression.
+    A place that is named twice must hold the same both times.
     """
     parts, end, named = [], 0, set[str]()
     for token in _TOKEN.finditer(template):
@@ -118,14 +104,7 @@ def pattern_of(template: str, places: Mapping[str, str]) -> re.Pattern[str]:
 
 
 def check_root(root: Path, expected: str) -> None:
-    """Refuse a source that is no folder, or that may not be looked at.
-
-    Parameters
-    ----------
-    root : Path
-    expected : str
-        What it should be, for the error.
-    """
+    """Raise RecordingError if a source is not a folder that can be read."""
     try:
         is_folder = stat.S_ISDIR(root.stat().st_mode)
     except PermissionError as error:
@@ -133,11 +112,11 @@ def check_root(root: Path, expected: str) -> None:
     except OSError:
         is_folder = False
     if not is_folder:
-        raise RecordingError(f"{root} is no folder, expected {expected}")
+        raise RecordingError(f"{root} is not a folder, expected {expected}")
 
 
 def children(folder: Path, problems: list[Problem]) -> list[Path]:
-    """Return what lies in a folder, by name, without hidden files; name a folder that is closed."""
+    """Return what lies in a folder, by name, without hidden files; report a closed folder."""
     what = "read"
     try:
         found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
@@ -152,15 +131,8 @@ def children(folder: Path, problems: list[Problem]) -> list[Path]:
 
 
 def below(root: Path, problems: list[Problem]) -> list[Path]:
-    """Return all that lies below a folder, by path; links are followed, and what is closed named.
-
-    Parameters
-    ----------
-    root : Path
-    problems : list of Problem
-        What cannot be read is added to it.
-    """
-    # what links lead to again is entered once, and what is above the root never
+    """Return all that lies below a folder, by path; links are followed, closed folders reported."""
+    # a folder to which links lead again is entered once, one above the root never
     entered = {root.resolve(), *root.resolve().parents}
     found, waiting = list[Path](), [root]
     while waiting:

@@ -43,16 +43,7 @@ _SIGNAL_ENDINGS = ("-psg", "_psg", " psg", "_eeg")
 
 
 def find_folder(source: str, channels: Candidates, cohort: str = "folder") -> Found:
-    """Find nights by a manifest, a pattern or in a folder; see :func:`find_nights`.
-
-    Parameters
-    ----------
-    source : str
-    channels : mapping of str to tuple of str
-        For nights whose manifest names none.
-    cohort : str
-        What the cohort of nights is called whose manifest names none.
-    """
+    """Find nights by a manifest, a pattern or in a folder; see :func:`find_nights`."""
     if Path(source).suffix.lower() in _MANIFESTS:
         found = _from_manifest(Path(source), channels, cohort)
     elif os.path.isdir(source):
@@ -62,8 +53,8 @@ def find_folder(source: str, channels: Candidates, cohort: str = "folder") -> Fo
     problems = found.problems
     if not found.nights:
         reason = f": {problems[0]}" if problems else ""
-        raise RecordingError(f"{source} names no night that is there{reason}")
-    # S01 and s01 are one sleeper: as two they could come on two sides of a split
+        raise RecordingError(f"{source} names no night that exists{reason}")
+    # S01 and s01 are one subject: as two they could come on two sides of a split
     spelt: dict[tuple[str, str], str] = {}
     nights: dict[tuple[str, str, str], NightFiles] = {}
     for night in found.nights:
@@ -137,7 +128,7 @@ def _from_files(
 
 
 def _is_file(path: Path, problems: list[Problem]) -> bool:
-    """Return whether a path is a file that can be read as it is; name a signal that is not."""
+    """Return whether a path is a file that can be read as it is; report a signal that is not."""
     name = path.name.lower()
     if name.endswith(_PACKED):
         if os.path.exists(path.with_suffix("")):  # it is unpacked beside
@@ -148,7 +139,9 @@ def _is_file(path: Path, problems: list[Problem]) -> bool:
     elif os.path.isdir(path):
         what = "is a folder, expected a file"
     else:
-        what = "is a link to what is not there" if os.path.islink(path) else "is no file"
+        what = (
+            "is a link to a file that does not exist" if os.path.islink(path) else "is not a file"
+        )
     if name.endswith(_SIGNALS + _PACKED):
         problems.append(Problem(path, what))
     return False
@@ -217,8 +210,8 @@ def _add_row(
         problem("no subject or no signal")
         return
     signal = path.parent / cells["signal"]
-    if lack := _lack(signal):
-        problem(f"the signal {cells['signal']}, which {lack}")
+    if fault := _fault(signal):
+        problem(f"the signal {cells['signal']}, which {fault}")
         return
     named = path.parent / cells["scoring"]
     scoring: Path | None = named
@@ -226,8 +219,8 @@ def _add_row(
         scoring, why = _own_scoring(signal)
         if scoring is None:
             found.problems.append(Problem(signal, f"has no scoring in row {line} of {path}{why}"))
-    elif lack := _lack(named):
-        problem(f"the scoring {cells['scoring']}, which {lack}")
+    elif fault := _fault(named):
+        problem(f"the scoring {cells['scoring']}, which {fault}")
         scoring = None
     age, sex = age_of(cells["age"]), sex_of(cells["sex"])
     if cells["age"] and age is None:
@@ -249,18 +242,18 @@ def _add_row(
     )
 
 
-def _lack(path: Path) -> str:
-    """Say what a file lacks that a manifest names; "" if nothing."""
+def _fault(path: Path) -> str:
+    """Return what is wrong with a file that a manifest names; "" if nothing."""
     try:
-        return "" if stat.S_ISREG(os.stat(path).st_mode) else "is no file"
+        return "" if stat.S_ISREG(os.stat(path).st_mode) else "is not a file"
     except PermissionError as error:
         return f"cannot be read: {error.strerror}"
     except (OSError, ValueError):  # a name may hold what no file's can
-        return "is not there"
+        return "does not exist"
 
 
 def _own_scoring(signal: Path) -> tuple[Path | None, str]:
-    """Return a signal as its own scoring if it holds stages; else None, and why where it may."""
+    """Return a signal as its own scoring if it holds stages, or None and the reason."""
     try:
         return signal if holds_stages(signal) else None, ""
     except RecordingError as error:
@@ -293,18 +286,10 @@ _BIDS_SCORINGS = ("_events.tsv", "_stages.tsv", "_hypnogram.tsv", "_annotations.
 
 
 def find_bids(source: str, channels: Candidates, cohort: str = "bids") -> Found:
-    """Find the nights of a BIDS dataset; see :func:`find_nights`.
+    """Find the nights of a BIDS data set; see :func:`find_nights`.
 
     ``sub-*/[ses-*/]eeg/*_eeg.edf`` (or ``.bdf``, ``.vhdr``, ``.set``, ``.fif``) with
     ``*_events.tsv`` beside it, and ``participants.tsv``.
-
-    Parameters
-    ----------
-    source : str
-        The dataset's root.
-    channels : mapping of str to tuple of str
-    cohort : str
-        What the cohort is called.
     """
     root = Path(source)
     check_root(root, "the root of a BIDS dataset")
@@ -336,7 +321,7 @@ def find_bids(source: str, channels: Candidates, cohort: str = "bids") -> Found:
 
 
 def _bids_signals(root: Path, problems: list[Problem]) -> list[Path]:
-    """Return sub-*/eeg/* and sub-*/ses-*/eeg/*; derivatives and sourcedata are not looked at."""
+    """Return sub-*/eeg/* and sub-*/ses-*/eeg/*, without derivatives and sourcedata."""
     found = []
     for subject in _folders(root, "sub-*", problems):
         for session in (subject, *_folders(subject, "ses-*", problems)):
@@ -353,15 +338,15 @@ def _folders(above: Path, pattern: str, problems: list[Problem]) -> list[Path]:
 
 
 def _entities(path: Path) -> dict[str, str]:
-    """Return what a name says: sub-01_ses-2_eeg.edf is sub 01, ses 2."""
+    """Return the entities of a name: sub-01_ses-2_eeg.edf has sub 01, ses 2."""
     pairs = (part.partition("-") for part in path.stem.split("_"))
     return {name: value for name, dash, value in pairs if dash and value}
 
 
 def _visit(entities: dict[str, str]) -> str:
-    """Return the session, and what else the name says; the task goes without saying if it is sleep.
+    """Return the session and the other entities; the task is left out if it is sleep.
 
-    It depends on nothing but the name: a file that is added must rename no other night.
+    It depends on the name alone: a file that is added must rename no other night.
     """
     if fold(entities.get("task", "")) == "sleep":
         del entities["task"]

@@ -30,21 +30,19 @@ class Person(NamedTuple):
 class Census:
     """What all tables of a cohort say.
 
-    A table whose name has a visit in it speaks of that visit, another of all; where several speak
-    the first one counts, and what a table says twice and differently it does not say.
+    A table whose name has a visit in it describes that visit, another one all. The first table that
+    gives a value counts; a value that one table gives twice and differently does not.
     """
 
     def __init__(self) -> None:
         self.people: dict[tuple[str, str], Person] = {}
 
     def add(self, visit: str, people: Mapping[str, Person]) -> None:
-        """Add what one table says of a visit, "" for all."""
         for subject, person in people.items():
             before = self.people.get((subject, visit), Person())
             self.people[subject, visit] = _either(before, person)
 
     def person(self, subject: str, visit: str, visits: Iterable[str]) -> Person:
-        """Return what is known of a subject at one of a cohort's visits."""
         number = _number(subject)
         known = self.people.get((number, visit), Person())
         known = _either(known, self.people.get((number, ""), Person()))
@@ -56,20 +54,13 @@ class Census:
 
 
 def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
-    """Read a cohort's tables.
-
-    Returns
-    -------
-    Census
-    notes : list of str
-        Tables that were left out, and why; and that none has the columns, where that is so.
-    """
+    """Read a cohort's tables; also return notes on tables that were left out, and why."""
     census, notes, silent = Census(), list[str](), list[Path]()
     if cohort.people is None:
         return census, notes
     closed: list[Problem] = []
     tables = _tables(cohort.people.files, root, closed)
-    # a folder that is not there is no loss
+    # a folder that does not exist is no loss
     lost = [problem for problem in closed if os.path.isdir(problem.file)]
     notes += [f"{problem}, so ages and sexes in it are left out" for problem in lost]
     for path in tables:
@@ -89,7 +80,7 @@ def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
             silent.append(path)
         else:
             census.add(visit, people)
-    # many tables of a download are about other things: one that speaks is enough
+    # many tables of a download are about other things: one that has the columns is enough
     if silent and not census.people:
         notes.append(_silence(silent, cohort.people))
     return census, notes
@@ -105,7 +96,7 @@ def read_rows(path: Path) -> Table:
 
 
 def age_of(text: str) -> float | None:
-    """Return an age in years; None for what is none: ``.``, ``n/a``, ``-9``."""
+    """Return an age in years, or None: ``.``, ``n/a``, ``-9``."""
     try:
         age = float(text)
     except ValueError:
@@ -114,7 +105,7 @@ def age_of(text: str) -> float | None:
 
 
 def sex_of(text: str, codes: Mapping[str, str] | None = None) -> str | None:
-    """Return F or M for a word or a code, None for what is neither."""
+    """Return F or M for a word or a code, else None."""
     return _SEXES.get(fold(text)) or (codes or {}).get(_number(text))
 
 
@@ -148,7 +139,7 @@ def _read_xls(path: Path) -> Table:
 
 
 def _people_in(table: Table, people: People, visit: str) -> dict[str, Person] | None:
-    """Return what one table says of each subject, by number; None if it has not the columns."""
+    """Return each subject's values in one table, by number; None if it lacks the columns."""
     subjects = {fold(name) for name in people.subject}
     # Telemetry's has a row above its names
     top = next((n for n, row in enumerate(table[:3]) if subjects & {fold(c) for c in row}), None)
@@ -199,7 +190,7 @@ def _agreed(first: Person, second: Person) -> Person:
 
 
 def _number(text: str) -> str:
-    """Return a number as it is compared: 07853 is 7853 and 7853.0; "" for what says nothing."""
+    """Return a number as it is compared: 07853 is 7853 and 7853.0; "" if there is none."""
     name = fold(text).removesuffix(".0")
     if name in ("", ".", "n/a", "na", "nan"):
         return ""

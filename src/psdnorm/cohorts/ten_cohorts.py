@@ -12,7 +12,7 @@ from psdnorm.cohorts.file_layout import Candidates
 
 @dataclass(frozen=True)
 class People:
-    """Where a cohort's tables say how old its subjects are, of which sex and of which family.
+    """Where a cohort's tables hold age, sex and family of its subjects.
 
     Names of files and columns are compared without blanks and case, and each may be absent.
 
@@ -21,15 +21,13 @@ class People:
     files : tuple of str
         Patterns of file names below the download's root.
     subject : tuple of str
-        Columns that may hold the subject's number; zeros before it do not count.
-    age : tuple of str
-        Columns that may hold the age in years, in order.
+        Columns that may hold the subject's number; leading zeros do not count.
+    age, family : tuple of str
+        Columns, in order.
     age_at : mapping of str to str
         A column for each visit, where visits have their own; it goes before ``age``.
     sex : mapping of str to mapping of str to {"F", "M"}
         Columns, each with its codes. Words (``male``, ``f``) need none.
-    family : tuple of str
-        Columns that may hold the family's number.
     """
 
     files: tuple[str, ...]
@@ -61,7 +59,7 @@ class Cohort:
     visits : tuple of str
         What ``{visit}`` may be.
     beside : str
-        Beginning of names that may lie in the same folder and are another cohort's.
+        How names of another cohort's files begin that may lie in the same folder.
     """
 
     name: str
@@ -85,14 +83,7 @@ def _nsrr_scorings(name: str) -> tuple[str, str]:
 
 
 def central(*references: str) -> Candidates:
-    """Return what may stand for C3-A2 and C4-A1.
-
-    Parameters
-    ----------
-    *references : {"A", "M"}
-        The reference's letter, ear or mastoid, in order: ``C3-A2``, ``C3-M2``. Where a file has no
-        channel of that name, it is the difference of the two.
-    """
+    """Return what may stand for C3-A2 and C4-A1; references are "A" (ear) or "M" (mastoid)."""
     return {
         f"{electrode}-A{side}": tuple(
             f"{prefix}{electrode}-{reference}{side}"

@@ -36,25 +36,14 @@ def run_all(
     items: Sequence[_Item],
     *,
     jobs: int = 1,
-    dask: str | None = None,
+    dask: str | None = None,  # address of a scheduler whose workers do it instead
     lost: Callable[[_Item, str], _Result],
 ) -> Iterator[_Result]:
     """Yield the result of ``work`` for each item, in the order in which they are done.
 
-    Parameters
-    ----------
-    work : callable
-        Takes an item. It must be picklable, as items and results must, unless ``jobs`` is 1.
-    items : sequence
-    jobs : int
-        Processes at a time; 1 works in this one, in order. An item whose process dies is tried
-        once more, alone.
-    dask : str, optional
-        Address of a Dask scheduler whose workers do it instead. Dask itself gives the items of a
-        dead worker to another one.
-    lost : callable
-        Takes an item and a reason; what it returns stands for the result of an item whose process
-        died twice.
+    Work, items and results must be picklable unless ``jobs`` is 1. An item whose process dies is
+    tried once more, alone; then ``lost``, given the item and a reason, stands for its result. Dask
+    itself gives the items of a dead worker to another one.
     """
     if jobs < 1:
         raise ArgumentError(f"jobs is {jobs}, expected at least 1")
@@ -85,29 +74,15 @@ def stream_all(
     places: Sequence[Any],
     *,
     lost: Callable[[_Item, Sequence[str]], Sequence[Any]],
-    begin: Callable[[Any], None] | None = None,
-    retry_alone: bool = True,
-    finish_item: bool = True,
+    begin: Callable[[Any], None] | None = None,  # called with its place when a process begins
+    retry_alone: bool = True,  # as the process may have died for want of memory; else it is next
+    finish_item: bool = True,  # when the iterator is closed; else processes are sent SIGTERM
 ) -> Iterator[Any]:
     """Work on items in one process per place; yield everything that the work sends, as it comes.
 
-    Parameters
-    ----------
-    work : callable
-        Takes an item and ``send``, which it may call any number of times.
-    items, places : sequence
-        Places are what tells processes apart, such as a GPU; None where nothing does.
-    lost : callable
-        Takes an item and the reasons for which its processes died ("" where unknown); what it
-        returns is yielded.
-    begin : callable, optional
-        Called with the place when a process begins.
-    retry_alone : bool
-        Whether an item whose process died waits until nothing else is in work, as it may have
-        died for want of memory; otherwise it is next.
-    finish_item : bool
-        Whether items in work are finished when the iterator is closed; otherwise their processes
-        are asked to end (SIGTERM) and killed if they do not.
+    Places tell processes apart, such as GPUs. Work takes an item and ``send``, which it may call
+    any number of times. An item whose process dies is tried once more; then what ``lost`` returns,
+    given the item and the words of :class:`ProcessBrokenError` ("" where unknown), is yielded.
     """
     workers = [_Worker(work, begin, place) for place in places]
     waiting = deque(range(len(items)))

@@ -27,7 +27,6 @@ def say(console: Console, sentence: str) -> None:
 
 
 def progress_bar(console: Console = errors) -> Progress:
-    """Return a bar with count, time spent and time left."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -39,16 +38,7 @@ def progress_bar(console: Console = errors) -> Progress:
 
 
 def track(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:
-    """Yield items, and show how many of ``total`` there were: a bar, or in a log a line a minute.
-
-    Parameters
-    ----------
-    items : iterable
-        What takes long: each item is shown as done when the next one is asked for.
-    total : int
-    what : str
-        What is being done, before the bar.
-    """
+    """Yield items and show how many are done: a bar, or in a log a line a minute."""
     with progress_bar(errors) as bar:
         task = bar.add_task(what, total=total)
         began = said = time.monotonic()

@@ -7,13 +7,13 @@
       index.parquet           one row per night; rebuilt from the nights where it is old or absent
       nights/ID.safetensors   a night: what is known about it, stages (E,), signals (E, C, T)
 
-A night is one file, so it is there whole or not at all. Its head holds all that the index says
-about it, so the index is never more than a cache. Epochs follow each other in the file, so a
-sequence of any length is one contiguous read.
+A night is one file, written atomically. Its head holds all that the index says about it, so the
+index is only a cache. Epochs follow each other in the file, so a sequence of any length is one
+contiguous read.
 
-Samples are float16 unless asked otherwise: it was measured to be read as fast as float32 or faster
-(``benchmarks/store.py``), takes half of the disk, of the way to a GPU and of its memory, and rounds
-at -70 dB. A night of which rounding would take more than -60 dB is refused.
+Samples are float16 by default: they are read at least as fast as float32 (``benchmarks/store.py``),
+take half of the disk, of the transfer to a GPU and of its memory, and round at -70 dB. A night that
+would lose more than -60 dB to rounding raises an error.
 """
 
 from psdnorm.store.folder import RECIPE_FILE, Store, night_path, recipe_hash

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.constants import STAGES
-from psdnorm.errors import ArgumentError, MissingExtraError, StoreError
-from psdnorm.runtime import check_writable, create_once, remove_leftovers, written
+from psdnorm.errors import ArgumentError, MissingExtraError, StoreError, os_errors_as
+from psdnorm.runtime import check_writable, create_once, read_json, remove_leftovers, written
 from psdnorm.store.night import (
     Head,
     Layout,
@@ -43,17 +43,17 @@ FORMAT_VERSION = 1
 
 
 def recipe_hash(recipe: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a recipe: the same for the same keys and values in any order."""
+    """Return the SHA-256 of a recipe; the order of its keys is irrelevant."""
     return hashlib.sha256(_canonical(recipe).encode()).hexdigest()
 
 
 def plain(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe as it is read back: a dict of what JSON knows."""
+    """Return a recipe as it is read back."""
     return json.loads(_canonical(recipe))
 
 
 def write_recipe(folder: Path, recipe: Mapping[str, Any], layout: Layout) -> None:
-    """Write ``recipe.json`` unless another process just did."""
+    """Write ``recipe.json`` unless it exists."""
     document = {
         "format_version": FORMAT_VERSION,
         "hash": recipe_hash(recipe),
@@ -67,14 +67,9 @@ def write_recipe(folder: Path, recipe: Mapping[str, Any], layout: Layout) -> Non
 def read_recipe(folder: Path) -> tuple[dict[str, Any], Layout]:
     """Read and check ``recipe.json``."""
     path = folder / RECIPE_FILE
-    try:
-        document = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise StoreError(f"{folder} is not a store: it has no {RECIPE_FILE}") from None
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not JSON: {error}") from error
+    if not path.exists():
+        raise StoreError(f"{folder} is not a store: it has no {RECIPE_FILE}")
+    document = read_json(path, StoreError)
     version = document.get("format_version") if isinstance(document, dict) else None
     if version != FORMAT_VERSION:
         raise StoreError(f"{path} has format_version {version!r:.50}, expected {FORMAT_VERSION}")
@@ -90,7 +85,7 @@ def read_recipe(folder: Path) -> tuple[dict[str, Any], Layout]:
 def check_same(
     folder: str | os.PathLike[str], found: Mapping[str, Any], asked: Mapping[str, Any]
 ) -> None:
-    """Refuse another recipe than that of the store, naming a key in which they differ."""
+    """Raise StoreError if two recipes differ, naming a key in which they do."""
     if recipe_hash(found) == recipe_hash(asked):
         return
     absent = object()
@@ -129,7 +124,7 @@ SCHEMA = pa.schema(
 
 
 def night_path(folder: Path, recording: str) -> Path:
-    """Return where a night lies; any text is a file's name once it is quoted."""
+    """Return where a night lies; its name is quoted."""
     name = quote(recording, safe=" ")
     name = "%2E" + name[1:] if name.startswith(".") else name
     if len(name) > 200:
@@ -138,7 +133,6 @@ def night_path(folder: Path, recording: str) -> Path:
 
 
 def row_of(head: Head) -> dict[str, Any]:
-    """Return a night's row."""
     counts = np.bincount(head.stages.astype(np.intp) + 1, minlength=len(STAGES) + 1).tolist()
     return {
         **{name: head.record.get(name) for name in SCHEMA.names if name in head.record},
@@ -151,19 +145,9 @@ def row_of(head: Head) -> dict[str, Any]:
 
 
 def scan(folder: Path, recipe: str) -> pa.Table:
-    """Return the index as the nights are now; heads are read only where they are news.
+    """Return the index of the nights as they are now, sorted by recording.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the store.
-    recipe : str
-        The hash that every night must state.
-
-    Returns
-    -------
-    pyarrow.Table
-        Of :data:`SCHEMA`, sorted by recording.
+    Only heads of nights that the index does not know yet are read.
     """
     known, written_ns = _read_parquet(folder / INDEX_FILE)
     sizes = dict(zip(known["recording"].to_pylist(), known["bytes"].to_pylist(), strict=True))
@@ -188,7 +172,7 @@ def scan(folder: Path, recipe: str) -> pa.Table:
 
 
 def write_index(folder: Path, recipe: str, without: Iterable[str] = ()) -> pa.Table:
-    """Bring ``index.parquet`` up to date; nights ``without`` are forgotten."""
+    """Bring ``index.parquet`` up to date, and forget the nights ``without``."""
     if without:
         known, written_ns = _read_parquet(folder / INDEX_FILE)
         gone = set(without)
@@ -201,11 +185,6 @@ def write_index(folder: Path, recipe: str, without: Iterable[str] = ()) -> pa.Ta
         table = scan(folder, recipe)
         _put_parquet(file, table, began_ns)
     return table
-
-
-def to_frame(table: pa.Table) -> pd.DataFrame:
-    """Return the index as a DataFrame, one row per night."""
-    return table.to_pandas()
 
 
 def _as_table(folder: Path, rows: list[dict[str, Any]]) -> pa.Table:
@@ -231,11 +210,9 @@ def _read_row(path: str, recording: str, recipe: str) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder / NIGHTS) as entries:
-            return [e for e in entries if e.name.endswith(ENDING) and not e.name.startswith(".")]
-    except OSError as error:
-        raise StoreError(f"{folder / NIGHTS} cannot be read: {error.strerror}") from error
+    nights = folder / NIGHTS
+    with os_errors_as(StoreError, nights, "cannot be read"), os.scandir(nights) as entries:
+        return [e for e in entries if e.name.endswith(ENDING) and not e.name.startswith(".")]
 
 
 def _read_parquet(path: Path) -> tuple[pa.Table, int]:
@@ -264,8 +241,8 @@ def _put_parquet(file: BinaryIO, table: pa.Table, written_ns: int) -> None:
 class Store:
     """Prepared nights of one recipe in one folder.
 
-    Made by :meth:`create`, :meth:`plan` or :meth:`open`. Many processes may add nights at once;
-    what they add is in the ``index`` of a store that is opened afterwards.
+    Opened by :meth:`create`, :meth:`plan` or :meth:`open`. Many processes may add nights at once;
+    they are in the ``index`` of a store that is opened afterwards.
 
     Attributes
     ----------
@@ -301,7 +278,7 @@ class Store:
         self._table: Any = None
         self._frame: pd.DataFrame | None = None
         self._settled = False  # whether it is on disk with this recipe, as far as is known
-        self._room: list[Path] = []  # folders that were made for it
+        self._created: list[Path] = []  # folders
         self._mapped: dict[str, tuple[Head, NDArray]] = {}
 
     @classmethod
@@ -311,20 +288,15 @@ class Store:
         recipe: Mapping[str, Any],
         layout: Layout | None = None,
     ) -> Self:
-        """Make a store, or open the one that is there if it has the same recipe and layout.
+        """Create a store, or open the existing one if it has the same recipe and layout.
 
         Parameters
         ----------
         path : path
-            Made if it does not exist.
         recipe : dict
             How the nights are prepared; something that JSON can hold.
         layout : Layout, optional
-            Two channels of 3000 samples at 100 Hz in half precision, if it is not given.
-
-        Returns
-        -------
-        Store
+            By default two channels of 3000 samples at 100 Hz in half precision.
         """
         store = cls(Path(path), plain(recipe), layout or Layout())
         store._make()
@@ -337,19 +309,9 @@ class Store:
         recipe: Mapping[str, Any],
         layout: Layout | None = None,
     ) -> Self:
-        """As :meth:`create`, but the recipe of a new store is settled by its first night.
+        """Open a store that is created, and its recipe fixed, with the first night added to it.
 
-        Until one is added, by this process or another, the store is none and any recipe is free
-        to become its own.
-
-        Parameters
-        ----------
-        path, recipe, layout
-            As in :meth:`create`.
-
-        Returns
-        -------
-        Store
+        Arguments are those of :meth:`create`. If the store exists, it must have the same recipe.
         """
         store = cls(Path(path), plain(recipe), layout or Layout())
         if store.made:
@@ -358,17 +320,7 @@ class Store:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], recipe: Mapping[str, Any] | None = None) -> Self:
-        """Open a store; with a recipe, refuse one of another.
-
-        Parameters
-        ----------
-        path : path
-        recipe : dict, optional
-
-        Returns
-        -------
-        Store
-        """
+        """Open a store; with a recipe, raise StoreError if it has another one."""
         folder = Path(path)
         if not folder.is_dir():
             raise StoreError(f"{folder} is not a folder, expected a store")
@@ -388,30 +340,22 @@ class Store:
 
     @property
     def made(self) -> bool:
-        """Whether it is on disk; a planned one is with its first night."""
+        """Whether it is on disk."""
         return os.path.exists(self.path / RECIPE_FILE)  # False too where nothing may be looked at
 
     def make_room(self) -> None:
-        """Make its folders and find out whether nights can be written there; no recipe is yet."""
+        """Create its folders and check that nights can be written there; no recipe is fixed yet."""
         nights = self.path / NIGHTS
-        self._room += [folder for folder in (nights, self.path) if not os.path.exists(folder)]
-        try:
+        self._created += [folder for folder in (nights, self.path) if not os.path.exists(folder)]
+        with os_errors_as(StoreError, self.path, "cannot be created"):
             nights.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"{self.path} cannot be made: {error.strerror}") from error
         check_writable(nights)
 
     def add(self, night: Night, replace: bool = False) -> bool:
-        """Add a night, whole or not at all; again and again is the same as once.
+        """Add a night atomically; adding it again changes nothing.
 
-        A night of the same name and source file is replaced if anything in it is other than it
-        was. One from another source file is refused, as two nights would be one.
-
-        Parameters
-        ----------
-        night : Night
-        replace : bool
-            Whether one from another source file is replaced instead.
+        A night of the same name and source file is replaced if anything in it has changed. One from
+        another source file raises StoreError unless ``replace``, as two nights would be one.
 
         Returns
         -------
@@ -432,43 +376,33 @@ class Store:
                     f"{there.record.get('source')!r}, found {record['source']!r}: each night "
                     "needs a name of its own"
                 )
-            # a copy of the folder may lose the times that tell that the old row is outdated
+            # a copy of the folder may lose the times that show that the old row is outdated
             _unlink(self.path / INDEX_FILE)
         write_night(path, record, stages, signals)
         self._forget(night.recording)
         return True
 
     def known(self, recording: str) -> dict[str, Any] | None:
-        """Return what is known of a night that is there and sound, else None; no signal is read.
-
-        Parameters
-        ----------
-        recording : str
-
-        Returns
-        -------
-        dict or None
-            The row of the ``index``, without opening any other night.
-        """
+        """Return the row of a night if it is stored and readable; only its head is read."""
         head = self._sound_head(night_path(self.path, recording))
         return None if head is None else row_of(head)
 
     def finish(self) -> None:
-        """Write the index and remove what killed processes left; after all nights were added.
+        """Write the index and remove what killed processes left, after all nights were added.
 
-        Of a store that no night was added to, nothing is left.
+        If no night was added, nothing is left of a new store.
         """
         remove_leftovers(self.path / NIGHTS)
         remove_leftovers(self.path)
         if self.made:
             self._table, self._frame = write_index(self.path, self.hash), None
         else:
-            for folder in self._room:
+            for folder in self._created:
                 with contextlib.suppress(OSError):  # somebody else's file may be in it
                     folder.rmdir()
 
     def remove(self, recording: str) -> None:
-        """Remove a night; one whose file is lost or broken too."""
+        """Remove a night, also one whose file is lost or broken."""
         _unlink(night_path(self.path, recording))
         self._forget(recording)
         write_index(self.path, self.hash, without=[recording])
@@ -484,20 +418,13 @@ class Store:
         """
         if self._frame is None:
             self._table = self._table or scan(self.path, self.hash)
-            self._frame = to_frame(self._table)
+            self._frame = self._table.to_pandas()
         return self._frame
 
     def read(
         self, recording: str, first_epoch: int, n_epochs: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
         """Read consecutive epochs of a night.
-
-        Parameters
-        ----------
-        recording : str
-        first_epoch : int
-        n_epochs : int
-            S.
 
         Returns
         -------
@@ -533,7 +460,7 @@ class Store:
         return problems
 
     def _make(self) -> None:
-        """Put it on disk, or see that the one that is there has the same recipe and layout."""
+        """Create it on disk, or check that the existing one has the same recipe and layout."""
         if self._settled:
             return
         self.make_room()
@@ -574,7 +501,5 @@ class Store:
 
 
 def _unlink(path: Path) -> None:
-    try:
+    with os_errors_as(StoreError, path, "cannot be removed"):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be removed: {error.strerror}") from error

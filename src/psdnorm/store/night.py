@@ -28,18 +28,9 @@ _MOST_ROUNDING = 1e-3
 
 @dataclass(frozen=True)
 class Layout:
-    """The shape and type of every epoch of a store.
+    """The shape and type of every epoch of a store: C channels of T samples.
 
-    Parameters
-    ----------
-    n_channels : int
-        C.
-    n_times : int
-        T, time samples of one epoch.
-    sfreq : float
-        Sampling rate in Hz.
-    dtype : {"float16", "float32"}
-        Of the samples on disk. They are read as float32 either way.
+    They are read as float32 whatever their type on disk.
     """
 
     n_channels: int = 2
@@ -58,7 +49,6 @@ class Layout:
 
     @property
     def epoch_s(self) -> float:
-        """Length of an epoch in seconds."""
         return self.n_times / self.sfreq
 
 
@@ -66,32 +56,29 @@ class Layout:
 class Night:
     """One prepared night: what goes into a store.
 
-    There is no field for a name, a birth date or a patient id, so that none gets into an index.
+    It has no field for a name, a birth date or a patient id, so that none gets into an index.
 
     Parameters
     ----------
     recording : str
-        Its name in the store; each has one of its own.
-    cohort, subject : str
-        Subjects are told apart within their cohort.
+        Its unique name in the store.
+    cohort, subject, visit : str
+        Subjects are distinguished within their cohort.
     signals : ndarray, (E, C, T)
-        Epochs in time, without gaps, in the units that the recipe gives them.
+        Consecutive epochs without gaps, in the units that the recipe gives them.
     stages : ndarray of int, (E,)
         0…4 for W, N1, N2, N3, REM, and -1 for unscored.
-    visit : str
     family : str, optional
         Subjects of one family stay on one side of a split.
     channels : tuple of str
         The derivations in the order of C.
     flags : tuple of str
-        What is wrong with the signals, in a few words each.
+        What is wrong with the signals.
     simulated : bool
-    source : str
-        The file that it came from; only the last part of a path is kept.
-    checksum : str
-        SHA-256 of that file.
+    source, checksum : str
+        The file that it was prepared from, of which only the name is kept, and its SHA-256.
     fingerprint : str
-        Of signal and scoring, quick to take: tells whether a night is there already.
+        Of signal and scoring, quick to take: tells whether the night is stored already.
     age : float, optional
         In years.
     sex : {"F", "M"}, optional
@@ -115,17 +102,17 @@ class Night:
 
 
 def record_of(night: Night) -> dict[str, Any]:
-    """Return all that is known about a night beside its arrays, as JSON holds it; checked."""
+    """Check and return all that is known about a night beside its arrays, as JSON holds it."""
     fields = [f.name for f in dataclasses.fields(night) if f.name not in ("signals", "stages")]
     record = {name: getattr(night, name) for name in fields}
     _check_texts(night)
     if night.age is not None and not 0 <= night.age <= 130:
-        raise _refusal(night, f"has {night.age} as age, expected years from 0 to 130")
+        raise _error(night, f"has {night.age} as age, expected years from 0 to 130")
     if night.sex not in ("F", "M", None):
-        raise _refusal(night, f"has {night.sex!r} as sex, expected 'F', 'M' or None")
+        raise _error(night, f"has {night.sex!r} as sex, expected 'F', 'M' or None")
     for name in ("channels", "flags"):
         if any(not isinstance(t, str) or ";" in t or not t.isprintable() for t in record[name]):
-            raise _refusal(night, f"has {record[name]!r} as {name}, expected texts without ';'")
+            raise _error(night, f"has {record[name]!r} as {name}, expected texts without ';'")
         record[name] = ";".join(record[name])
     # the folders above may name a person; this class knows the separators of every system
     name = PureWindowsPath(night.source).name
@@ -138,22 +125,22 @@ def record_of(night: Night) -> dict[str, Any]:
 def stored_arrays(
     night: Night, layout: Layout
 ) -> tuple[NDArray[np.int8], NDArray[np.float16 | np.float32]]:
-    """Return stages (E,) and signals (E, C, T) as they go to disk; refuse what does not fit."""
+    """Check and return stages (E,) and signals (E, C, T) as they go to disk."""
     signals, stages = np.asarray(night.signals), np.asarray(night.stages)
     shape = ("E", layout.n_channels, layout.n_times)
     if signals.ndim != 3 or signals.shape[1:] != shape[1:] or not len(signals):
-        raise _refusal(night, f"has signals of shape {signals.shape}, expected {shape}")
+        raise _error(night, f"has signals of shape {signals.shape}, expected {shape}")
     if stages.shape != signals.shape[:1]:
-        raise _refusal(night, f"has {stages.shape} stages for {len(signals)} epochs")
+        raise _error(night, f"has {stages.shape} stages for {len(signals)} epochs")
     if stages.dtype.kind not in "iu" or stages.min() < UNSCORED or stages.max() >= len(STAGES):
         found = np.unique(stages)[:8].tolist()
-        raise _refusal(night, f"has stages {found}, expected integers from -1 to {len(STAGES) - 1}")
+        raise _error(night, f"has stages {found}, expected integers from -1 to {len(STAGES) - 1}")
     if signals.dtype.kind not in "fiu":
-        raise _refusal(night, f"has signals of type {signals.dtype}, expected real numbers")
-    with np.errstate(over="ignore"):  # what overflows is refused just below, by name
+        raise _error(night, f"has signals of type {signals.dtype}, expected real numbers")
+    with np.errstate(over="ignore"):  # what overflows is reported just below
         stored = np.ascontiguousarray(signals, dtype=layout.dtype)
     if not np.isfinite(stored).all():
-        raise _refusal(night, f"has samples that are not finite in {layout.dtype}")
+        raise _error(night, f"has samples that are not finite in {layout.dtype}")
     _check_rounding(night, signals, stored)
     return np.ascontiguousarray(stages, dtype=np.int8), stored
 
@@ -166,19 +153,19 @@ def _check_texts(night: Night) -> None:
                 f"a night has {value!r} as {name}, expected a text of printable letters"
             )
     if not isinstance(night.source, str):
-        raise _refusal(night, f"has {night.source!r} as source, expected the name of a file")
+        raise _error(night, f"has {night.source!r} as source, expected the name of a file")
     texts = {"visit": night.visit, "checksum": night.checksum, "fingerprint": night.fingerprint}
     if night.family is not None:
         texts["family"] = night.family
     if night.family == "":
-        raise _refusal(night, "has '' as family, expected a text or None")
+        raise _error(night, "has '' as family, expected a text or None")
     for name, value in texts.items():
         if not isinstance(value, str) or not value.isprintable():
-            raise _refusal(night, f"has {value!r} as {name}, expected a text of printable letters")
+            raise _error(night, f"has {value!r} as {name}, expected a text of printable letters")
 
 
 def _check_rounding(night: Night, signals: NDArray, stored: NDArray) -> None:
-    """Refuse a unit or an offset at which the type on disk would lose the signal."""
+    """Raise StoreError if the type on disk would lose the signal to its unit or offset."""
     if signals.dtype == stored.dtype:
         return
     for channel in range(signals.shape[1]):
@@ -186,7 +173,7 @@ def _check_rounding(night: Night, signals: NDArray, stored: NDArray) -> None:
         spread = float(exact.std(dtype=np.float64))
         lost = float((exact - stored[:, channel]).std(dtype=np.float64))
         if lost > _MOST_ROUNDING * spread:
-            raise _refusal(
+            raise _error(
                 night,
                 f"loses {lost:.2g} to rounding as {stored.dtype} in channel {channel}, whose "
                 f"standard deviation is {spread:.2g}: expected another unit, no offset, or a store "
@@ -194,20 +181,20 @@ def _check_rounding(night: Night, signals: NDArray, stored: NDArray) -> None:
             )
 
 
-def _refusal(night: Night, what: str) -> StoreError:
+def _error(night: Night, what: str) -> StoreError:
     return StoreError(f"night {night.recording!r} {what}")
 
 
 PAGE = 4096
 _FIRST_READ = 2 * PAGE  # holds the head and the stages of most nights
-_MOST_HEAD = 2**20  # a stranger's file decides nothing beyond this
+_MOST_HEAD = 2**20  # bytes that are read of a file that may not be a night
 _NAMES = {"float16": "F16", "float32": "F32"}
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
 @dataclass(frozen=True)
 class Head:
-    """What a night's file says before its signals."""
+    """What a night's file holds before its signals."""
 
     record: dict[str, Any]
     digest: str
@@ -219,7 +206,6 @@ class Head:
 
 
 def digest_of(record: dict[str, Any], stages: NDArray, signals: NDArray) -> str:
-    """Return the SHA-256 of all that a night's file holds."""
     sha = hashlib.sha256(_json(record).encode())
     sha.update(stages.data)
     sha.update(signals.data)
@@ -227,16 +213,7 @@ def digest_of(record: dict[str, Any], stages: NDArray, signals: NDArray) -> str:
 
 
 def write_night(path: Path, record: dict[str, Any], stages: NDArray, signals: NDArray) -> None:
-    """Write a night's file, whole or not at all.
-
-    Parameters
-    ----------
-    path : Path
-    record : dict
-        What is known about the night, with the hash of the recipe.
-    stages : ndarray of int8, (E,)
-    signals : ndarray of float16 or float32, (E, C, T)
-    """
+    """Write a night's file atomically: its record, stages (E,) and signals (E, C, T)."""
     digest = digest_of(record, stages, signals)
     with written(path) as file:
         file.write(encode_head(record, digest, stages, signals.shape, signals.dtype.name))
@@ -246,7 +223,7 @@ def write_night(path: Path, record: dict[str, Any], stages: NDArray, signals: ND
 def encode_head(
     record: dict[str, Any], digest: str, stages: NDArray, shape: tuple[int, ...], dtype: str
 ) -> bytes:
-    """Return the bytes of a night's file before its signals; a whole number of pages."""
+    """Return the bytes of a night's file before its signals, a whole number of pages."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     ends = len(stages), len(stages) + n_bytes
     head = {
@@ -297,7 +274,7 @@ def map_signals(path: Path, head: Head) -> NDArray[np.float16 | np.float32]:
 
 
 def _decode(path: Path, start: bytes, length: int, size: int) -> Head:
-    """Take a head apart; its stages are those that ``start`` holds."""
+    """Parse a head; its stages are those that ``start`` holds."""
     if len(start) < 8 + length:
         raise StoreError(f"{path} is truncated: {size} bytes, expected more than {8 + length}")
     try:

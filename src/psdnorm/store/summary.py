@@ -42,7 +42,7 @@ class CohortPSD(NamedTuple):
     def band_powers_db(self) -> dict[str, list[float]]:
         """Return the mean density of each channel in each of :data:`BANDS_HZ`, in dB.
 
-        NaN where there is no power, or no bin in the band.
+        NaN where there is no power or no bin in the band.
         """
         densities = {}
         for band, (low_hz, high_hz) in BANDS_HZ.items():
@@ -55,20 +55,12 @@ class CohortPSD(NamedTuple):
 
 
 def summarize(store: Store) -> pd.DataFrame:
-    """Count what a store holds.
+    """Count what a store holds: a DataFrame with a row per cohort and a last one, ``all``.
 
-    Parameters
-    ----------
-    store : Store
-
-    Returns
-    -------
-    DataFrame
-        One row per cohort and a last one, ``all``: ``subjects``, ``nights``, ``hours``; the share
-        of each stage among scored epochs (NaN where none is) and of ``unscored`` among all;
-        ``age_mean``, ``age_min``, ``age_max`` in years and ``female``, the share of subjects, both
-        over subjects of whom it is known (NaN where of none); ``simulated`` and ``flagged``, in
-        nights; ``bytes`` on disk.
+    Columns are ``subjects``, ``nights``, ``hours``; the share of each stage among scored epochs and
+    of ``unscored`` among all; ``age_mean``, ``age_min``, ``age_max`` in years and ``female`` over
+    subjects of whom they are known; ``simulated`` and ``flagged`` nights; ``bytes`` on disk. NaN
+    is unknown.
     """
     index = store.index
     if index.empty:
@@ -97,21 +89,7 @@ def unit_of(recipe: Mapping[str, Any]) -> str:
 def describe(
     store: Store, summary: pd.DataFrame, spectra: Mapping[str, CohortPSD]
 ) -> dict[str, Any]:
-    """Return all that is known about a store, as JSON holds it.
-
-    Parameters
-    ----------
-    store : Store
-    summary : DataFrame
-        Of :func:`summarize`.
-    spectra : dict of str to CohortPSD
-        Of :func:`mean_psd`.
-
-    Returns
-    -------
-    dict
-        What is not known is None.
-    """
+    """Return all that is known about a store, as JSON holds it; unknown values are None."""
     index, unit = store.index, unit_of(store.recipe)
     rows = [
         {key: _plain(value) for key, value in row.items()} for row in summary.to_dict("records")
@@ -147,7 +125,7 @@ def describe(
 def mean_psd(
     store: Store, most_nights: int = 20, segment_s: float = 4.0, seed: int = 0
 ) -> dict[str, CohortPSD]:
-    """Estimate the mean spectrum of each cohort from a bounded sample of its nights.
+    """Estimate the mean one-sided spectrum of each cohort from a bounded sample of its nights.
 
     Parameters
     ----------
@@ -161,7 +139,6 @@ def mean_psd(
     Returns
     -------
     dict of str to CohortPSD
-        One-sided densities, so that their sum times the bin width is the variance.
     """
     size = round(segment_s * store.layout.sfreq)
     if not 1 < size <= store.layout.n_times:
@@ -245,14 +222,14 @@ _SPECTRA_PER_ROW = 2
 
 
 def check_ending(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a picture; refuse one that ends in no format that is drawn."""
+    """Return the path of a figure; raise ArgumentError if no such format can be drawn."""
     if Path(path).suffix.lower() not in ENDINGS:
         raise ArgumentError(f"figure is {str(path)!r}, expected a name in {', '.join(ENDINGS)}")
     return Path(path)
 
 
 def line_of(number: int) -> tuple[str, str]:
-    """Return colour and dashes of a cohort's line; the first 28 are all different."""
+    """Return colour and dashes of a cohort's line; the first 28 differ."""
     turn, colour = divmod(number, len(_LINE_COLOURS))
     return _LINE_COLOURS[colour], _LINE_STYLES[(colour + turn) % len(_LINE_STYLES)]
 
@@ -263,25 +240,7 @@ def draw(
     spectra: Mapping[str, CohortPSD],
     path: str | os.PathLike[str],
 ) -> None:
-    """Draw what is in a store into a file, whole or not at all.
-
-    Parameters
-    ----------
-    store : Store
-    summary : DataFrame
-        Of :func:`~psdnorm.store.summarize`.
-    spectra : dict of str to CohortPSD
-        Of :func:`~psdnorm.store.mean_psd`.
-    path : path
-        Ends in ``.png``, ``.svg`` or ``.pdf``.
-
-    Raises
-    ------
-    ArgumentError
-        If it ends otherwise.
-    MissingExtraError
-        If matplotlib is not installed.
-    """
+    """Draw what is in a store into a ``.png``, ``.svg`` or ``.pdf``, atomically."""
     path = check_ending(path)
     try:
         import matplotlib
