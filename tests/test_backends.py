@@ -205,10 +205,10 @@ def test_the_operators_keep_their_promises_to_torch():
     torch.library.opcheck(torch.ops.psdnorm.row_statistics, (x.detach(), *spec))
     torch.library.opcheck(
         torch.ops.psdnorm.normalize,
-        (x, offset, psd, torch.ones(3, 3), weight, bias, *spec),
+        (x, weight, bias, torch.ones(3, 3), offset, psd, *spec),
     )
     torch.library.opcheck(
-        torch.ops.psdnorm.measure_and_normalize, (x, torch.ones(3, 3), weight, bias, *spec)
+        torch.ops.psdnorm.measure_and_normalize, (x, weight, bias, torch.ones(3, 3), *spec)
     )
     torch.library.opcheck(
         torch.ops.psdnorm.normalize_backward,

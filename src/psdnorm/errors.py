@@ -1,19 +1,4 @@
-"""What can go wrong for a user, in one tree.
-
-::
-
-    PsdnormError
-    ├── ShapeError (ValueError)             a tensor of the wrong shape
-    ├── ArgumentError (ValueError)          an argument outside its range
-    ├── DtypeError (TypeError)              a tensor of the wrong kind of number
-    ├── BackendError (RuntimeError)         a backend or transform that cannot serve the call
-    ├── ConversionError (ValueError)        a model whose norms cannot be swapped or adapted
-    ├── CheckpointError (ValueError)        a saved model that cannot be written or read
-    ├── StoreError (ValueError)             prepared nights that cannot be written or read
-    ├── RecordingError (ValueError)         a recording or scoring that cannot be read as it is
-    ├── TrainingError (RuntimeError)        a training that cannot go on
-    └── MissingExtraError (ImportError)     a feature whose optional dependency is absent
-"""
+"""What can go wrong for a user, in one tree."""
 
 import contextlib
 from collections.abc import Iterator

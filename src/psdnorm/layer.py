@@ -10,6 +10,10 @@ from psdnorm.ops import Spec
 from psdnorm.recompute import PassMemory, running_state
 
 TARGETS = ("barycenter", "white")
+_SHOWN = (
+    *("filter_size", "momentum", "eps", "affine", "target", "window", "padding_mode"),
+    *("detrend", "sync", "backend"),
+)
 
 
 class PSDNorm(nn.Module):
@@ -25,8 +29,8 @@ class PSDNorm(nn.Module):
         \sqrt{\bar P} \leftarrow (1 - \alpha) \sqrt{\bar P} + \alpha \operatorname{mean}_N \sqrt{P}
 
     In training the barycenter is updated first and the updated value is the target; in evaluation
-    it is left alone. It carries no gradient; the mean, the PSD and the filter do. Rows whose PSD is
-    not finite are left out of the barycenter and counted.
+    it is fixed. Gradients flow through the mean, the PSD and the filter, not through the
+    barycenter. Rows whose PSD is not finite are left out of the barycenter and counted.
 
     Parameters
     ----------
@@ -36,7 +40,7 @@ class PSDNorm(nn.Module):
         Number f of taps and PSD bins, from 1 to T. 1 normalizes power alone, as InstanceNorm does.
     momentum : float or None
         Weight α of a new batch; None averages all batches equally. The first batch with a valid row
-        in a channel sets that channel's barycenter whole.
+        in a channel sets its barycenter.
     eps : float
         Added to every PSD. With 0 a constant row has no finite output.
     affine : bool
@@ -50,20 +54,20 @@ class PSDNorm(nn.Module):
     sync : bool
         Average over all processes of ``torch.distributed``, uneven batches included.
     backend : {"auto", "reference", "fused"}
+        Plain torch, or operators with kernels and a backward pass of their own.
     device, dtype
         As in torch's layers. The barycenter is float32 at least.
     detrend : {"row", "segment"}
-        What loses its mean before the PSD is estimated: the row, or besides it each segment of the
-        Welch estimate, as in the code released with the paper. Then the rectangular window measures
-        no power in the lowest bin, and what is slower than a segment comes through as it is; with
-        other windows little of it is measured. A segment of one sample (f = 1) keeps its mean.
+        What loses its mean before the PSD is estimated: the row alone, or each segment too, as in
+        the code released with the paper. Then the boxcar window measures no power in the lowest
+        bin, other windows little, and what is slower than a segment passes unchanged. With f = 1
+        segments keep their mean.
 
     Attributes
     ----------
     running_sqrt_psd : Tensor, (C, F)
-        Square root of the barycenter at ``F = f // 2 + 1`` bins; ones before training (with
-        ``detrend="segment"`` what white noise measures), so that an untrained layer whitens in
-        evaluation.
+        Square root of the barycenter at ``F = f // 2 + 1`` bins. Before training that of white
+        noise, so that an untrained layer whitens in evaluation.
     num_batches_tracked : Tensor, (C,)
         Batches in which the channel had a valid row.
     rows_skipped : Tensor, ()
@@ -75,10 +79,10 @@ class PSDNorm(nn.Module):
 
     Notes
     -----
-    Activation checkpointing replays a forward pass inside the backward pass. The layer notices,
-    does not update again, and uses the target of the pass that is replayed; up to 256 passes may
-    wait for their backward pass. Under torch.compile it is the target of the latest pass, so there
-    each checkpointed pass needs its backward pass before the layer runs again.
+    Activation checkpointing replays a forward pass inside the backward pass. The layer then does
+    not update again and uses the target of the replayed pass; up to 256 passes may wait for their
+    backward pass. Under torch.compile it uses the target of the latest pass, so there each
+    checkpointed pass needs its backward pass before the layer runs again.
 
     Examples
     --------
@@ -169,7 +173,6 @@ class PSDNorm(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalize ``x``; see the class for shapes."""
         rows, spec = functional.as_rows(x, self.num_features), self.spec
         affine = self.weight, self.bias
         backend = ops.choose_backend(self.backend, rows, spec, self.running_sqrt_psd, *affine)
@@ -183,20 +186,17 @@ class PSDNorm(nn.Module):
 
     def extra_repr(self) -> str:
         """Name every option, as torch's layers do."""
-        shown = ("filter_size", "momentum", "eps", "affine", "target", "window", "padding_mode")
-        shown_last = ("detrend", "sync", "backend")
-        described = [f"{name}={getattr(self, name)}" for name in (*shown, *shown_last)]
-        return ", ".join([str(self.num_features), *described])
+        return ", ".join([str(self.num_features), *(f"{k}={getattr(self, k)}" for k in _SHOWN)])
 
     def _known_target(self) -> Tensor:
-        """Return the root of the target PSD, (C, F), where it does not depend on the batch."""
+        """Return the root of a target PSD, (C, F), that does not depend on the batch."""
         if self.target == "white":
             return self._white_root()
         # a copy, where the buffer may move on before a backward pass that needs this value
         return self.running_sqrt_psd.clone() if torch.is_grad_enabled() else self.running_sqrt_psd
 
     def _moved_barycenter(self, psd: Tensor) -> Tensor:
-        """Return the root of the target PSD, (C, F), after the update that training asks for."""
+        """Return the root of the target PSD, (C, F), after the update of a training step."""
         with torch.no_grad():
             if self._memory.holds_replayed_pass():
                 return self._memory.recall(ops.barycenter_sums(psd)[0])
@@ -215,10 +215,13 @@ class PSDNorm(nn.Module):
         if in_one_launch and ops.can_update_barycenter(psd, self.running_sqrt_psd):
             return ops.update_barycenter(psd, *state, self.momentum)
         own_total, own_count = ops.barycenter_sums(psd)  # (C, F), (C,)
-        self._refuse_unbatched_state(own_total)
+        self._check_vmap(own_total)
         total, count, skipped = own_total, own_count, psd.shape[0] - own_count
         if self.sync and dist.is_available() and dist.is_initialized():
-            total, count, skipped = _sum_over_processes(total, count, skipped)
+            # sums and counts, not means, in one message: ranks may be uneven
+            packed = torch.cat([total, count.unsqueeze(-1), skipped.unsqueeze(-1)], dim=-1)
+            dist.all_reduce(packed)
+            total, count, skipped = packed[:, :-2], packed[:, -2], packed[:, -1]
         seen = count > 0
         running, batches, pending = running_state(self.running_sqrt_psd, self.num_batches_tracked)
         if self.momentum is None:
@@ -233,7 +236,7 @@ class PSDNorm(nn.Module):
         self.rows_skipped.add_(skipped.sum().to(torch.int64) * pending)
         return own_total, target
 
-    def _refuse_unbatched_state(self, total: Tensor) -> None:
+    def _check_vmap(self, total: Tensor) -> None:
         if torch.compiler.is_compiling():
             return
         is_batched = torch._C._functorch.is_batchedtensor
@@ -263,12 +266,3 @@ class PSDNorm(nn.Module):
         replica = super()._replicate_for_data_parallel()
         replica._memory = PassMemory()  # passes of one device
         return replica
-
-
-def _sum_over_processes(
-    total: Tensor, count: Tensor, skipped: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Add up sums (C, F), valid and skipped rows (C,) over all processes, in one message."""
-    packed = torch.cat([total, count.unsqueeze(-1), skipped.unsqueeze(-1)], dim=-1)
-    dist.all_reduce(packed)
-    return packed[:, :-2], packed[:, -2], packed[:, -1]

@@ -164,8 +164,11 @@ def test_the_operators_keep_their_promises_to_torch():
     x = rows(1, 2, 20, dtype=torch.float32)
     spec = Spec(4, 1e-5, "hann", "zeros", "segment")
     torch.library.opcheck(torch.ops.psdnorm.row_statistics, (x, *spec))
-    arguments = (*fused.row_statistics(x, spec), torch.ones(2, 3), None)
+    statistics, target = fused.row_statistics(x, spec), torch.ones(2, 3)
+    leaf = x.clone().requires_grad_()
     torch.library.opcheck(
-        torch.ops.psdnorm.normalize, (x.clone().requires_grad_(), *arguments, None, *spec)
+        torch.ops.psdnorm.normalize, (leaf, None, None, target, *statistics, *spec)
     )
-    torch.library.opcheck(torch.ops.psdnorm.normalize_backward, (x.flip(-1), x, *arguments, *spec))
+    torch.library.opcheck(
+        torch.ops.psdnorm.normalize_backward, (x.flip(-1), x, *statistics, target, None, *spec)
+    )

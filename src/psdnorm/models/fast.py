@@ -17,17 +17,16 @@ def accelerate(
 ) -> Callable[[Tensor], Tensor]:
     """Return a function that computes what ``model`` computes, faster where that is safe.
 
-    On a CUDA device that knows bfloat16, the function compiles the model, runs it in bfloat16
-    (parameters, statistics, norms and the result stay float32, see Notes) and replays it as a CUDA
-    graph. Elsewhere it is the model.
+    On a CUDA device with bfloat16, the function compiles the model, runs it under autocast and
+    replays it as a CUDA graph. Elsewhere it is the model.
 
     Parameters
     ----------
     model : nn.Module
         Maps one tensor to one tensor. It keeps its weights, its state and its mode: train it,
-        switch it to ``eval()`` and save it as ever. Put it on its device first.
+        switch it to ``eval()`` and save it as usual. Put it on its device first.
     fast : {"auto", True, False}
-        True raises :class:`~psdnorm.errors.BackendError` where the fast way is not open.
+        True raises :class:`~psdnorm.errors.BackendError` where the model cannot be accelerated.
     cuda_graphs : bool
         False for loops that keep gradients from one backward pass to the next (gradient
         accumulation, ``zero_grad(set_to_none=False)``): a graph writes the gradients of each pass
@@ -40,15 +39,14 @@ def accelerate(
 
     Notes
     -----
-    Compiling takes a minute or two, once for training and once for evaluation, and once more for
-    each other combination of mode and gradients. It is done for the first shape that each of them
-    sees, from its second batch on; batches of another shape, such as the last of an epoch, run
-    uncompiled. Give the optimizer ``fused=True``. The first compiled batch of each is compared with
-    the model's own result; where the compiler got it wrong, a warning says so and the model runs
-    uncompiled.
+    Compiling takes a minute or two for each combination of mode and gradients. Each compiles for
+    the first shape that it sees, from its second batch on; batches of another shape, such as the
+    last of an epoch, run uncompiled. The first compiled batch of each is compared with the model's
+    own result; if the compiler got it wrong, there is a warning and the model runs uncompiled.
 
     Under autocast, convolutions and matrix products multiply bfloat16 and add up float32; PSDNorm
-    and BatchNorm measure in float32. Compute losses outside, from the float32 result.
+    and BatchNorm measure in float32. Compute losses outside, from the float32 result. Give the
+    optimizer ``fused=True``.
 
     Examples
     --------
@@ -93,7 +91,7 @@ class _Accelerated:
         way = self.model.training, torch.is_grad_enabled()
         if self._shapes.get(way) != x.shape:
             y = self._plain(x)
-            self._shapes.setdefault(way, x.shape)  # only now: what is refused decides nothing
+            self._shapes.setdefault(way, x.shape)  # only now: an input that raises does not count
             return y
         if way not in self._checked:
             self._checked.add(way)
@@ -103,7 +101,7 @@ class _Accelerated:
         return self._compiled(x).clone()
 
     def _check(self, x: Tensor) -> Tensor:
-        """Compute it compiled, and see that this is what the model computes, but for rounding."""
+        """Run the compiled model, and compare its output with the model's own."""
         state = {name: value.clone() for name, value in self.model.state_dict().items()}
         with torch.no_grad():
             exact, rounded = self.model(x).float(), self._plain(x)

@@ -12,7 +12,6 @@ backward pass of :func:`normalize` is the whole gradient, as if the statistics w
 import os
 from contextlib import nullcontext
 from types import ModuleType
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -116,7 +115,7 @@ def normalize(
         if backend == "reference":
             return reference.normalize(x, offset, psd, sqrt_target, spec, weight, bias)
         run = _Normalize.apply if _is_plain(x) else _normalize_op
-        return run(x, offset, psd, sqrt_target, weight, bias, *spec)
+        return run(x, weight, bias, sqrt_target, offset, psd, *spec)
 
 
 def measure_and_normalize(
@@ -134,8 +133,8 @@ def measure_and_normalize(
     _check_length(x, spec)
     with _without_autocast(x):
         if _is_plain(x):
-            return _MeasureAndNormalize.apply(x, sqrt_target, weight, bias, *spec)
-        return _measure_and_normalize_op(x, sqrt_target, weight, bias, *spec)[0]
+            return _MeasureAndNormalize.apply(x, weight, bias, sqrt_target, *spec)
+        return _measure_and_normalize_op(x, weight, bias, sqrt_target, *spec)[0]
 
 
 def _check_length(x: Tensor, spec: Spec) -> None:
@@ -193,18 +192,19 @@ def _path(*signals: Tensor, spec: Spec, one_read: bool) -> ModuleType:
     return triton if x.is_cuda or interpreted else cpu
 
 
+# the operators: first what has a gradient, last the fields of a Spec, as they take plain arguments
 def _row_statistics(x: Tensor, *options) -> tuple[Tensor, Tensor]:
     spec = Spec(*options)
     return _path(x, spec=spec, one_read=False).row_statistics(x, spec)
 
 
-def _normalize(x, offset, psd, sqrt_target, weight, bias, *options) -> Tensor:
+def _normalize(x, weight, bias, sqrt_target, offset, psd, *options) -> Tensor:
     spec = Spec(*options)
     path = _path(x, spec=spec, one_read=False)
     return path.normalize(x, offset, psd, sqrt_target, spec, weight, bias)
 
 
-def _measure_and_normalize(x, sqrt_target, weight, bias, *options) -> tuple[Tensor, Tensor, Tensor]:
+def _measure_and_normalize(x, weight, bias, sqrt_target, *options) -> tuple[Tensor, Tensor, Tensor]:
     spec = Spec(*options)
     path = _path(x, spec=spec, one_read=True)
     if path is hopper:
@@ -249,47 +249,33 @@ class _MeasureAndNormalize(torch.autograd.Function):
 
 
 def _keep_normalize(ctx, inputs, output):
-    x, offset, psd, sqrt_target, weight, bias, *options = inputs
+    x, weight, bias, sqrt_target, offset, psd, *options = inputs
     ctx.save_for_backward(x, offset, psd, sqrt_target, weight)
     ctx.spec = Spec(*options)
     ctx.bias_dtype = None if bias is None else bias.dtype
-    ctx.places = _Places(weight=4, bias=5, n_inputs=len(inputs))
+    ctx.n_constants = len(inputs) - 3
 
 
 def _keep_measure_and_normalize(ctx, inputs, output):
-    x, sqrt_target, *others = inputs
-    _, offset, psd = output
-    _keep_normalize(ctx, (x, offset, psd, sqrt_target, *others), None)
-    ctx.places = _Places(weight=2, bias=3, n_inputs=len(inputs))
-
-
-class _Places(NamedTuple):
-    """Which arguments of an operator have a gradient, besides the signal, its first."""
-
-    weight: int
-    bias: int
-    n_inputs: int
-
-    def fill(self, dx, dweight, dbias) -> tuple[Tensor | None, ...]:
-        gradients: list[Tensor | None] = [None] * self.n_inputs
-        gradients[0], gradients[self.weight], gradients[self.bias] = dx, dweight, dbias
-        return tuple(gradients)
+    _keep_normalize(ctx, (*inputs[:4], *output[1:], *inputs[4:]), None)
+    ctx.n_constants = len(inputs) - 3
 
 
 def _gradients(ctx, grad, differentiate):
     x, offset, psd, sqrt_target, weight = ctx.saved_tensors
+    constants = (None,) * ctx.n_constants
     # create_graph=True: this gradient will be differentiated; nor can a kernel take a gradient that
     # vmap has batched
     is_batched = not torch.compiler.is_compiling() and _is_transformed(grad)
     if torch.is_grad_enabled() or is_batched:
-        return _differentiable_gradients(ctx, grad)
+        return *_differentiable_gradients(ctx, grad), *constants
     dx, row_sums = differentiate(grad, x, offset, psd, sqrt_target, weight, *ctx.spec)
     dweight = dbias = None
-    if ctx.needs_input_grad[ctx.places.weight]:
+    if ctx.needs_input_grad[1]:
         dweight = row_sums[..., 0].sum(dim=0).to(weight.dtype)
-    if ctx.needs_input_grad[ctx.places.bias]:
+    if ctx.needs_input_grad[2]:
         dbias = row_sums[..., 1].sum(dim=0).to(ctx.bias_dtype)
-    return ctx.places.fill(dx, dweight, dbias)
+    return dx, dweight, dbias, *constants
 
 
 def _differentiable_gradients(ctx, grad):
@@ -303,15 +289,13 @@ def _differentiable_gradients(ctx, grad):
         if ctx.bias_dtype is not None:
             bias = x.new_zeros(x.shape[1], dtype=ctx.bias_dtype, requires_grad=True)
         y = reference.normalize(x, offset, measured + eps, sqrt_target, ctx.spec, weight, bias)
-        leaves = {0: x, ctx.places.weight: weight, ctx.places.bias: bias}
-        wanted = {place: leaf for place, leaf in leaves.items() if ctx.needs_input_grad[place]}
-        found = torch.autograd.grad(y, [*wanted.values()], grad, create_graph=create_graph)
-    gradients = dict(zip(wanted, found, strict=True))
-    return ctx.places.fill(*(gradients.get(place) for place in leaves))
+        needed = ctx.needs_input_grad[:3]
+        leaves = [leaf for leaf, need in zip((x, weight, bias), needed, strict=True) if need]
+        found = iter(torch.autograd.grad(y, leaves, grad, create_graph=create_graph))
+    return [next(found) if need else None for need in needed]
 
 
 def _operator(function, tensors: str, returns: str):
-    # operators take plain arguments: tensors, then the fields of a Spec
     options = ", ".join(f"{kind.__name__} {name}" for name, kind in Spec.__annotations__.items())
     schema = f"({tensors}, {options}) -> {returns}"
     name = f"psdnorm::{function.__name__.strip('_')}"
@@ -321,12 +305,12 @@ def _operator(function, tensors: str, returns: str):
 _row_statistics_op = _operator(_row_statistics, "Tensor x", "(Tensor, Tensor)")
 _normalize_op = _operator(
     _normalize,
-    "Tensor x, Tensor offset, Tensor psd, Tensor sqrt_target, Tensor? weight, Tensor? bias",
+    "Tensor x, Tensor? weight, Tensor? bias, Tensor sqrt_target, Tensor offset, Tensor psd",
     "Tensor",
 )
 _measure_and_normalize_op = _operator(
     _measure_and_normalize,
-    "Tensor x, Tensor sqrt_target, Tensor? weight, Tensor? bias",
+    "Tensor x, Tensor? weight, Tensor? bias, Tensor sqrt_target",
     "(Tensor, Tensor, Tensor)",
 )
 _normalize_backward_op = _operator(
@@ -348,7 +332,7 @@ def _(x, *others):
 
 
 @_measure_and_normalize_op.register_fake
-def _(x, sqrt_target, weight, bias, *options):
+def _(x, weight, bias, sqrt_target, *options):
     return x.new_empty(x.shape), *_fake_statistics(x, *options)
 
 
