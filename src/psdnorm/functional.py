@@ -135,7 +135,7 @@ def check_sizes(name: str, values: Iterable[int]) -> list[int]:
 
 
 def is_number(value: object, least: float, most: float) -> bool:
-    """Tell whether ``value`` is a real number in a range; True and False are not."""
+    """Return whether ``value`` is a real number in a range; True and False are not."""
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if isinstance(value, np.floating):  # which would cast the bounds to its own precision
         value = float(value)

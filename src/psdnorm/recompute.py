@@ -17,7 +17,7 @@ REMEMBERED_PASSES = 256
 
 
 def in_backward_pass() -> bool:
-    """Tell whether this code runs inside the autograd engine."""
+    """Return whether this code runs inside the autograd engine."""
     return torch._C._current_graph_task_id() != -1
 
 
@@ -38,7 +38,7 @@ class PassMemory:
         self.__init__()  # type: ignore[misc]
 
     def holds_replayed_pass(self) -> bool:
-        """Tell whether the running forward pass is a replay."""
+        """Return whether the running forward pass is a replay."""
         # a compiled graph takes care of itself, see running_state
         return not torch.compiler.is_compiling() and len(self._passes) > 0 and in_backward_pass()
 

@@ -312,7 +312,7 @@ def test_truncated_weights_are_refused(kept, saved):
     (saved / "model.safetensors").write_bytes(content)
     assert f"has {len(content)} bytes, expected" in refusal(saved)
     replace_weights(saved, content)
-    assert "is not a whole safetensors file" in refusal(saved)
+    assert "is not a complete safetensors file" in refusal(saved)
 
 
 def test_a_flipped_bit_is_noticed(saved):
@@ -329,7 +329,7 @@ def test_a_pickle_is_never_loaded(saved, tmp_path):
 
     torch.save({"head.bias": Trap()}, saved / "model.safetensors")
     replace_weights(saved, (saved / "model.safetensors").read_bytes())
-    assert "is not a whole safetensors file" in refusal(saved)
+    assert "is not a complete safetensors file" in refusal(saved)
     assert not (tmp_path / "sprung").exists()
 
 

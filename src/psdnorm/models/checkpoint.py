@@ -159,7 +159,7 @@ class Pretrained(nn.Module):
         card = _read_card(path / CONFIG)
         architecture = _architecture(cls, card["architecture"], path / CONFIG)
         tensors = _read_weights(path / WEIGHTS, architecture, card)
-        # of the file's shapes, so it takes no more memory than the file; and nobody's seed moves
+        # of the file's shapes, so no larger than the file; the global random state stays as it was
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             model = architecture(**card["arguments"])
         n_outputs = model.config["n_outputs"]
@@ -213,7 +213,7 @@ def _plain_field(name: str, value: Any) -> Any:
 
 
 def _plain_stages(stages: Sequence[str] | None, n_outputs: int) -> list[str] | None:
-    """Return the names of the outputs; five without names are the five stages of sleep."""
+    """Return the names of the outputs; five unnamed ones are the five stages of sleep."""
     if stages is None:
         return list(STAGES) if n_outputs == len(STAGES) else None
     if isinstance(stages, str) or not isinstance(stages, Sequence):
@@ -352,7 +352,7 @@ def _check_rebuilds(
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Share a folder with other writers; if there are none, remove what killed ones left there."""
+    """Share a folder with other writers; if there are none, remove leftovers of killed ones."""
     if not fcntl:
         yield
         return
@@ -429,7 +429,7 @@ def _read_weights(
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             found = {name: _shape_and_dtype(part) for name, part in slices.items()}
     except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
+        raise CheckpointError(f"{path} is not a complete safetensors file: {error}") from error
     difference = _difference(found, _trusted_layout(path, architecture, card, len(found)))
     if difference is not None:
         raise CheckpointError(

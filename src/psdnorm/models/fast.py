@@ -126,6 +126,6 @@ class _Accelerated:
 
 
 def is_random(model: nn.Module) -> bool:
-    """Tell whether two passes over the same batch differ, as with dropout in training."""
+    """Return whether two passes over the same batch differ, as with dropout in training."""
     drops = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
     return model.training and any(m.p > 0 for m in model.modules() if isinstance(m, drops))

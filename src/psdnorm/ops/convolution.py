@@ -52,7 +52,7 @@ def upsample_conv(x: Tensor, weight: Tensor, bias: Tensor | None, elu: bool = Fa
 
 
 def is_served(x: Tensor, weight: Tensor) -> bool:
-    """Tell whether the kernels serve this convolution."""
+    """Return whether the kernels serve this convolution."""
     return (
         not is_exporting()
         and x.is_cuda

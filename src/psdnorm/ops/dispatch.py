@@ -152,7 +152,7 @@ def _without_autocast(x: Tensor):
 
 
 def _is_transformed(*tensors: Tensor | None) -> bool:
-    """Tell whether torch.func or forward-mode differentiation follows one of the tensors."""
+    """Return whether torch.func or forward-mode differentiation follows one of the tensors."""
     given = [t for t in tensors if t is not None]
     wrappers = torch._C._functorch
     if any(
@@ -165,7 +165,7 @@ def _is_transformed(*tensors: Tensor | None) -> bool:
 
 
 def can_update_barycenter(psd: Tensor, sqrt_psd: Tensor) -> bool:
-    """Tell whether :func:`psdnorm.ops.triton.update_barycenter` serves this running state."""
+    """Return whether :func:`psdnorm.ops.triton.update_barycenter` serves this running state."""
     is_float32 = psd.dtype == sqrt_psd.dtype == torch.float32 and sqrt_psd.is_contiguous()
     has_kernel = triton.HAS_TRITON and psd.is_cuda
     return is_float32 and has_kernel and _is_plain(psd) and _is_plain(sqrt_psd)

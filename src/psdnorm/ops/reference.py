@@ -41,7 +41,7 @@ def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def is_exporting() -> bool:
-    """Tell whether torch.export traces this call."""
+    """Return whether torch.export traces this call."""
     # torch 2.11 answers torch.compiler.is_exporting() with yes inside torch.compile too
     return torch.compiler._is_exporting_flag
 
@@ -117,7 +117,7 @@ def welch_psd(
     """
     spec = Spec(filter_size, window=window, detrend=detrend)
     hop = filter_size - half_width(filter_size)
-    # laid out alike whatever the length is, or an exported program would refuse some lengths
+    # the same layout for every length, or an exported program would not run with some lengths
     segments = centered.unfold(-1, filter_size, hop).contiguous()  # (..., L, f)
     if _is_direct(filter_size):
         cosines, sines = windowed_dft(spec, centered)

@@ -128,7 +128,7 @@ def _round_up(value: int, step: int) -> int:
 
 
 def serves(signals: tuple[Tensor, ...], spec: Spec) -> bool:
-    """Tell whether the kernels can and should carry rows (N, C, T), or rows and their gradient."""
+    """Return whether the kernels should serve rows, (N, C, T), or rows and their gradient."""
     x = signals[0]
     plain = spec.window == "boxcar" and spec.padding_mode == "circular"
     if not (ENABLED and x.is_cuda and plain) or spec.detrends_segments:

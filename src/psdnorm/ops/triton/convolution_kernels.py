@@ -42,11 +42,9 @@ def convolve_kernel(
     HAS_BIAS: tl.constexpr, ELU: tl.constexpr, UNIT: tl.constexpr, OUT_UNIT: tl.constexpr,
     GROUPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Convolve GROUPS groups of SPAN samples, with bias and ELU where there are such.
-
-    The matrix is filled up with zeros to whole blocks of ROWS and COLUMNS. Strides of x count in
-    UNIT samples and the length of y in OUT_UNIT, so that the compiler knows how rows align.
-    """
+    """Convolve GROUPS groups of SPAN samples, with bias and ELU if asked for."""
+    # the matrix is padded to whole blocks of ROWS and COLUMNS; strides of x count in UNIT samples
+    # and the length of y in OUT_UNIT, so that the compiler knows how rows align
     pid = tl.program_id(0)
     sample = (pid // n_tiles).to(tl.int64)
     tile = pid % n_tiles

@@ -83,7 +83,7 @@ def _leaky_bins(size, a, detrend):
 
 @triton.constexpr_function
 def _has_tilted_gradient(a, detrend):
-    """Tell whether segments lose their means before a window that is not flat.
+    """Return whether segments lose their means before a window that is not flat.
 
     Where it is flat nothing but bin 0 changes, which has no power then.
     """

@@ -1,6 +1,6 @@
 """PSDNorm on CUDA devices: how the Triton kernels are cut to size and launched.
 
-Triton is imported by the functions that need it, not by those who import psdnorm.
+Triton is imported by the functions that need it, not with psdnorm.
 """
 
 import math
@@ -77,7 +77,7 @@ class Launch:
 
 @cache
 def _launches_early(device: int) -> bool:
-    """Tell whether kernels may start before the previous one has ended; tried on Hopper alone."""
+    """Return whether kernels may start before the previous one has ended; tried on Hopper alone."""
     if torch.version.hip is not None or os.environ.get("TRITON_INTERPRET") == "1":
         return False
     return torch.cuda.get_device_capability(device)[0] == 9
