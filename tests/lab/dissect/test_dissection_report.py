@@ -61,7 +61,7 @@ def test_a_norm_that_loses_least_beyond_noise_is_picked_and_the_others_are_liste
     assert words.startswith("Pick PSDNorm: at −2 dB per octave it loses least, ")
     assert "These lose more: InstanceNorm " in words
     assert "BatchNorm " in words
-    assert "a loss beyond noise of BatchNorm at −0.5, −1 and −2 dB per octave" in words
+    assert "Losses beyond noise: BatchNorm at −0.5, −1 and −2 dB per octave" in words
     assert "InstanceNorm at −1 and −2 dB per octave" in words
 
 
@@ -84,7 +84,8 @@ def test_where_nobody_loses_no_norm_is_picked():
 def test_where_all_lose_alike_none_is_better_than_another():
     (words,) = said(losses({"scorer": [(1, 1, 1), (2, 2, 2), (5, 5, 5)]}, spread=0.0))
     assert words.startswith("No norm is better than another beyond noise: at +2 epochs ")
-    assert "of BatchNorm, InstanceNorm and PSDNorm at +0.5, +1 and +2 epochs." in words
+    losers = "BatchNorm, InstanceNorm and PSDNorm"
+    assert f"Losses beyond noise: {losers} at +0.5, +1 and +2 epochs." in words
 
 
 def test_a_difference_of_less_than_half_a_point_picks_nobody_however_sure(tmp_path):
@@ -95,7 +96,8 @@ def test_a_difference_of_less_than_half_a_point_picks_nobody_however_sure(tmp_pa
         "Pick for other reasons: at +2 epochs all lose nearly the same, 5.0 to 5.4 points."
     )
     assert "Less than half a point lies between them: BatchNorm 5.0 (" in words
-    assert "of BatchNorm, InstanceNorm and PSDNorm at +0.5, +1 and +2 epochs." in words
+    losers = "BatchNorm, InstanceNorm and PSDNorm"
+    assert f"Losses beyond noise: {losers} at +0.5, +1 and +2 epochs." in words
     assert "still the most accurate" not in words
     write_dissection(found, tmp_path / "report", "x", figures=False)
     page = (tmp_path / "report" / "index.html").read_text().replace("\n", "")
@@ -106,18 +108,18 @@ def test_a_difference_of_less_than_half_a_point_picks_nobody_however_sure(tmp_pa
 
 def test_a_loss_shown_as_zero_is_not_reported():
     (words,) = said(losses({"gain": [(0.02, 0, 3), (0.02, 0, 3), (0.02, 0, 3)]}, spread=0.001))
-    assert "a loss beyond noise of PSDNorm at −3, −6 and −12 dB." in words
+    assert "Losses beyond noise: PSDNorm at −3, −6 and −12 dB." in words
     assert "BatchNorm and InstanceNorm lose nothing beyond noise at any strength." in words
 
 
 def test_a_gain_is_not_reported_as_a_loss():
     (words,) = said(losses({"gain": [(-2, 0, 3), (-2, 0, 3), (-2, 0, 3)]}, spread=0.01))
-    assert "a loss beyond noise of PSDNorm at −3, −6 and −12 dB." in words
+    assert "Losses beyond noise: PSDNorm at −3, −6 and −12 dB." in words
 
 
 def test_a_loss_at_a_lesser_strength_alone_is_reported_and_norms_without_loss_too():
     (words,) = said(losses({"electrode": [(4, 0, 0), (0, 0, 0), (0, 0, 0)]}, spread=0.0))
-    assert "a loss beyond noise of BatchNorm at 2 µV RMS." in words
+    assert "Losses beyond noise: BatchNorm at 2 µV RMS." in words
     assert "InstanceNorm and PSDNorm lose nothing beyond noise at any strength." in words
 
 
@@ -181,7 +183,7 @@ def test_a_norm_of_fewer_trainings_is_said_to_have_fewer_under_each_kind():
     table = found.accuracies
     once = table[~((table["arm"] == "p") & (table["training"] == "SHHS, seed 1"))]
     for words in said(dataclasses.replace(found, accuracies=once)):
-        assert words.endswith("Of 2 trainings PSDNorm has 1 here.")
+        assert words.endswith("PSDNorm has 1 of 2 trainings here.")
     assert not any("trainings" in words for words in said(found))
 
 

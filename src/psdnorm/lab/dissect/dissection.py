@@ -100,7 +100,7 @@ def claim_dissection(
             found = there.get(name)
             if found != value and (to_predict or name != "psdnorm"):
                 raise ArgumentError(
-                    f"{out} was begun with {name} {found!r:.80}, found {value!r:.80}: give another "
+                    f"{out} was begun with {name} {found!r:.80}, not {value!r:.80}: give another "
                     "folder"
                 )
         # a folder without kinds has all of them
@@ -248,7 +248,7 @@ class TestNights:
     def check(self) -> None:
         """Raise if the nights cannot be simulated, before anything is written."""
         if type(self.subjects) is not int or self.subjects < 1:
-            raise ArgumentError(f"subjects is {self.subjects!r}, expected an integer from 1")
+            raise ArgumentError(f"subjects is {self.subjects!r}, expected an integer of at least 1")
         check_length(UNSHIFTED_PROFILE, 0, self.seed, self.hours)
         n_channels = len(UNSHIFTED_PROFILE.channels)
         if self.recipe.n_channels != n_channels:

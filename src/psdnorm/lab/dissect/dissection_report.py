@@ -384,7 +384,7 @@ class Choice:
         most = int(self.rows["trainings"].max())
         fewer = self.rows[self.rows["trainings"] < most]
         each = [f"{row['norm']} has {row['trainings']}" for _, row in fewer.iterrows()]
-        return [f"Of {most} trainings {listed(each)} here."] if each else []
+        return [f"{listed(each)} of {most} trainings here."] if each else []
 
     def _harm(self) -> list[str]:
         """Say which norms have a loss beyond noise at which strengths, and which have none."""
@@ -402,7 +402,7 @@ class Choice:
                 spared.setdefault(at, []).append(arm)
         where = "; ".join(f"{self.losses.listed(arms)} at {at}" for at, arms in harmed.items())
         return [
-            f"There is a loss beyond noise of {where}.",
+            f"Losses beyond noise: {where}.",
             *(
                 f"{self.losses.listed(arms)} {_verb(arms, 'loses', 'lose')} nothing beyond noise "
                 f"at {at}."
