@@ -9,6 +9,8 @@ import gc
 import os
 import shutil
 import signal
+from collections import Counter
+from pathlib import Path
 
 import properties  # noqa: F401 - loads the profile of Hypothesis
 import pytest
@@ -77,3 +79,18 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def headers_parsed(monkeypatch):
+    """How often the header of each EDF is parsed, by the file's name."""
+    from psdnorm.io import edf
+
+    parsed = Counter()
+
+    def counting(path, original=edf.parse_header):
+        parsed[Path(path).name] += 1
+        return original(path)
+
+    monkeypatch.setattr(edf, "parse_header", counting)
+    return parsed

@@ -111,6 +111,13 @@ def test_the_signal_begins_where_the_scorers_epochs_begin(tmp_path):
     np.testing.assert_allclose(recording.signal[0, ::20], 0.1 * np.arange(2, 13), rtol=1e-5)
 
 
+def test_the_header_of_a_file_that_holds_its_own_stages_is_parsed_once(tmp_path, headers_parsed):
+    notes = b"+0\x1530\x14Sleep stage 1\x14\x00"
+    path = night(tmp_path / "n.edf", notes=notes)
+    assert read_recording(path, ["C3"], path).stages.tolist() == [1, -1, -1, -1]
+    assert headers_parsed == {"n.edf": 1}
+
+
 def test_a_fraction_of_a_second_before_the_first_sample_counts(tmp_path):
     # the signal begins 5 s after the header's start, from which annotations are counted
     notes = b"+5\x1530\x14Sleep stage 1\x14\x00+35\x1530\x14Sleep stage 2\x14\x00"

@@ -10,6 +10,7 @@ from scorings import nsrr, profusion
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, RecordingError
 from psdnorm.io import read_stages
+from psdnorm.io.edf import read_annotations, write_annotations
 from psdnorm.io.scoring import FORMATS, grid_s, read_bouts, stage_of, write_stages
 from psdnorm.models import checkpoint as card
 
@@ -66,6 +67,37 @@ def test_names_of_both_schools_and_their_spellings_are_known(names, stage):
     assert {name: stage_of(name) for name in first.split() + rest} == dict.fromkeys(
         first.split() + rest, stage
     )
+
+
+def test_annotations_are_written_anonymously_and_mne_reads_them(tmp_path):
+    mne = pytest.importorskip("mne")
+    path = tmp_path / "night.edf"
+    start = datetime(2021, 3, 4, 22, 30, 1)
+    notes = [(0.0, 30.0, "Sleep stage W"), (30.25, 1.5, "Arousal, größer"), (90.0, 0.0, "?")]
+    write_annotations(path, notes, start)
+    found, counted_from = read_annotations(path)
+    assert ([*map(tuple, found)], counted_from) == (notes, start)
+    head = path.read_bytes()[8:168].decode()
+    assert head.split() == ["X", "X", "X", "X", "Startdate", "04-MAR-2021", "X", "X", "X"]
+    read = mne.read_annotations(path)
+    assert [*zip(read.onset, read.duration, read.description, strict=True)] == notes
+
+
+def test_a_fraction_of_a_second_of_the_start_is_kept(tmp_path):
+    start = datetime(2021, 3, 4, 22, 30, 1, 500_000)
+    write_stages(tmp_path / "night.edf", [W, N2], "edf", start)
+    assert [bout.onset_s for bout in read_bouts(tmp_path / "night.edf", start)] == [0.0, 30.0]
+
+
+@pytest.mark.parametrize("year", [1901, 2085, 3000])
+def test_a_year_that_edf_cannot_hold_is_left_out_and_the_time_of_day_is_kept(tmp_path, year):
+    write_annotations(tmp_path / "n.edf", [(0, 30, "W")], datetime(year, 3, 4, 22, 30, 1))
+    assert read_annotations(tmp_path / "n.edf")[1] == datetime(1985, 1, 1, 22, 30, 1)
+
+
+def test_no_annotation_cannot_be_written(tmp_path):
+    with pytest.raises(ArgumentError, match=r"n\.edf would hold no annotation"):
+        write_annotations(tmp_path / "n.edf", [])
 
 
 def test_nsrr_xml(save):

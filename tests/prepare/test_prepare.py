@@ -8,6 +8,7 @@ import signal as signals
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from stores import tree
 
 from psdnorm.cohorts import find_nights, read_night
 from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError, StoreError
+from psdnorm.io import write_stages
+from psdnorm.prepare import signals as signal_module
 from psdnorm.prepare.prepare import Preparation, prepare_night, recording_name
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.prepare.signals import preprocess
@@ -50,6 +53,23 @@ def test_a_prepared_night_is_what_preprocessing_makes_of_it(source, tmp_path):
     assert outcome.counts == {"W": 1, "N1": 1, "N2": 1, "N3": 0, "REM": 1, "unscored": 0}
     assert outcome.channels == {"C3-A2": "C3-M2", "C4-A1": "C4-M1"}
     assert pickle.loads(pickle.dumps(outcome)) == outcome
+
+
+def test_each_header_is_parsed_and_each_channel_examined_once(
+    tmp_path, headers_parsed, monkeypatch
+):
+    source = cohort_folder(tmp_path / "source", **{"S01.edf": signal()})
+    write_stages(source / "S01-hypnogram.edf", [0, 1, 2, 4], "edf", datetime(2001, 2, 3, 22, 10, 5))
+    examined = []
+
+    def counting(recording, original=signal_module.examine):
+        examined.extend(recording.channels)
+        return original(recording)
+
+    monkeypatch.setattr(signal_module, "examine", counting)
+    assert run(source, tmp_path / "store")["folder-S01"].status == "prepared"
+    assert headers_parsed == {"S01.edf": 1, "S01-hypnogram.edf": 1}
+    assert examined == ["C3-A2", "C4-A1"]
 
 
 def test_the_index_says_what_is_known_and_not_who_slept(tmp_path):
