@@ -573,7 +573,8 @@ def _add_shift(page: Page, night: "StagedNight") -> None:
             ]
             for each in shift.distances
         ]
-        words = " ".join(f"{row[0]}: {row[1]}, {row[5]} {row[3]}." for row in rows)
+        words = " ".join(f"{row[0]}: {row[1]}, {row[5]} the limit of {row[3]}." for row in rows)
+        words = f"Distances from the training nights. {words}"
         page.picture(as_png(draw_distances(shift.distances)), words, scrolls=True)
         head = ["where", "this night", "median", "99 % are below", "nearer nights", "this night is"]
         page.table("Distances from the training nights", head, rows)
