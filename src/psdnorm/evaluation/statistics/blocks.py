@@ -173,10 +173,6 @@ def block_tables(
         The column that holds the score. Higher is better.
     norms : sequence of str, optional
         Those to compare, in this order; else all, in order of appearance.
-
-    Returns
-    -------
-    BlockTables
     """
     check_columns("scores", scores, ["norm", *KEYS, metric])
     if scores.empty:

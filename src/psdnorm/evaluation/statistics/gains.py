@@ -41,11 +41,8 @@ class BootstrapResult(Basis):
     gains : DataFrame
         One row per ``norm`` and ``mean``, which is Mean(Dataset) or Mean(Subject): ``reference``,
         ``gain``, the ends of its interval ``low`` and ``high``, ``share_above_0`` of the draws.
-    n_draws : int
     resampled : tuple of str
         What was drawn with replacement, from the top: "cohorts", "subjects", "seeds".
-    confidence : float
-        How often the interval is meant to hold the gain.
     """
 
     gains: pd.DataFrame
@@ -267,12 +264,10 @@ class ImprovedResult(Basis):
 
     Attributes
     ----------
-    norm, reference : str
     improved, tied, worse : int
         Subjects whose score is higher, the same, or lower than under the reference.
     share, low, high : float
         Share of all who improved, ties among them, and its Wilson interval.
-    confidence : float
     """
 
     norm: str
@@ -292,12 +287,8 @@ class HardestResult(Basis):
 
     Attributes
     ----------
-    norm, reference : str
-    by : str
-        What says who is hard: "reference" or "mean".
-    n_hardest : int
     threshold : float
-        The highest score among them, of that which says who is hard.
+        The highest score among them, under the reference or as the mean of both: see ``by``.
     gain, gain_of_all : float
         Mean difference of norm and reference over the hardest, and over all subjects.
     """
@@ -442,8 +433,6 @@ class FewerSubjectsResult:
         Score of the reference at its largest size.
     reference_size, norm_size : float
         Training subjects behind the two.
-    n_sizes : int
-        Sizes on the norm's curve.
     left_out : tuple of float
         Sizes at which one of the two has no score.
     note : str
@@ -476,10 +465,6 @@ def fewer_subjects_factor(
         with 61 subjects trains on 61.
     reference_scores, norm_scores : array of float, (n,)
         Higher is better; NaN where a size was not run.
-
-    Returns
-    -------
-    FewerSubjectsResult
 
     Examples
     --------

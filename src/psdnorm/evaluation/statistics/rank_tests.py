@@ -38,7 +38,19 @@ class FriedmanResult(Basis):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _PairwiseResult(Basis):
+class PairwiseResult(Basis):
+    """Which pairs of norms differ.
+
+    Attributes
+    ----------
+    p : DataFrame, (n_norms, n_norms)
+        Of every pair, corrected for the number of pairs; 1 on the diagonal.
+    different : DataFrame of bool, (n_norms, n_norms)
+        ``p <= alpha``.
+    mean_ranks : Series, (n_norms,)
+        1 is best.
+    """
+
     p: pd.DataFrame
     different: pd.DataFrame
     mean_ranks: "pd.Series[float]"
@@ -51,40 +63,15 @@ class _PairwiseResult(Basis):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NemenyiResult(_PairwiseResult):
-    """Which norms differ in mean rank.
-
-    Attributes
-    ----------
-    critical_difference : float
-        Mean ranks differ that are at least this far apart.
-    p : DataFrame, (n_norms, n_norms)
-        Of every pair, corrected for the number of norms; 1 on the diagonal.
-    different : DataFrame of bool, (n_norms, n_norms)
-        ``p <= alpha``.
-    mean_ranks : Series, (n_norms,)
-    alpha : float
-    """
+class NemenyiResult(PairwiseResult):
+    """Which norms differ in mean rank: those that are ``critical_difference`` or more apart."""
 
     critical_difference: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class WilcoxonHolmResult(_PairwiseResult):
-    """Which pairs of norms differ.
-
-    Attributes
-    ----------
-    p_single : DataFrame, (n_norms, n_norms)
-        Of each pair as if it were the only one; 1 on the diagonal.
-    p : DataFrame, (n_norms, n_norms)
-        Corrected for the number of pairs.
-    different : DataFrame of bool, (n_norms, n_norms)
-        ``p <= alpha``.
-    mean_ranks : Series, (n_norms,)
-        1 is best. The test does not use them, the diagram does.
-    alpha : float
-    """
+class WilcoxonHolmResult(PairwiseResult):
+    """Which norms differ within blocks; ``p_single`` is p as if a pair were the only one."""
 
     p_single: pd.DataFrame
 
@@ -124,7 +111,7 @@ def nemenyi(values: pd.DataFrame, alpha: float = 0.05) -> NemenyiResult:
     values : DataFrame, (n_blocks, n_norms)
         Higher is better. Blocks with a NaN are left out and counted.
     alpha : float
-        Chance of finding any difference where there is none.
+        Chance of finding a difference where there is none.
 
     Returns
     -------
@@ -170,7 +157,7 @@ def wilcoxon_holm(values: pd.DataFrame, alpha: float = 0.05) -> WilcoxonHolmResu
     values : DataFrame, (n_blocks, n_norms)
         Blocks with a NaN are left out and counted.
     alpha : float
-        Chance of finding any difference where there is none.
+        Chance of finding a difference where there is none.
 
     Returns
     -------
@@ -205,15 +192,7 @@ def wilcoxon_holm(values: pd.DataFrame, alpha: float = 0.05) -> WilcoxonHolmResu
 
 
 def holm(p: ArrayLike) -> NDArray[np.float64]:
-    """Correct the p-values of m tests for being m, by Holm's steps down.
-
-    Parameters
-    ----------
-    p : array of float, (m,)
-
-    Returns
-    -------
-    ndarray of float64, (m,)
+    """Correct the p-values, (m,), of m tests for being m, by Holm's steps down.
 
     Examples
     --------
