@@ -6,7 +6,7 @@ import platform
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from psdnorm.evaluation import (
 from psdnorm.evaluation.statistics import BlockTables, block_tables
 from psdnorm.experiments import GRID
 from psdnorm.models import accelerate
-from psdnorm.present import FRAME_BYTES, CannotDraw, Drawing, Page, Part, rendered, styled
+from psdnorm.present import FRAME_BYTES, CannotDraw, Drawing, Page, Part
 from psdnorm.report import (
     FIGURES,
     METRIC,
@@ -49,24 +49,12 @@ from psdnorm.report import (
     norm_place,
     read_results,
     runs_inside,
+    verdict,
     whole_rows,
     without_roots,
     write_figures,
 )
-from psdnorm.report.figures import SEEDS_OMITTED, Figure, Figures, by_stage, forest, scattered
-from psdnorm.report.verdict import (
-    DUEL_HEAD,
-    SIMULATED,
-    Duel,
-    duel_cells,
-    duels,
-    gain_words,
-    limits_of_duels,
-    limits_of_intervals,
-    limits_of_seeds,
-    people_words,
-    percent,
-)
+from psdnorm.report.figures import SEEDS_OMITTED, Figures, by_stage, draw_all, forest, scattered
 from psdnorm.runtime import listed, plural, read_json, written
 from psdnorm.store import RECIPE_FILE, Store
 from psdnorm.training import (
@@ -87,7 +75,7 @@ from psdnorm.training import (
 )
 
 A, B = "A", "B"
-HEAD = ["cohort", "subjects", "A, %", "B, %", *DUEL_HEAD]
+HEAD = ["cohort", "subjects", "A, %", "B, %", *verdict.DUEL_HEAD]
 COMPARED_CSV = "compared.csv"
 Watch = Callable[[Iterable[dict[str, Any]], int, str], Iterable[dict[str, Any]]]
 Pair = tuple[str, Arm, Arm]  # what is compared, the arm of A and the arm of B
@@ -124,30 +112,31 @@ class ArmComparison:
         return int(seeds.min()), int(seeds.max())
 
     @cached_property
-    def duel(self) -> Duel:
+    def duel(self) -> verdict.Duel:
         """B against A, over all cohorts."""
-        return duels(self.scores, A)[B]
+        return verdict.duels(self.scores, A)[B]
 
     def rows(self) -> list[list[str]]:
         """Return a row per cohort, and the means where there are several, see :data:`HEAD`."""
-
-        def row(name: str, n: int, means: Any, cells: list[str]) -> list[str]:
-            return [name, f"{n:,}", percent(means[A]), percent(means[B]), *cells]
-
-        made = []
+        found: list[tuple[str, int, Any, list[str]]] = []
         for cohort, scores in self.scores.groupby(level="cohort"):
             own = self.subjects.xs(cohort, level="cohort")
-            made.append(row(str(cohort), len(own), own.mean(), duel_cells(duels(scores, A)[B])))
-        if len(made) > 1:
+            gains = verdict.duel_cells(verdict.duels(scores, A)[B])
+            found.append((str(cohort), len(own), own.mean(), gains))
+        if len(found) > 1:
             for mean, values in overall_means(self.subjects).items():
-                made.append(row(mean, len(self.subjects), values, duel_cells(self.duel, mean)))
-        return made
+                gains = verdict.duel_cells(self.duel, mean)
+                found.append((mean, len(self.subjects), values, gains))
+        return [
+            [name, f"{n:,}", *(verdict.percent(means[side]) for side in (A, B)), *gains]
+            for name, n, means, gains in found
+        ]
 
     @cached_property
     def sentences(self) -> list[str]:
         """How much B gains over A, how sure that is, and for whom."""
-        gains = gain_words(B, A, self.duel.gains, self.duel.reservation)
-        return [gains, *people_words(B, A, self.duel)]
+        gains = verdict.gain_words(B, A, self.duel.gains, self.duel.reservation)
+        return [gains, *verdict.people_words(B, A, self.duel)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,10 +162,10 @@ class Comparison:
         n_seeds = min(fewest), max(most)
         n_cohorts = max(arm.subjects.index.unique("cohort").size for arm in self.arms)
         return [
-            *([SIMULATED] if self.simulated else []),
-            *limits_of_seeds(n_seeds),
-            limits_of_intervals(n_seeds, n_cohorts),
-            *limits_of_duels(arm.duel for arm in self.arms),
+            *([verdict.SIMULATED] if self.simulated else []),
+            *verdict.limits_of_seeds(n_seeds),
+            verdict.limits_of_intervals(n_seeds, n_cohorts),
+            *verdict.limits_of_duels(arm.duel for arm in self.arms),
         ]
 
     @property
@@ -580,20 +569,9 @@ def _learned(letter: str, trained: Trained) -> str:
 
 def comparison_figures(comparison: Comparison) -> Figures:
     """Draw subjects, gains by cohort and differences by stage of every arm."""
-    figures: list[Figure] = []
-    missing: list[str] = []
+    draws = [partial(draw, arm) for arm in comparison.arms for draw in (_subjects, _gains, _stages)]
     recipe = comparison.recipes.removeprefix("recipe ")
-    draws: tuple[Callable[[ArmComparison], Drawing], ...] = (_subjects, _gains, _stages)
-    with styled():
-        for arm in comparison.arms:
-            for draw in draws:
-                try:
-                    drawing = draw(arm)
-                except CannotDraw as reason:
-                    missing.append(str(reason))
-                    continue
-                figures.append(rendered(drawing, simulated=comparison.simulated, recipe=recipe))
-    return Figures(figures, missing)
+    return draw_all(draws, simulated=comparison.simulated, recipe=recipe)
 
 
 def _key(arm: ArmComparison) -> str:

@@ -58,17 +58,23 @@ def build_figures(results: Results, store: Store | None = None) -> Figures:
         For each model and training size ranks, subjects, gains, stages, calibration and training
         curves, then sweeps of a setting, spectra, and nights.
     """
+    planned = _planned(results, store)
+    return draw_all(planned, simulated=results.simulated, recipe=results.recipe)
+
+
+def draw_all(draws: Iterable[Draw], *, simulated: bool, recipe: str) -> Figures:
+    """Draw what can be drawn, and say of the rest why it cannot."""
     figures: list[Figure] = []
     missing: list[str] = []
     with styled():
-        for draw in _planned(results, store):
+        for draw in draws:
             try:
                 drawing = draw()
             except CannotDraw as reason:
                 missing.append(str(reason))
                 continue
             missing += drawing.missing
-            figures.append(rendered(drawing, simulated=results.simulated, recipe=results.recipe))
+            figures.append(rendered(drawing, simulated=simulated, recipe=recipe))
     return Figures(figures, missing)
 
 
