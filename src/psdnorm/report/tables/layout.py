@@ -342,6 +342,11 @@ class Layout:
     bold: bool = True  # whether the best of a row is in bold: not where columns cannot be compared
     notes: list[str] = field(default_factory=list)
 
+    def facts(self, block: Block) -> list[dict[str, Any]]:
+        """Return what the numbers of a block measure, row by row."""
+        rows, columns = ([facts for _, facts in named] for named in (block.rows, self.columns))
+        return [block.facts | row | column for row in rows for column in columns]
+
 
 def dataset_block(scores: Scores, setting: Setting, arms: Iterable[Arm], **facts: Any) -> Block:
     """Return a block with a row for each dataset that any of the arms has, and for both means."""
@@ -363,12 +368,14 @@ def fill(layout: Layout, scores: Scores) -> Table:
     rows: list[list[Entry]] = []
     notes: list[str] = []
     shown: set[str] = set()
-    metrics = _metrics(layout)
+    metrics = [
+        *dict.fromkeys(facts["metric"] for block in layout.blocks for facts in layout.facts(block))
+    ]
     for block in layout.blocks:
         rows.append([Entry(block.heading)])
         filled = [_row(layout, block, named, scores) for named in block.rows]
         rows += [row for row, _ in filled]
-        arms = arms_of(layout, block)
+        arms = [*dict.fromkeys(map(_arm, layout.facts(block)))]
         setting = block.setting or block.heading
         notes += block_notes(setting, arms, block.datasets, metrics, scores)
         notes += chosen_notes(setting, arms, scores)
@@ -390,16 +397,6 @@ def full_title(title: str, results: Results) -> str:
     """Return a title that names the recipe, and says whether the nights are simulated."""
     simulated = ", of simulated nights" if results.simulated else ""
     return f"{title}{simulated}, recipe {results.recipe}"
-
-
-def arms_of(layout: Layout, block: Block) -> list[Arm]:
-    """Return the arms of a block, each once, in the order of the table."""
-    found = {
-        _arm(block.facts | row | column): None
-        for _, row in block.rows
-        for _, column in layout.columns
-    }
-    return [*found]
 
 
 def our_facts(results: Results) -> dict[str, Any]:
@@ -445,13 +442,3 @@ def _layout_entry(facts: dict[str, Any], datasets: Sequence[str], scores: Scores
 
 def _arm(facts: dict[str, Any]) -> Arm:
     return Arm(**{name: facts[name] for name in ARM})
-
-
-def _metrics(layout: Layout) -> list[str]:
-    found = {
-        (block.facts | row | column)["metric"]: None
-        for block in layout.blocks
-        for _, row in block.rows
-        for _, column in layout.columns
-    }
-    return [*found]

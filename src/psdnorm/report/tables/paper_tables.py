@@ -93,7 +93,7 @@ def build_tables(results: Results, store: Store | None = None) -> Tables:
 USLEEP, TRANSFORMER = "usleep", "cnn-transformer"
 LOW_DATA, LOW_DATA_FILTER = 40, 15
 LIMIT = "Most subjects per cohort"
-_AS = ", with the protocol's filter size and depth where it has them"
+_AS = ", at the protocol's filter size and depth"
 
 
 @dataclass(frozen=True)
@@ -234,11 +234,11 @@ _BASELINES = ("batch", "layer", "instance")
 def curve_layouts(scores: Scores) -> tuple[list[Layout], list[str]]:
     """Lay out scores against filter size, depth and training size, and the other metrics."""
     kinds: list[tuple[str, str, Iterator[Layout]]] = [
-        ("filter size", "another filter size than 5", _filter_sizes(scores)),
-        ("number of training subjects", "one norm with two sizes", _training_sizes(scores)),
+        ("filter size", "a filter size other than 5", _filter_sizes(scores)),
+        ("number of training subjects", "one norm at two sizes", _training_sizes(scores)),
         (
             "number of layers with the norm",
-            "another number of blocks with the norm than 3",
+            "a number of blocks with the norm other than 3",
             _depths(scores),
         ),
     ]
