@@ -153,10 +153,10 @@ def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
 def test_an_interrupted_run_says_how_to_go_on(prepare, tmp_path, monkeypatch):
     from psdnorm.prepare import prepare as preparation
 
-    def interrupt(night, original=preparation.read_night):
+    def interrupt(night, source, original=preparation.read_night):
         if "S02" in night.signal.name:
             raise KeyboardInterrupt
-        return original(night)
+        return original(night, source)
 
     source = cohort_folder(tmp_path / "source", "S01", "S02", "S03")
     with monkeypatch.context() as patch:
@@ -164,7 +164,7 @@ def test_an_interrupted_run_says_how_to_go_on(prepare, tmp_path, monkeypatch):
         code, out, err = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 130
     assert counts(out) == {"prepared": 1, "already there": 0, "failed": 0, "not reached": 2}
-    assert err.endswith("psdnorm: interrupted; the same command goes on where this one stopped\n")
+    assert err.endswith("psdnorm: interrupted; run the same command again to go on\n")
     assert len(Store.open(tmp_path / "store").index) == 1
     code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 0
@@ -186,7 +186,7 @@ def test_ctrl_c_stops_all_processes_without_a_traceback(tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=600)  # the pipes end with the last of them
     assert process.returncode == 130
-    assert err.endswith("psdnorm: interrupted; the same command goes on where this one stopped\n")
+    assert err.endswith("psdnorm: interrupted; run the same command again to go on\n")
     assert "Traceback" not in err
     assert counts(out)["not reached"] > 0
     assert len(Store.open(store).index) >= counts(out)["prepared"] > 0

@@ -34,7 +34,7 @@ def demo(
         bad = failures(_all(track(made.prepare(), len(made.nights), "prepare ")))
         bad = bad or failures(_train(made))
     except KeyboardInterrupt:
-        say(errors, "psdnorm: interrupted; the same command goes on where this one stopped")
+        say(errors, "psdnorm: interrupted; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
     for reason in bad:
         say(errors, f"failed: {reason}")

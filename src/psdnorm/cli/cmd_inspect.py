@@ -17,13 +17,11 @@ from psdnorm.errors import ArgumentError, PsdnormError, StoreError
 from psdnorm.runtime import errors, say
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from psdnorm.store import CohortPSD, Store
+    from psdnorm.store import Store
 
 _UNKNOWN = "–"
 _MOST_FLAGS = 15
-_ORDER = ("lowpass_hz", "scaling", "clip", "trim", "trim_margin_s")  # in which it is done
+_ORDER = ("lowpass_hz", "scaling", "clip", "trim", "trim_margin_s")  # of processing
 _SCALINGS = {
     "none": "no scaling (µV)",
     "epoch": "z-score per 30 s epoch and channel",
@@ -32,13 +30,13 @@ _SCALINGS = {
 
 
 def print_tables(description: dict[str, Any]) -> None:
-    """Print what :func:`psdnorm.store.summary.describe` found."""
+    """Print what :func:`psdnorm.store.describe` returns."""
     everything = description["all"]
     _print(f"Store {description['store']}", bold=True)
     if everything["simulated"]:
         n_simulated, n_nights = everything["simulated"], everything["nights"]
         which = "All" if n_simulated == n_nights else f"{n_simulated:,} of the"
-        _print(f"SIMULATED: {which} {n_nights:,} nights are made up, not recorded.", bold=True)
+        _print(f"SIMULATED: {which} {n_nights:,} nights are simulated, not recorded.", bold=True)
     name = description["recipe"].get("name", "unnamed")
     _print(f"Recipe {name} ({description['recipe_hash'][:12]}):")
     for line in _recipe_lines(description):
@@ -104,10 +102,12 @@ def _flags(everything: dict[str, Any]) -> Table | str:
 
 
 def _recipe_lines(description: dict[str, Any]) -> Iterable[str]:
-    """Say what the recipe does; what is not known here is told as it stands."""
+    """Describe a recipe; unknown fields are printed as they are."""
     recipe, layout = description["recipe"], description["layout"]
-    told = ("name", "sfreq", "n_channels", "dtype")  # above, and by the layout below
-    keys = [key for key in (*_ORDER, *sorted(recipe.keys() - {*_ORDER, *told})) if key in recipe]
+    elsewhere = ("name", "sfreq", "n_channels", "dtype")  # above, and in the layout below
+    keys = [
+        key for key in (*_ORDER, *sorted(recipe.keys() - {*_ORDER, *elsewhere})) if key in recipe
+    ]
     parts = [_step(key, recipe[key]) for key in keys]
     if parts:
         yield "; ".join(parts)
@@ -192,18 +192,18 @@ def inspect(
     store: Annotated[Path, typer.Argument(help="Folder of prepared nights.")],
     figure: Annotated[
         Path | None,
-        typer.Option(help=f"Where to draw: .png, .svg or .pdf. [default: {FIGURE} in STORE]"),
+        typer.Option(help=f"Figure to write: .png, .svg or .pdf. [default: {FIGURE} in STORE]"),
     ] = None,
-    no_figure: Annotated[bool, typer.Option("--no-figure", help="Do not draw.")] = False,
+    no_figure: Annotated[bool, typer.Option("--no-figure", help="Do not draw a figure.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON; draw only with --figure.")
+        bool, typer.Option("--json", help="Print JSON; draw a figure only with --figure.")
     ] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read every byte and list what is damaged.")
+        bool, typer.Option("--verify", help="Read every byte and list damaged files.")
     ] = False,
 ) -> None:
-    """Print and draw what is in a store: people, stages, spectra, flags, recipe."""
-    from psdnorm.store import Store, check_ending, mean_psd, summarize
+    """Summarize a store: subjects, stages, spectra, flags and recipe, as tables and a figure."""
+    from psdnorm.store import Store, check_ending, describe, draw, mean_psd, summarize
 
     if figure is not None:
         if no_figure:
@@ -215,13 +215,32 @@ def inspect(
     summary = summarize(opened)
     with errors.status("Estimating spectra"):
         spectra = mean_psd(opened)
-    _show(opened, summary, spectra, as_json, verify)
-    if figure is not None or not (no_figure or as_json):
-        _draw(opened, summary, spectra, figure, as_json)
+    description = describe(opened, summary, spectra)
+    if as_json:
+        if verify:
+            description["verified"] = True
+        typer.echo(json.dumps(description, ensure_ascii=False, allow_nan=False))
+    else:
+        print_tables(description)
+        if verify:
+            output.print(
+                f"Verified: every byte of {len(opened.index)} nights is as it was written."
+            )
+    if no_figure or (as_json and figure is None):
+        return
+    try:
+        draw(opened, summary, spectra, figure or opened.path / FIGURE)
+    except PsdnormError as error:
+        if figure is not None:
+            raise
+        # the default figure is no reason to fail: what was printed is still right
+        say(errors, f"psdnorm: not drawn: {error} (see --figure and --no-figure)")
+        return
+    say(errors if as_json else output, f"Drawn: {figure or opened.path / FIGURE}")
 
 
 def _verify(store: "Store") -> None:
-    """Read every byte; list what is wrong and leave with exit code 1 if anything is."""
+    """Read every byte; list what is damaged and exit with code 1 if anything is."""
     with errors.status("Reading every byte"):
         problems = store.verify()
     try:
@@ -232,47 +251,6 @@ def _verify(store: "Store") -> None:
     for problem in problems:
         say(output, problem)
     if problems:
-        n = len(problems)
-        errors.print(f"psdnorm: {n} file{'s are' if n > 1 else ' is'} damaged", highlight=False)
+        found = "1 file is" if len(problems) == 1 else f"{len(problems)} files are"
+        say(errors, f"psdnorm: {found} damaged")
         raise typer.Exit(SOME_FAILED)
-
-
-def _show(
-    store: "Store",
-    summary: "pd.DataFrame",
-    spectra: "dict[str, CohortPSD]",
-    as_json: bool,
-    verified: bool,
-) -> None:
-    from psdnorm.store import describe
-
-    description = describe(store, summary, spectra)
-    if as_json:
-        verdict = {"verified": True} if verified else {}
-        typer.echo(json.dumps({**description, **verdict}, ensure_ascii=False, allow_nan=False))
-        return
-    print_tables(description)
-    if verified:
-        output.print(f"Verified: every byte of {len(store.index)} nights is as it was written.")
-
-
-def _draw(
-    store: "Store",
-    summary: "pd.DataFrame",
-    spectra: "dict[str, CohortPSD]",
-    figure: Path | None,
-    as_json: bool,
-) -> None:
-    from psdnorm.store import draw
-
-    path = figure or store.path / FIGURE
-    try:
-        draw(store, summary, spectra, path)
-    except PsdnormError as error:
-        if figure is not None:
-            raise
-        # nobody asked for this one: what was printed is still right
-        said = f"psdnorm: not drawn: {error} (see --figure and --no-figure)"
-        say(errors, said)
-        return
-    say(errors if as_json else output, f"Drawn: {path}")

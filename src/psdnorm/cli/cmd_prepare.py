@@ -1,7 +1,6 @@
-"""``psdnorm prepare``: a cohort on disk becomes a store of prepared nights."""
+"""``psdnorm prepare``."""
 
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,10 +9,13 @@ import typer
 from rich.table import Table
 
 from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, one_line, output
-from psdnorm.runtime import errors, say, track
+from psdnorm.constants import STAGES
+from psdnorm.runtime import errors, plural, say, track
 
 if TYPE_CHECKING:
     from psdnorm.prepare import Outcome, Preparation
+
+_COLUMNS = (*STAGES, "unscored")
 
 
 @command
@@ -21,41 +23,51 @@ def prepare(
     cohort: Annotated[
         str,
         typer.Argument(
-            metavar="COHORT", help="ABC, …, PHYS, MASS, or folder or bids for files of your own."
+            metavar="COHORT",
+            help="ABC, CCSHS, CFS, HPAP, MROS, SHHS, CHAT, SOF, PHYS, phys-st or MASS; "
+            "folder or bids for your own files.",
         ),
     ],
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE", help="Root of the download; for folder a manifest, pattern or folder."
+            metavar="SOURCE",
+            help="Root of the download; for folder a manifest, a pattern or a folder.",
         ),
     ],
     store: Annotated[
         Path,
-        typer.Argument(metavar="STORE", help="Where prepared nights go; made if it is absent."),
+        typer.Argument(
+            metavar="STORE", help="Folder of prepared nights; created if it does not exist."
+        ),
     ],
     recipe: Annotated[
         str, typer.Option(help="paper, as-released, robust, or a .json or .toml file.")
     ] = "robust",
     channels: Annotated[
-        str | None, typer.Option(help="Instead of the cohort's: 'C3-M2; C4-M1'.")
+        str | None, typer.Option(help="Channels to use instead of the cohort's: 'C3-M2; C4-M1'.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="What the cohort of a folder or bids is called in STORE.")
+        str | None, typer.Option(help="Name of the cohort in STORE, for folder and bids.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes at a time.  [default: one per core]")
+        int | None, typer.Option(min=1, help="Number of processes.  [default: one per core]")
     ] = None,
     dask: Annotated[
-        str | None, typer.Option(help="Scheduler of a Dask cluster that does it: tcp://host:8786.")
+        str | None,
+        typer.Option(help="Dask scheduler whose workers prepare the nights: tcp://host:8786."),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Prepare anew what has other files than it had.")
+        bool,
+        typer.Option(
+            "--replace", help="Replace nights that were prepared from other files or channels."
+        ),
     ] = False,
 ) -> None:
     """Prepare the nights of a cohort: derive, filter, resample, scale, trim and clip.
 
-    What is in STORE already is not prepared again: an interrupted run goes on where it stopped.
+    Nights that are in STORE already are not prepared again: run an interrupted command again to
+    continue.
     """
     from psdnorm.cohorts import parse_channels
     from psdnorm.prepare import Preparation, load_recipe
@@ -69,9 +81,9 @@ def prepare(
                 outcomes.append(outcome)
     except KeyboardInterrupt:
         summarize(preparation, outcomes)
-        say(errors, "psdnorm: interrupted; the same command goes on where this one stopped")
+        say(errors, "psdnorm: interrupted; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
-    except BaseException:  # a store whose index cannot be written: what was done is told first
+    except BaseException:  # a store whose index cannot be written: print what was done first
         if outcomes:
             summarize(preparation, outcomes)
         raise
@@ -81,13 +93,12 @@ def prepare(
         raise typer.Exit(SOME_FAILED)
 
 
-def summarize(preparation: "Preparation", outcomes: "Iterable[Outcome]") -> None:
-    """Print what became of the nights: a table, then every sentence that somebody should read."""
-    outcomes = list(outcomes)
+def summarize(preparation: "Preparation", outcomes: "list[Outcome]") -> None:
+    """Print what became of the nights: a table, then what needs attention."""
     say(output, f"{preparation.store.path}, recipe {preparation.recipe.name}")
     table = Table()
     table.add_column("")
-    for name in ("nights", "hours", *_STAGES):
+    for name in ("nights", "hours", *_COLUMNS):
         table.add_column(name, justify="right")
     for status in ("prepared", "already there", "failed"):
         chosen = [outcome for outcome in outcomes if outcome.status == status]
@@ -95,18 +106,24 @@ def summarize(preparation: "Preparation", outcomes: "Iterable[Outcome]") -> None
         table.add_row(status, str(len(chosen)), hours, *_shares(chosen))
     missing = len(preparation) - len(outcomes)
     if missing:
-        table.add_row("not reached", str(missing), "", *([""] * len(_STAGES)))
+        table.add_row("not reached", str(missing), "", *([""] * len(_COLUMNS)))
     output.print(table)
-    for (name, expression), count in _channels(outcomes).items():
-        say(output, f"{name} from {expression}: {_nights(count)}")
-    for title, sentences in _sentences(preparation, outcomes).items():
+    channels = Counter(pair for outcome in outcomes for pair in outcome.channels.items())
+    for (name, expression), count in channels.items():
+        say(output, f"{name} from {expression}: {plural(count, 'night')}")
+    lists = {
+        "failed": sorted(outcome.reason for outcome in outcomes if outcome.reason),
+        "flagged": sorted(
+            f"{outcome.source}: {', '.join(outcome.flags)}" for outcome in outcomes if outcome.flags
+        ),
+        "problems": [*map(str, preparation.problems), *preparation.same],
+        "notes": preparation.notes,
+    }
+    for title, sentences in lists.items():
         if sentences:
             say(output, f"{title} ({len(sentences)}):")
         for sentence in sentences:
             say(output, f"  {one_line(sentence)}")
-
-
-_STAGES = ("W", "N1", "N2", "N3", "REM", "unscored")
 
 
 def _shares(outcomes: "list[Outcome]") -> list[str]:
@@ -115,23 +132,4 @@ def _shares(outcomes: "list[Outcome]") -> list[str]:
     for outcome in outcomes:
         counts.update(outcome.counts)
     total = counts.total()
-    return [f"{100 * counts[stage] / total:.0f} %" if total else "" for stage in _STAGES]
-
-
-def _channels(outcomes: "list[Outcome]") -> Counter[tuple[str, str]]:
-    return Counter(pair for outcome in outcomes for pair in outcome.channels.items())
-
-
-def _sentences(preparation: "Preparation", outcomes: "list[Outcome]") -> dict[str, list[str]]:
-    return {
-        "failed": sorted(outcome.reason for outcome in outcomes if outcome.reason),
-        "flagged": sorted(
-            f"{outcome.source}: {', '.join(outcome.flags)}" for outcome in outcomes if outcome.flags
-        ),
-        "problems": [*map(str, preparation.problems), *preparation.same],
-        "notes": list(preparation.notes),
-    }
-
-
-def _nights(count: int) -> str:
-    return f"{count} night" if count == 1 else f"{count} nights"
+    return [f"{100 * counts[stage] / total:.0f} %" if total else "" for stage in _COLUMNS]

@@ -347,7 +347,7 @@ class Store:
         """Create its folders and check that nights can be written there; no recipe is fixed yet."""
         nights = self.path / NIGHTS
         self._created += [folder for folder in (nights, self.path) if not os.path.exists(folder)]
-        with os_errors_as(StoreError, self.path, "cannot be created"):
+        with os_errors_as(StoreError, self.path, "cannot be made"):
             nights.mkdir(parents=True, exist_ok=True)
         check_writable(nights)
 
