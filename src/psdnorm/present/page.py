@@ -7,9 +7,10 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -49,22 +50,26 @@ _templates.filters["flowing"] = _flowing
 _parts: Any = _templates.get_template("parts.html").module
 
 
-class Entry(Protocol):
-    """What a cell of a table may be besides a text: see :class:`psdnorm.report.tables.Entry`."""
+@dataclass(frozen=True)
+class Entry:
+    """A cell of a table.
 
-    @property
-    def text(self) -> str: ...
+    Attributes
+    ----------
+    text : str
+        As it is shown.
+    value : float, optional
+        The number that ``text`` rounds, in its unit (scores: percent); None for words.
+    bold : bool
+        Whether it is the best of its row.
+    facts : dict
+        What the number measures, a column of the CSV file each; empty for words.
+    """
 
-    @property
-    def value(self) -> float | None:
-        """What it is sorted by; a number at the start of the text if it is not given."""
-
-    @property
-    def bold(self) -> bool: ...
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """What the number is of: its ``metric``, among others."""
+    text: str
+    value: float | None = None
+    bold: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Cell(NamedTuple):

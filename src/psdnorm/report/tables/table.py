@@ -3,40 +3,19 @@
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from psdnorm.errors import StoreError, os_errors_as
+from psdnorm.present import Entry
 from psdnorm.runtime import written
 
 ABSENT = "–"
 OURS, PAPER = "ours", "paper"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A cell of a table.
-
-    Attributes
-    ----------
-    text : str
-        As it is shown.
-    value : float, optional
-        The number that ``text`` rounds, in its unit (scores: percent); None for words.
-    bold : bool
-        Whether it is the best of its row.
-    facts : dict
-        What the number measures, a column of the CSV file each; empty for words.
-    """
-
-    text: str
-    value: float | None = None
-    bold: bool = False
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
