@@ -12,9 +12,18 @@ from cells import TINY
 
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.evaluation import score_night, subject_metrics
+from psdnorm.experiments.estimate import read_cost
 from psdnorm.experiments.execute import run_grid
 from psdnorm.experiments.grid import ExperimentFolder
-from psdnorm.lab.dissect.dissection import Dissection, Made, TestNights, find_models
+from psdnorm.lab.dissect import dissection
+from psdnorm.lab.dissect.dissection import (
+    Dissection,
+    Made,
+    Predicted,
+    TestNights,
+    find_models,
+    metered,
+)
 from psdnorm.lab.dissect.dissection_report import arm_names, interval, read_losses
 from psdnorm.lab.dissect.shifts import UNSHIFTED, Condition
 from psdnorm.lab.simulate.cohort_files import add_nights
@@ -328,3 +337,53 @@ def test_an_interval_holds_the_mean_is_repeatable_and_none_for_one_subject():
     assert (low, high) == interval(values)
     assert np.isnan(interval(values[:1])).all()
     assert interval(np.zeros(5)) == (0, 0)
+
+
+CELL = Run("usleep", "psd")
+
+
+def test_a_piece_counts_predictions_and_their_sequences_but_no_failures(tmp_path):
+    with metered(tmp_path, "cpu", 3) as meter:
+        meter.simulated()
+        for step in (
+            Predicted(CELL, UNSHIFTED, sequences=20),
+            Predicted(CELL, UNSHIFTED, "it failed"),
+            Predicted(CELL, UNSHIFTED, sequences=22),
+        ):
+            meter.count(step)
+    found = read_cost(tmp_path)
+    (piece,) = found["pieces"]
+    assert (found["predictions"], found["sequences"]) == (2, 42)
+    assert (piece["predictions"], piece["sequences"]) == (2, 42)
+    assert (piece["jobs"], piece["device"]) == (3, "cpu")
+    assert found["sequences_per_second"] == 42 / piece["seconds"]
+
+
+def test_it_is_written_after_every_prediction_and_however_it_ends(tmp_path):
+    found = []
+
+    def interrupted():
+        with metered(tmp_path, "cpu", 1) as meter:
+            meter.simulated()
+            meter.count(Predicted(CELL, UNSHIFTED, sequences=20))
+            found.extend(read_cost(tmp_path)["pieces"])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    (before,), (after,) = found, read_cost(tmp_path)["pieces"]
+    assert before["sequences"] == after["sequences"] == 20
+    assert before["seconds"] < after["seconds"]
+
+
+def test_the_commit_is_that_of_the_code(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        dissection, "commit_of", lambda path, **how: asked.append((path.parts, how)) or "abc"
+    )
+    with metered(tmp_path, "cpu", 1):
+        pass
+    ((parts, how),) = asked
+    assert parts[-2:] == ("psdnorm", "__init__.py")
+    assert how == {"only_tracked": True}
+    assert read_cost(tmp_path)["pieces"][0]["commit"] == "abc"
