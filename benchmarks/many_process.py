@@ -17,7 +17,7 @@ from psdnorm.staging.night_files import FILES, SUMMARY
 LOOK_S = 0.25
 ENDS_WITHIN_S = 60  # of an interrupt
 _CODES = (0, 1, 130)  # after which there is a summary
-_COMMAND = "from psdnorm.cli import stage_command, main; main()"
+_COMMAND = "from psdnorm.cli import main; main()"
 
 
 class Sample(NamedTuple):

@@ -89,7 +89,7 @@ def compared_epochs(stages: NDArray[np.int8]) -> slice:
 
 
 def environment(peer: str, threads: int) -> dict[str, str]:
-    """Return what a process is started with: our package on the path, and as many threads."""
+    """Return the environment of a process: our package on the path, and the number of threads."""
     counts = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = os.environ | dict.fromkeys(counts, str(threads))
@@ -103,7 +103,7 @@ def environment(peer: str, threads: int) -> dict[str, str]:
 def measure(
     peer: str, recording: Path, epochs: slice, model: str | None, threads: int
 ) -> dict[str, Any]:
-    """Stage the night in a process of its own and return what that left."""
+    """Stage the night in a process of its own and return its output."""
     command = [sys.executable, "-m", peer_process.__name__, peer, str(recording)]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "found.json")
@@ -123,7 +123,7 @@ def measure(
 
 
 def row_of(peer: str, found: dict[str, Any], true: NDArray[np.int8]) -> Row:
-    """Score what a process left; refuse one that did not stage every epoch."""
+    """Score the output of a process; raise if it did not stage every epoch."""
     staged = len(found["stages"])
     if staged != len(true):
         raise RuntimeError(f"{peer} staged {staged} epochs, expected {len(true)}")
@@ -134,7 +134,7 @@ def row_of(peer: str, found: dict[str, Any], true: NDArray[np.int8]) -> Row:
 
 
 def misses(rows: list[Row]) -> list[str]:
-    """Return which bars our model misses."""
+    """Return the bars that our model misses."""
     by_name = {row.peer: row for row in rows}
     ours, gssc = by_name.get("psdnorm"), by_name.get("gssc")
     missed = []
@@ -146,7 +146,7 @@ def misses(rows: list[Row]) -> list[str]:
 
 
 def cells_of(row: Row) -> dict[str, Any]:
-    """Return a row as the table holds it."""
+    """Return a row of the table."""
     figures = {name: f"{getattr(row.scores, name):.4f}" for name in SCORES}
     figures["confusion"] = json.dumps(row.scores.confusion.tolist())
     return {
@@ -161,7 +161,7 @@ def cells_of(row: Row) -> dict[str, Any]:
 
 
 def lines_of(row: Row) -> list[str]:
-    """Return what is printed of one: its figures, then its confusion matrix."""
+    """Return the figures and the confusion matrix of a stager as text."""
     scores = row.scores
     lines = [
         f"{row.peer:11}{row.first_s:7.2f} s {row.second_s:7.2f} s   "
@@ -178,7 +178,7 @@ def lines_of(row: Row) -> list[str]:
 def compare(
     peers: list[str], folder: Path, model: str | None, threads: int
 ) -> tuple[list[Row], list[str]]:
-    """Measure all who are there, print each, and return them and those who failed."""
+    """Measure and print all stagers that are installed; return them and those that failed."""
     rows, failed = [], []
     with tempfile.TemporaryDirectory() as unpacked:
         recording = unpack(folder, Path(unpacked))

@@ -57,7 +57,7 @@ Spoiling = Callable[[NDArray[np.float32], float, np.random.Generator], NDArray[n
 
 @dataclass(frozen=True)
 class Looked:
-    """What became of one night: its verdict, and how right its hypnogram is (NaN without one)."""
+    """The verdict on a night, and the balanced accuracy of its hypnogram (NaN without one)."""
 
     kind: str
     verdict: str
@@ -65,37 +65,37 @@ class Looked:
 
 
 def low_passed(hz: float) -> Spoiling:
-    """Return what cuts off all above a frequency."""
+    """Return a low-pass filter."""
     return lambda x, sfreq, rng: _filtered(x, sfreq, hz, "low")
 
 
 def high_passed(hz: float) -> Spoiling:
-    """Return what cuts off all below a frequency."""
+    """Return a high-pass filter."""
     return lambda x, sfreq, rng: _filtered(x, sfreq, hz, "high")
 
 
 def noisy(uv: float) -> Spoiling:
-    """Return what adds white noise of some µV, as it is below 30 Hz."""
+    """Return a function that adds white noise; its amplitude is that below 30 Hz."""
     return lambda x, sfreq, rng: x + uv * np.sqrt(sfreq / 60) * rng.standard_normal(x.shape)
 
 
 def one_flat(x: NDArray, sfreq: float, rng: np.random.Generator) -> NDArray:
-    """Return a night whose first channel came off."""
+    """Return a night whose first channel is flat."""
     return np.stack([np.zeros_like(x[0]), *x[1:]])
 
 
 def inverted(x: NDArray, sfreq: float, rng: np.random.Generator) -> NDArray:
-    """Return a night that is strong where it was weak up to 35 Hz, and as large as before."""
+    """Return a night with the spectrum inverted up to 35 Hz and the same power."""
     return _with_density(x, sfreq, lambda hz, density: 1 / density)
 
 
 def mirrored(x: NDArray, sfreq: float, rng: np.random.Generator) -> NDArray:
-    """Return a night whose spectrum runs backwards from 0.5 to 30 Hz, as large as before."""
+    """Return a night with the spectrum mirrored from 0.5 to 30 Hz and the same power."""
     return _with_density(x, sfreq, lambda hz, density: np.interp(30.5 - hz, hz, density))
 
 
 def swapped(x: NDArray, sfreq: float, rng: np.random.Generator) -> NDArray:
-    """Return a night whose channels are plugged in the wrong way round."""
+    """Return a night with its channels swapped."""
     return x[::-1]
 
 
@@ -125,7 +125,7 @@ def _filtered(x: NDArray, sfreq: float, hz: float, kind: str) -> NDArray:
 def _with_density(
     x: NDArray, sfreq: float, density_of: Callable[[NDArray, NDArray], NDArray]
 ) -> NDArray:
-    """Give each channel the density that a function makes of its own from 0.5 to 35 Hz."""
+    """Replace the density of each channel from 0.5 to 35 Hz by a function of it."""
     hz, density = scipy.signal.welch(x, sfreq, nperseg=int(4 * sfreq))
     inside = (hz >= 0.5) & (hz <= 35)
     spectrum = scipy.fft.rfft(x, axis=1)
@@ -152,7 +152,7 @@ def trained_model(folder: Path, subjects: int, hours: float, epochs: int) -> Pre
 def look_at(
     model: Pretrained, recipe: Recipe, recording: Recording, kind: str, truth: NDArray[np.int8]
 ) -> Looked:
-    """Give a night its verdict, and stage it where that can be done."""
+    """Return the verdict on a night and its accuracy, if it can be staged."""
     conditions = channel_conditions(recording.signal, recording.sfreq, recording.channels)
     try:
         signals = preprocess(recording, recipe).signals
@@ -167,7 +167,7 @@ def look_at(
 def look_at_all(
     model: Pretrained, cohorts: list[str], nights: int, spoilt: int, hours: float, seed: int
 ) -> Iterator[Looked]:
-    """Look at untouched nights, at the first of them spoilt, and at nights of other shifts."""
+    """Examine untouched nights, spoilt ones, and nights of other shifts."""
     recipe = Recipe.from_dict((model.card or {})["recipe"])
     subjects = -(-nights // len(cohorts))
     for shift in (1.0, *SHIFTS):
@@ -209,7 +209,7 @@ def table_of(looked: list[Looked]) -> list[dict[str, str]]:
 
 
 def misses(looked: list[Looked]) -> list[str]:
-    """Return what was to be shown and is not so, a sentence each."""
+    """Return which claims do not hold, a sentence each."""
     missed = []
     own = [night.verdict == IN_RANGE for night in looked if night.kind == UNTOUCHED]
     if np.mean(own) < LEAST_IN_RANGE:
@@ -233,7 +233,7 @@ def _order(looked: list[Looked]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Look at the nights, print and write the table; 1 if something is not as it must be."""
+    """Examine the nights, print and write the table; 1 if a claim does not hold."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, help="a folder that save_pretrained wrote")
     parser.add_argument("--cohorts", nargs="+", default=list(COHORTS))

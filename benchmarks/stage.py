@@ -34,8 +34,8 @@ COLUMNS = (
 )
 MOST = {"stage": 30.0, "peak memory": 2.0}
 COHORT, LABELS = "MASS", ("C3-M2", "C4-M1")
-_COMMAND = "from psdnorm.cli import stage_command, main; main()"
-_IMPORTS = "import psdnorm.staging.batch, psdnorm.cli.cmd_stage, scipy.signal, matplotlib.figure"
+_COMMAND = "from psdnorm.cli import main; main()"
+_IMPORTS = "import psdnorm.staging, psdnorm.cli, scipy.signal, matplotlib.figure"
 
 
 def write_night(path: Path, hours: float) -> float:

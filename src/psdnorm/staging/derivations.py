@@ -382,7 +382,7 @@ class PreparedNight:
 def prepare_night(
     source: Source, planned: Sequence[PlannedChannel], recipe: Recipe, unit: str | None = None
 ) -> PreparedNight:
-    """Read channels, examine them, and prepare each as in training; a bad one costs no other."""
+    """Read, examine and prepare channels as in training; a bad one does not affect the others."""
     night = PreparedNight()
     spreads_uv: list[float] = []
     ends: list[float] = []
