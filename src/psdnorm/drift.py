@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -170,17 +170,14 @@ class Range:
     quantiles: tuple[float, ...]  # at QUANTILES
 
     def excess(self, value: float) -> float:
-        """Return how far a value is from the middle of the training, in units of its limit.
-
-        The middle is the typical value of a level, and 0, the barycenter itself, of a distance.
-        """
+        """Return how far a value is from the middle of the training, in units of its limit."""
         middle = self.middle
         side = self.high - middle if value >= middle else middle - self.low
         return abs(value - middle) / side
 
     @property
     def middle(self) -> float:
-        """Where limits are counted from."""
+        """Where limits are counted from: of a distance 0, the barycenter itself."""
         return 0.0 if self.low == -math.inf else self.typical
 
     def rank(self, value: float) -> float:
@@ -204,14 +201,14 @@ class Spread:
                 "typical": _rounded(each.typical),
                 "low": None if each.low == -math.inf else _rounded(each.low),
                 "high": _rounded(each.high),
-                "quantiles": [_rounded(value) for value in each.quantiles],
+                "quantiles": _rounded(each.quantiles),
             }
             for name, each in self.ranges.items()
         }
         return {
             "format": _FORMAT,
             "nights": self.n_nights,
-            "sqrt_barycenter": [[_rounded(v) for v in row] for row in self.sqrt_barycenter],
+            "sqrt_barycenter": _rounded(self.sqrt_barycenter),
             "least_gap": _rounded(self.least_gap),
             "ranges": ranges,
         }
@@ -287,8 +284,7 @@ def swap_gap(
 ) -> float:
     """Return how much nearer two channels are to their own barycenters than to each other's.
 
-    The difference of the sums of squared distances, for PSDs (2, F); with other than two channels
-    0, which tells nothing.
+    The difference of the sums of squared distances, for PSDs (2, F).
     """
     if len(sqrt_psd) != 2:
         return 0.0
@@ -313,9 +309,8 @@ def _limits(values: NDArray[np.float64], is_distance: bool) -> Range:
 
 
 def _widened(limits: Range, factor: float) -> Range:
-    middle = limits.middle
-    low, high = (middle + factor * (each - middle) for each in (limits.low, limits.high))
-    return Range(limits.typical, low, high, limits.quantiles)
+    low, high = (limits.middle + factor * (x - limits.middle) for x in (limits.low, limits.high))
+    return replace(limits, low=low, high=high)
 
 
 def _range(document: Mapping[str, Any]) -> Range:
@@ -329,5 +324,5 @@ def _range(document: Mapping[str, Any]) -> Range:
     return limits
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+def _rounded(values: Any) -> Any:
+    return [*map(_rounded, values)] if np.ndim(values) else float(f"{values:.{_DIGITS}g}")

@@ -96,7 +96,12 @@ def test_large_counts_do_not_overflow():
     ("true", "predicted", "error", "said"),
     [
         ([5], [0], ArgumentError, "true has values from 5 to 5, expected stages 0 to 4, or -1"),
-        ([0], [-1], ArgumentError, "predicted has values from -1 to -1 at scored epochs"),
+        (
+            [0],
+            [-1],
+            ArgumentError,
+            "predicted has values from -1 to -1, expected stages 0 to 4 at scored",
+        ),
         ([0.0], [0], ArgumentError, "true is of type float64, expected integers"),
         ([0], [0.5], ArgumentError, "predicted is of type float64, expected integers"),
         ([0, 1], [0], ShapeError, r"predicted has shape \(1,\), expected that of true, \(2,\)"),

@@ -91,13 +91,7 @@ def as_stages(true: ArrayLike) -> NDArray[np.intp]:
     stages = np.asarray(true)
     if stages.ndim != 1:
         raise ShapeError(f"true has shape {stages.shape}, expected (n,)")
-    if stages.size and stages.dtype.kind not in "iu":
-        raise ArgumentError(f"true is of type {stages.dtype}, expected integers")
-    if stages.size and (stages.min() < UNSCORED or stages.max() >= N_STAGES):
-        raise ArgumentError(
-            f"true has values from {stages.min()} to {stages.max()}, expected stages 0 to "
-            f"{N_STAGES - 1}, or {UNSCORED} where unscored"
-        )
+    _check_stages("true", stages, UNSCORED, f", or {UNSCORED} where unscored")
     return stages.astype(np.intp)
 
 
@@ -111,16 +105,20 @@ def count_confusions(
         )
     scored = true != UNSCORED
     stages = predicted[scored]
-    if stages.size and stages.dtype.kind not in "iu":
-        raise ArgumentError(f"predicted is of type {predicted.dtype}, expected integers")
-    if stages.size and (stages.min() < 0 or stages.max() >= N_STAGES):
-        raise ArgumentError(
-            f"predicted has values from {stages.min()} to {stages.max()} at scored epochs, "
-            f"expected stages 0 to {N_STAGES - 1}"
-        )
+    _check_stages("predicted", stages, 0, " at scored epochs")
     cells = (groups[scored] * N_STAGES + true[scored]) * N_STAGES + stages.astype(np.intp)
     counts = np.bincount(cells, minlength=n_groups * N_STAGES**2)
     return counts.reshape(n_groups, N_STAGES, N_STAGES).astype(np.int64)
+
+
+def _check_stages(what: str, stages: NDArray, least: int, where: str) -> None:
+    if stages.size and stages.dtype.kind not in "iu":
+        raise ArgumentError(f"{what} is of type {stages.dtype}, expected integers")
+    if stages.size and (stages.min() < least or stages.max() >= N_STAGES):
+        raise ArgumentError(
+            f"{what} has values from {stages.min()} to {stages.max()}, expected stages 0 to "
+            f"{N_STAGES - 1}{where}"
+        )
 
 
 def _checked(confusion: ArrayLike) -> NDArray[np.float64]:
@@ -208,13 +206,11 @@ def calibration_bins(
     probabilities : array of float, (n, 5)
     true : array of int, (n,)
         0…4, or -1 where unscored: those epochs are left out.
-    n_bins : int
-        B.
 
     Returns
     -------
     CalibrationBins
-        Of (B,).
+        Of (n_bins,).
     """
     stages = as_stages(true)
     p = as_probabilities(probabilities, stages)

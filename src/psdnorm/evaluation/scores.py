@@ -72,7 +72,6 @@ def score_night(
 
     Parameters
     ----------
-    cohort, subject : str
     true : array of int, (n,)
         0…4, or -1 where unscored.
     probabilities : array of float, (n, 5)

@@ -319,7 +319,7 @@ def share_improved(
     Returns
     -------
     ImprovedResult
-        Shares are NaN where nobody is left.
+        NaN where nobody is left.
 
     Examples
     --------
