@@ -132,8 +132,8 @@ def test_a_recipe_is_found_by_its_name():
     [
         ("robusst", None, "^recipe is '.*robusst', expected paper, as-released, robust or a file"),
         ("r.toml", None, "r.toml cannot be read: No such file or directory$"),
-        ("r.toml", "clip = ", "r.toml is no recipe: "),
-        ("r.json", "{", "r.json is no recipe: "),
+        ("r.toml", "clip = ", "r.toml is not a recipe: "),
+        ("r.json", "{", "r.json is not a recipe: "),
         ("r.json", "[]", "r.json holds list, expected a recipe's fields$"),
         ("r.json", '{"base": "papper"}', "r.json has 'papper' as base, expected one of paper, "),
         ("r.toml", "clip = -1", "r.toml: the recipe's clip is -1, expected a number or none$"),

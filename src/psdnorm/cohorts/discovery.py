@@ -65,7 +65,7 @@ def find_nights(
     ArgumentError
         If there is no such cohort, or the name is another cohort's.
     RecordingError
-        If the source cannot be read or has not one night.
+        If the source cannot be read or has no night.
     """
     known = next((known for known in NAMES if fold(known) == fold(cohort)), None)
     if known is None:
@@ -109,7 +109,7 @@ def channels_used(night: NightFiles) -> dict[str, str]:
 
 
 def _checked(name: str, cohort: str) -> str:
-    """Return what a source of one's own is called; refuse what would mix it with another."""
+    """Return the name of a source of one's own; raise ArgumentError if it is another cohort's."""
     if cohort not in _OWN:
         raise ArgumentError(
             f"name is {name!r} for {cohort}, expected none: only folder and bids take one"
@@ -131,7 +131,7 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
     scorings = _scorings(cohort, root, problems)
     signals = _signals(cohort, root, scorings, problems)
     if not signals:
-        # what was found instead says more than that nothing was
+        # what was found instead explains it
         reason = f": {problems[0]}" if problems else ""
         raise RecordingError(
             f"{root} has no night of {cohort.name}, expected {cohort.signals[0]}{reason}"
@@ -140,7 +140,7 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
     nights = []
     for (subject, visit), signal in signals.items():
         person = census.person(subject, visit, cohort.visits)
-        # of the first kind that there is
+        # the first kind that exists
         own = next(iter(scorings.pop((subject, visit), {}).values()), [])
         if not own:
             problems.append(Problem(signal, f"has no scoring, expected {cohort.scorings[0]}"))
@@ -154,21 +154,16 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
                 **person._asdict(),
             )
         )
-    if cohort.people is not None and cohort.people.family:
-        notes += _without_family(cohort.name, nights)
-    if scorings:
-        notes.append(f"{root} has {len(scorings)} scorings whose recordings are not there")
-    return Found(nights, problems, notes)
-
-
-def _without_family(cohort: str, nights: list[NightFiles]) -> list[str]:
-    subjects = {night.subject for night in nights}
     lone = {night.subject for night in nights if night.family is None}
-    sentence = (
-        f"no family is known of {len(lone)} of {len(subjects)} subjects of {cohort}: relatives may "
-        "come on both sides of a split"
-    )
-    return [sentence] if lone else []
+    if cohort.people is not None and cohort.people.family and lone:
+        n_subjects = len({night.subject for night in nights})
+        notes.append(
+            f"no family is known of {len(lone)} of {n_subjects} subjects of {cohort.name}: "
+            "relatives may come on both sides of a split"
+        )
+    if scorings:
+        notes.append(f"{root} has {len(scorings)} scorings without a recording")
+    return Found(nights, problems, notes)
 
 
 def _scorings(
@@ -190,7 +185,7 @@ def _signals(
     scorings: dict[_Night, dict[str, list[Path]]],
     problems: list[Problem],
 ) -> dict[_Night, Path]:
-    """Return each night's signal; name those that cannot be told whose they are, or are double."""
+    """Return each night's signal; report files that fit no night or fit one twice."""
     fits: dict[Path, Fit | None] = {}
     for template in cohort.signals:
         for path, fit in fitting(cohort, template, root, problems):
@@ -239,7 +234,7 @@ def fitting(
 
 
 def _folders(root: Path, names: list[str], problems: list[Problem]) -> list[Path]:
-    """Return the folders of that name below the root; case and blanks do not count."""
+    """Return folders by their names below the root, without regard to case and blanks."""
     found = [root]
     for name in names:
         found = [

@@ -174,19 +174,11 @@ def _first(values: Iterable[_Value | None]) -> _Value | None:
 
 
 def _either(first: Person, second: Person) -> Person:
-    return Person(
-        second.age if first.age is None else first.age,
-        second.sex if first.sex is None else first.sex,
-        second.family if first.family is None else first.family,
-    )
+    return Person._make(b if a is None else a for a, b in zip(first, second, strict=True))
 
 
 def _agreed(first: Person, second: Person) -> Person:
-    return Person(
-        first.age if first.age == second.age else None,
-        first.sex if first.sex == second.sex else None,
-        first.family if first.family == second.family else None,
-    )
+    return Person._make(a if a == b else None for a, b in zip(first, second, strict=True))
 
 
 def _number(text: str) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -41,23 +40,19 @@ def fingerprint(signal: Path, scoring: Path | None, channels: Mapping[str, str])
     counts as a whole.
     """
     sha = hashlib.sha256(json.dumps(dict(channels)).encode())
+    others = (signal.with_suffix(suffix) for suffix in _BESIDE.get(signal.suffix.lower(), ()))
     with os_errors_as(RecordingError, signal, "cannot be read"):
-        others = (signal.with_suffix(suffix) for suffix in _BESIDE.get(signal.suffix.lower(), ()))
         for path in (signal, *(other for other in others if other.exists())):
             sha.update(_ends(path))
-        if scoring is not None:
-            sha.update(_content(scoring) if scoring != signal else b"within")
+    if scoring is not None:
+        with os_errors_as(RecordingError, scoring, "cannot be read"):
+            sha.update(b"within" if scoring == signal else scoring.read_bytes())
     return sha.hexdigest()
 
 
 def checksum(path: Path) -> str:
     with os_errors_as(RecordingError, path, "cannot be read"), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _content(path: Path) -> bytes:
-    with os_errors_as(RecordingError, path, "cannot be read"):
-        return path.read_bytes()
 
 
 def _ends(path: Path) -> bytes:
@@ -163,8 +158,14 @@ class Preparation:
     ) -> None:
         found = find_nights(cohort, source, channels, name=name)
         self.problems, self.notes = found.problems, found.notes
-        # workers may have been started elsewhere
-        self.nights = [_absolute(night) for night in found.nights]
+        self.nights = [  # workers may have been started elsewhere
+            dataclasses.replace(
+                night,
+                signal=night.signal.absolute(),
+                scoring=night.scoring and night.scoring.absolute(),
+            )
+            for night in found.nights
+        ]
         self.recipe = recipe
         if channels is not None:
             self.recipe = dataclasses.replace(recipe, n_channels=len(candidates(channels)))
@@ -177,7 +178,7 @@ class Preparation:
 
     @property
     def left_out(self) -> list[Problem]:
-        """Problems with files that belong to no night that was found."""
+        """Problems with files that belong to none of the nights."""
         used = {path for night in self.nights for path in (night.signal, night.scoring)}
         return [problem for problem in self.problems if problem.file.absolute() not in used]
 
@@ -283,7 +284,9 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
     facts = {"age": night.age, "sex": night.sex, "family": night.family}
     if known is not None and same:
         if all(value in (None, known[fact]) for fact, value in facts.items()):
-            return _there(night, known, channels)
+            counts = {stage: int(known[stage]) for stage in _NUMBERS}
+            flags = tuple(filter(None, known["flags"].split(";")))
+            return Outcome(name, str(night.signal), THERE, "", counts, flags, channels)
         facts = {fact: known[fact] if value is None else value for fact, value in facts.items()}
     recording = read_night(night, source)
     prepared = preprocess(recording, recipe, night.cohort)
@@ -312,27 +315,9 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
         stage: int(np.count_nonzero(prepared.stages == number))
         for stage, number in _NUMBERS.items()
     }
-    return Outcome(name, str(night.signal), PREPARED, counts=counts, flags=flags, channels=channels)
-
-
-def _there(night: NightFiles, known: dict[str, Any], channels: dict[str, str]) -> Outcome:
-    counts = {stage: int(known[stage]) for stage in _NUMBERS}
-    flags = tuple(filter(None, known["flags"].split(";")))
-    return Outcome(
-        recording_name(night),
-        str(night.signal),
-        THERE,
-        counts=counts,
-        flags=flags,
-        channels=channels,
-    )
+    return Outcome(name, str(night.signal), PREPARED, "", counts, flags, channels)
 
 
 def _failed(night: NightFiles, reason: str) -> Outcome:
     named = reason if str(night.signal) in reason else f"{night.signal}: {reason}"
     return Outcome(recording_name(night), str(night.signal), FAILED, named)
-
-
-def _absolute(night: NightFiles) -> NightFiles:
-    scoring = None if night.scoring is None else night.scoring.absolute()
-    return dataclasses.replace(night, signal=night.signal.absolute(), scoring=scoring)

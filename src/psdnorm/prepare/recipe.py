@@ -1,4 +1,4 @@
-"""How a night is prepared: everything that decides what becomes of a sample, under a name."""
+"""How a night is prepared: everything that decides the value of a sample, under a name."""
 
 import dataclasses
 import json
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from psdnorm.constants import EPOCH_S
-from psdnorm.errors import ArgumentError
+from psdnorm.errors import ArgumentError, os_errors_as
 from psdnorm.io import fold
 from psdnorm.store import DTYPES, Layout
 
-# of the code in preprocessing.py: raised whenever the same recipe would give other samples
+# of the code in signals.py: raised whenever the same recipe would give other samples
 ALGORITHM_VERSION = 1
 SCALINGS = ("none", "epoch", "recording")
 # width of the low-pass filter's slope by MNE's rule: a share of its edge, but no narrower than this
@@ -28,10 +28,6 @@ def _is_positive(value: object) -> bool:
     return number and 0 < value < math.inf  # type: ignore[operator]
 
 
-def _one_of(names: Any) -> str:
-    return f"one of {', '.join(names)}"
-
-
 @dataclass(frozen=True)
 class Recipe:
     """How nights are prepared.
@@ -41,11 +37,11 @@ class Recipe:
     name : str
         What tables call it.
     scaling : {"none", "epoch", "recording"}
-        ``none`` leaves µV. ``epoch`` takes from each 30 s epoch and channel its mean and divides
-        by its standard deviation. ``recording`` takes from each channel of a night its median and
-        divides by its interquartile range.
+        ``none`` leaves µV. ``epoch`` subtracts the mean of each 30 s epoch and channel and divides
+        by its standard deviation. ``recording`` subtracts from each channel of a night its median
+        and divides by its interquartile range.
     clip : float or None
-        What no sample may exceed after scaling, in either direction.
+        Largest absolute value after scaling.
     trim : {"none", "all"} or tuple of str
         Cohorts in which wake is cut off before and after sleep.
     trim_margin_s : float
@@ -58,11 +54,6 @@ class Recipe:
         C.
     dtype : {"float16", "float32"}
         Of the samples on disk.
-
-    Raises
-    ------
-    ArgumentError
-        If one of them is outside its range.
     """
 
     name: str
@@ -78,19 +69,19 @@ class Recipe:
     def __post_init__(self) -> None:
         if isinstance(self.trim, list):
             object.__setattr__(self, "trim", tuple(self.trim))
-        self._check("name", isinstance(self.name, str) and self.name.isprintable(), "a short text")
-        self._check("name", bool(self.name), "a short text")
-        self._check("scaling", self.scaling in SCALINGS, _one_of(SCALINGS))
+        named = isinstance(self.name, str) and self.name.isprintable() and self.name != ""
+        self._check("name", named, "a short text")
+        self._check("scaling", self.scaling in SCALINGS, f"one of {', '.join(SCALINGS)}")
         self._check("clip", self.clip is None or _is_positive(self.clip), "a number or none")
-        named = isinstance(self.trim, tuple) and all(isinstance(each, str) for each in self.trim)
-        self._check("trim", named or self.trim in _TRIMS, "none, all or a list of cohorts")
+        listed = isinstance(self.trim, tuple) and all(isinstance(each, str) for each in self.trim)
+        self._check("trim", listed or self.trim in _TRIMS, "none, all or a list of cohorts")
         for field in ("lowpass_hz", "sfreq"):
             self._check(field, _is_positive(getattr(self, field)), "a positive number of Hz")
         margin = self.trim_margin_s
         self._check("trim_margin_s", margin == 0 or _is_positive(margin), "seconds from 0 on")
         counted = type(self.n_channels) is int and self.n_channels > 0
         self._check("n_channels", counted, "a positive whole number")
-        self._check("dtype", self.dtype in DTYPES, _one_of(DTYPES))
+        self._check("dtype", self.dtype in DTYPES, f"one of {', '.join(DTYPES)}")
         n_times = self.sfreq * EPOCH_S
         self._check("sfreq", n_times == int(n_times), "a whole number of samples in 30 s")
         highest = min(self.sfreq / 2 / (1 + TRANSITION), self.sfreq / 2 - NARROWEST_HZ)
@@ -106,7 +97,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Return the recipe that :meth:`to_dict` gave; a store's ``recipe`` is one."""
+        """Return the recipe that :meth:`to_dict` gave, such as that of a store."""
         fields = dict(document)
         version = fields.pop("version", ALGORITHM_VERSION)
         if version != ALGORITHM_VERSION:
@@ -134,12 +125,11 @@ class Recipe:
         return {**fields, "version": ALGORITHM_VERSION}
 
     def layout(self) -> Layout:
-        """Return the shape and type of an epoch."""
         n_times = int(self.sfreq * EPOCH_S)
         return Layout(self.n_channels, n_times, float(self.sfreq), self.dtype)
 
     def trims(self, cohort: str) -> bool:
-        """Tell whether wake around sleep is cut off in a cohort."""
+        """Return whether wake around sleep is cut off in a cohort."""
         if isinstance(self.trim, str):
             return self.trim == "all"
         return fold(cohort) in map(fold, self.trim)
@@ -164,11 +154,6 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
         One of :data:`RECIPES`, or a ``.json`` or ``.toml`` file with the fields of
         :class:`Recipe`. ``base = "paper"`` takes from that recipe what the file does not give;
         ``clip = "none"`` is no clipping; without a name it is the file's.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such recipe, or the file does not hold one.
     """
     if str(name_or_path) in RECIPES:
         return RECIPES[str(name_or_path)]
@@ -184,7 +169,9 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
     base = fields.pop("base", None)
     if base is not None:
         if base not in RECIPES:
-            raise ArgumentError(f"{path} has {base!r:.50} as base, expected {_one_of(RECIPES)}")
+            raise ArgumentError(
+                f"{path} has {base!r:.50} as base, expected one of {', '.join(RECIPES)}"
+            )
         fields = RECIPES[base].to_dict() | fields
     try:
         return Recipe.from_dict(fields)
@@ -193,13 +180,13 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    with os_errors_as(ArgumentError, path, "cannot be read"):
+        content = path.read_bytes()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = content.decode()
         document = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
-    except OSError as error:
-        raise ArgumentError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path} is no recipe: {str(error).splitlines()[0]:.100}") from error
+        raise ArgumentError(f"{path} is not a recipe: {str(error).splitlines()[0]:.100}") from error
     if not isinstance(document, dict):
         raise ArgumentError(f"{path} holds {type(document).__name__}, expected a recipe's fields")
     return document

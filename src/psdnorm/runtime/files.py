@@ -19,7 +19,7 @@ from psdnorm.errors import ArgumentError, MissingExtraError, PsdnormError, Store
 
 try:
     import fcntl
-except ImportError:  # on Windows, where a file that is open cannot be removed anyway
+except ImportError:  # on Windows, where an open file cannot be removed anyway
     fcntl = None  # type: ignore[assignment]
 
 PARTIAL = ".partial"
@@ -29,10 +29,10 @@ PARTIAL = ".partial"
 def written(path: Path) -> Iterator[BinaryIO]:
     """Open a file that takes the place of ``path`` when the block ends without an error.
 
-    Whatever fails, nothing is left behind and ``path`` is as it was. What a killed process leaves
-    is removed by :func:`remove_leftovers`.
+    If anything fails, ``path`` is as it was. What a killed process leaves is removed by
+    :func:`remove_leftovers`.
     """
-    try:
+    with os_errors_as(StoreError, path, "cannot be written"):
         partial = _open_partial(path)
         try:
             with partial:
@@ -48,13 +48,11 @@ def written(path: Path) -> Iterator[BinaryIO]:
                 os.unlink(partial.name)
             raise
         _sync_folder(path.parent)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def create_once(path: Path, content: bytes) -> None:
-    """Write ``path`` unless it exists, in which case it stays as it is."""
-    try:
+    """Write ``path`` atomically unless it exists."""
+    with os_errors_as(StoreError, path, "cannot be written"):
         with _open_partial(path) as partial:
             partial.write(content)
             partial.flush()
@@ -65,21 +63,18 @@ def create_once(path: Path, content: bytes) -> None:
         finally:
             os.unlink(partial.name)
         _sync_folder(path.parent)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder in which no file can be made."""
-    try:
-        with _open_partial(folder / "any") as partial:
-            os.unlink(partial.name)
-    except OSError as error:
-        raise StoreError(f"{folder} cannot be written to: {error.strerror or error}") from error
+    with (
+        os_errors_as(StoreError, folder, "cannot be written to"),
+        _open_partial(folder / "any") as partial,
+    ):
+        os.unlink(partial.name)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left in a folder; what others are writing stays."""
+    """Remove what killed processes left in a folder, but not what others are writing."""
     for path in folder.glob(f".*{PARTIAL}"):
         with contextlib.suppress(OSError), open(path, "rb") as file:
             if fcntl:
@@ -96,7 +91,7 @@ def _open_partial(path: Path) -> BinaryIO:
         with contextlib.suppress(OSError):  # some file systems know no locks
             if fcntl:
                 fcntl.flock(file, fcntl.LOCK_EX)
-        if partial.exists():  # else somebody took it for a leftover before it was locked
+        if partial.exists():  # else it was taken for a leftover before it was locked
             return file
         file.close()
 
