@@ -304,3 +304,26 @@ def test_notes_name_the_file_but_not_its_folder(tmp_path, model):
     assert any("C3-M2 is not used: night.edf maps" in note for note in night.notes)
     assert any("C4-M1 is left out: night.edf has" in note for note in night.notes)
     assert "Harry" not in "".join(night.notes)
+
+
+def test_a_channel_is_examined_once_and_the_header_is_parsed_once(tmp_path, model, monkeypatch):
+    from psdnorm.io import edf
+    from psdnorm.prepare import signals
+    from psdnorm.staging import derivations
+
+    examined, parsed = [], []
+
+    def examine(recording, original=derivations.examine):
+        examined.extend(recording.channels)
+        return original(recording)
+
+    def parse(path, original=edf.parse_header):
+        parsed.append(path)
+        return original(path)
+
+    monkeypatch.setattr(derivations, "examine", examine)
+    monkeypatch.setattr(signals, "examine", examine)
+    monkeypatch.setattr(edf, "parse_header", parse)
+    stage(recording(tmp_path / "night.edf"), model)  # C3-M2 and C4-M1, from four electrodes
+    assert examined == ["C3-M2", "C4-M1"]
+    assert len(parsed) == 1
