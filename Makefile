@@ -5,13 +5,16 @@ BIN := .venv/bin
 # process works through neighbours, which share fixtures, and helps the other in the end
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: test test-slow check demo clean
+.PHONY: test test-slow test-gpu check demo clean
 
 test: .venv/installed
 	$(PYTEST) -m "not slow and not gpu"
 
 test-slow: .venv/installed
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow and not gpu"
+
+test-gpu: .venv/installed
+	$(PYTEST) -m gpu
 
 check: .venv/installed
 	$(BIN)/ruff check .

@@ -8,13 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import grimp
 import pytest
 from missing_packages import hide
 
 import psdnorm
 import psdnorm.models
 from psdnorm.errors import MissingExtraError
+
+grimp = pytest.importorskip("grimp")
 
 # each may import from those before it
 ROOMS = (
