@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psdnorm.evaluation import MEAN_DATASET, overall_means, read_scores, subject_metrics
-from psdnorm.experiments import Axes, ExperimentFolder, Outcome, Told, grid_of, run_grid
+from psdnorm.experiments import Axes, ExperimentFolder, OnProgress, Outcome, grid_of, run_grid
 from psdnorm.lab.simulate import PlannedNight, Settings, plan_nights, write_nights
 from psdnorm.prepare import RECIPES, Preparation, Recipe
 from psdnorm.prepare import Outcome as Prepared
@@ -87,11 +87,17 @@ class Demo:
             preparation = Preparation(cohort, source, self.folder / "store", self.recipe)
             yield from preparation.run(self.jobs)
 
-    def train(self, told: Told = lambda name, words: None) -> Iterator[Outcome]:
+    def train(self, on_progress: OnProgress = lambda name, words: None) -> Iterator[Outcome]:
         """Train every cell and test it on the cohort that it holds out."""
         store = Store.open(self.folder / "store")
         return run_grid(
-            store, self.cells, self.protocol, self.runs, device="cpu", jobs=self.jobs, told=told
+            store,
+            self.cells,
+            self.protocol,
+            self.runs,
+            device="cpu",
+            jobs=self.jobs,
+            on_progress=on_progress,
         )
 
     def accuracies(self) -> "pd.DataFrame":

@@ -24,7 +24,7 @@ ONE_BATCH = replace(SMALL, norms=("batch",), hold_outs=("abc",))  # a cell besid
 
 
 def run(store, cells, folder, protocol=SHORT, **options):
-    return {o.cell.name: o for o in run_grid(store, cells, protocol, folder, **options)}
+    return {o.run.name: o for o in run_grid(store, cells, protocol, folder, **options)}
 
 
 def statuses(outcomes):
@@ -129,9 +129,9 @@ def test_more_norms_extend_a_grid(store, tmp_path):
         "usleep_instance_d3_abc_all_seed0": "done",
     }
     entries = ExperimentFolder(tmp_path).entries()
-    assert {entry.cell for entry in entries} == {*grid_of([SMALL]), *more}
-    adapted = next(e for e in entries if e.cell.is_adapted)
-    trained = next(e for e in entries if e.cell == adapted.cell.base)
+    assert {entry.run for entry in entries} == {*grid_of([SMALL]), *more}
+    adapted = next(e for e in entries if e.run.is_adapted)
+    trained = next(e for e in entries if e.run == adapted.run.base)
     # windows of 9 with stride 5 in nights of 38, 41 and 44 epochs; two cohorts train, 2 of 3 each
     assert adapted.sequences == 7 + 8 + 8
     assert 4 * 7 <= trained.sequences <= 4 * 8
@@ -160,7 +160,7 @@ def test_a_cohort_that_is_not_there_is_refused_before_anything_is_written(store,
         run(store, [Run(hold_out="CHAT")], tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
     alone = small_store(tmp_path / "store", nights(["abc"]))
-    with pytest.raises(ArgumentError, match="has 1 cohort, expected two at least"):
+    with pytest.raises(ArgumentError, match="has 1 cohort, expected at least two"):
         cohorts_to_hold_out(alone)
     assert cohorts_to_hold_out(store) == ("abc", "mno", "xyz")
 
@@ -255,7 +255,7 @@ def test_an_interrupted_grid_goes_on_where_it_stopped(store, tmp_path):
         if "psd" in name and "epoch 2" in words:
             raise KeyboardInterrupt
 
-    found = run_grid(store, cells, protocol, tmp_path / "runs", told=interrupt)
+    found = run_grid(store, cells, protocol, tmp_path / "runs", on_progress=interrupt)
     assert next(found).status == "done"
     with pytest.raises(KeyboardInterrupt):
         next(found)
@@ -272,7 +272,7 @@ def test_a_watcher_hears_epochs_and_losses(store, tmp_path):
     heard = []
     cells = [Run("usleep", "batch", hold_out="abc")]
     protocol = replace(PROTOCOL, max_epochs=2)
-    run(store, cells, tmp_path, protocol, told=lambda name, words: heard.append(words))
+    run(store, cells, tmp_path, protocol, on_progress=lambda name, words: heard.append(words))
     assert heard[:2] == ["begins", "epoch 1, batch 0 of 8"]
     assert any(words.startswith("epoch 1, batch 8 of 8, loss 1.") for words in heard)
     second = next(words for words in heard if words.startswith("epoch 2"))

@@ -5,7 +5,7 @@ import pytest
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import EPOCHS, H200
-from psdnorm.experiments.presets import PAPER_COHORTS, PRESETS, paper_amount, preset_named
+from psdnorm.experiments.presets import PAPER_COHORTS, paper_amount, paper_presets, preset_named
 from psdnorm.training import Run
 
 
@@ -13,7 +13,7 @@ def kinds(name):
     """All that tells cells apart but cohort and seed."""
     return {
         (c.model, c.norm, c.filter_size, c.norm_depth, c.balanced)
-        for c in PRESETS[name].cells(["CHAT"])
+        for c in paper_presets()[name].cells(["CHAT"])
     }
 
 
@@ -39,7 +39,7 @@ def test_the_main_table_is_five_norms_with_all_subjects_and_balanced_at_400():
     norms = (("batch", None, None), ("layer", None, 3), ("instance", None, 3))
     norms += (("tma", 5, None), ("psd", 5, 3))
     assert kinds("table1") == {("usleep", *norm, n) for norm in norms for n in (None, 400)}
-    assert len(PRESETS["table1"].cells()) == 5 * 2 * 10 * 3
+    assert len(paper_presets()["table1"].cells()) == 5 * 2 * 10 * 3
 
 
 def test_the_other_tables_have_the_columns_that_the_paper_prints():
@@ -85,12 +85,12 @@ def test_the_figures_have_their_axes():
 
 
 def test_adabn_costs_no_training_and_shared_cells_are_run_once():
-    adabn = PRESETS["adabn"]
+    adabn = paper_presets()["adabn"]
     assert (len(adabn.cells()), adabn.trainings) == (240, 150)
-    everything = {cell for p in PRESETS.values() if p.name != "paper" for cell in p.cells()}
-    assert set(PRESETS["paper"].cells()) == everything
-    assert PRESETS["paper"].gpu_hours < sum(
-        p.gpu_hours for p in PRESETS.values() if p.blocks and p.name != "paper"
+    everything = {cell for p in paper_presets().values() if p.name != "paper" for cell in p.cells()}
+    assert set(paper_presets()["paper"].cells()) == everything
+    assert paper_presets()["paper"].gpu_hours < sum(
+        p.gpu_hours for p in paper_presets().values() if p.blocks and p.name != "paper"
     )
 
 
@@ -109,24 +109,26 @@ def test_hours_follow_from_subjects_rates_and_epochs():
 
 
 def test_options_narrow_a_preset():
-    cells = PRESETS["filter-size"].cells(["CHAT"], [0], filter_size=[17], norm=["psd", "batch"])
+    cells = paper_presets()["filter-size"].cells(
+        ["CHAT"], [0], filter_size=[17], norm=["psd", "batch"]
+    )
     assert [cell.name for cell in cells] == [
         "usleep_batch_CHAT_at400_seed0",
         "usleep_psd_f17_d3_CHAT_at400_seed0",
     ]
-    adapted = PRESETS["adabn"].cells(["CHAT"], [0], norm=["adabn3"])
+    adapted = paper_presets()["adabn"].cells(["CHAT"], [0], norm=["adabn3"])
     assert [cell.norm for cell in adapted] == ["batch", "adabn3"]
-    everybody = PRESETS["table1"].cells(["CHAT"], [0], balanced=[None])
+    everybody = paper_presets()["table1"].cells(["CHAT"], [0], balanced=[None])
     assert {cell.balanced for cell in everybody} == {None}
 
 
 def test_what_a_preset_has_not_is_refused():
     with pytest.raises(ArgumentError, match="norm is tma, expected of preset whitening one of bat"):
-        PRESETS["whitening"].cells(norm=["tma"])
+        paper_presets()["whitening"].cells(norm=["tma"])
     with pytest.raises(ArgumentError, match="balanced is all, expected of preset adabn one of 400"):
-        PRESETS["adabn"].cells(balanced=[None])
+        paper_presets()["adabn"].cells(balanced=[None])
     with pytest.raises(ArgumentError, match="filter_size is 4, expected of preset low-data one of"):
-        PRESETS["low-data"].cells(filter_size=[4])
+        paper_presets()["low-data"].cells(filter_size=[4])
     with pytest.raises(ArgumentError, match="preset is 'table9', expected one of table1, cnn-tran"):
         preset_named("table9")
     with pytest.raises(ArgumentError, match=r"timing is not a grid: run python -m benchmarks.step"):

@@ -10,7 +10,7 @@ from psdnorm.errors import ArgumentError
 from psdnorm.experiments import status as rooms
 from psdnorm.experiments.execute import run_grid
 from psdnorm.experiments.grid import Axes, Entry, ExperimentFolder, grid_of
-from psdnorm.experiments.status import standing
+from psdnorm.experiments.status import status_of
 from psdnorm.runtime.files import held, holder
 
 CELLS = grid_of([Axes(norms=("batch", "psd"), hold_outs=("abc",), seeds=(0, 1))])
@@ -24,7 +24,7 @@ def runs(store, tmp_path):
 
 
 def states(runs):
-    return [cell.state for cell in standing(runs).cells]
+    return [cell.state for cell in status_of(runs).runs]
 
 
 def write(runs, cell, name, **document):
@@ -37,7 +37,7 @@ def finish(runs, cell, seconds):
 
 
 def test_at_first_all_wait_and_nobody_knows_how_long(runs):
-    found = standing(runs)
+    found = status_of(runs)
     assert found.counts() == {
         **dict.fromkeys(("done", "running", "interrupted", "failed"), 0),
         "waiting": 4,
@@ -51,7 +51,7 @@ def test_a_cell_runs_as_long_as_its_process_holds_it(runs):
         write(runs, CELLS[1], "config.json")
         (folder / "history.csv").write_text("epoch,step\n0,8\n1,16\n")
         assert states(runs) == ["waiting", "running", "waiting", "waiting"]
-        cell = standing(runs).cells[1]
+        cell = status_of(runs).runs[1]
         assert cell.epochs == 2
         assert cell.holder.pid > 0
     assert states(runs) == ["waiting", "interrupted", "waiting", "waiting"]
@@ -65,7 +65,7 @@ def test_a_lock_whose_process_died_is_an_interruption(runs):
 
 def test_a_failed_cell_says_why_until_it_is_tried_again(runs):
     write(runs, CELLS[0], "failed.json", reason="the loss is nan at step 7", time="2026")
-    found = standing(runs).cells[0]
+    found = status_of(runs).runs[0]
     assert (found.state, found.reason) == ("failed", "the loss is nan at step 7")
     with held(runs.folder(CELLS[0])):
         assert states(runs)[0] == "running"
@@ -73,19 +73,19 @@ def test_a_failed_cell_says_why_until_it_is_tried_again(runs):
 
 def test_the_time_left_goes_by_finished_cells_and_by_those_who_work(runs, monkeypatch):
     finish(runs, CELLS[0], 60.0)
-    found = standing(runs)
+    found = status_of(runs)
     assert found.work_s == pytest.approx(3 * 60)
     assert found.left_s is None
     write(runs, CELLS[3], "failed.json", reason="", time="")
-    assert standing(runs).work_s == pytest.approx(2 * 60)
+    assert status_of(runs).work_s == pytest.approx(2 * 60)
     with held(runs.folder(CELLS[1])), held(runs.folder(CELLS[2])):
         since = holder(runs.folder(CELLS[1])).since
         monkeypatch.setattr(rooms.time, "time", lambda: since + 45)
-        found = standing(runs)
+        found = status_of(runs)
         assert found.work_s == pytest.approx(15 + 15, abs=1)
         assert found.left_s == pytest.approx(15, abs=1)
         monkeypatch.setattr(rooms.time, "time", lambda: since + 1000)
-        assert standing(runs).left_s == 0  # longer than was thought, never negative
+        assert status_of(runs).left_s == 0  # longer than was thought, never negative
 
 
 def test_more_to_learn_from_takes_longer(store, tmp_path):
@@ -93,21 +93,21 @@ def test_more_to_learn_from_takes_longer(store, tmp_path):
     small, large = CELLS[0], replace(CELLS[0], seed=7)
     runs.extend(store, PROTOCOL, [Entry(small, 100), Entry(large, 300)])
     finish(runs, small, 10.0)
-    assert standing(runs).work_s == pytest.approx(30)
+    assert status_of(runs).work_s == pytest.approx(30)
 
 
 def test_a_finished_grid_has_nothing_left(store, tmp_path):
     protocol = replace(PROTOCOL, max_epochs=1)
     list(run_grid(store, CELLS[:1], protocol, tmp_path))
-    found = standing(ExperimentFolder(tmp_path))
+    found = status_of(ExperimentFolder(tmp_path))
     assert found.counts()["done"] == 1
     assert found.work_s == 0
-    assert found.cells[0].epochs == 1
+    assert found.runs[0].epochs == 1
 
 
 def test_a_folder_that_has_no_grid_is_named(tmp_path):
     with pytest.raises(ArgumentError, match=r"has no grid.json, expected the folder of"):
-        standing(ExperimentFolder(tmp_path))
+        status_of(ExperimentFolder(tmp_path))
     (tmp_path / "grid.json").write_text("[]")
     with pytest.raises(ArgumentError, match=r"grid.json is not that of a grid"):
-        standing(ExperimentFolder(tmp_path))
+        status_of(ExperimentFolder(tmp_path))

@@ -9,7 +9,7 @@ from experiment_runs import write_runs
 
 from psdnorm.cli.cmd_lodo import _axes, _cells, lodo
 from psdnorm.experiments.grid import Axes, grid_of
-from psdnorm.experiments.presets import PRESETS
+from psdnorm.experiments.presets import paper_presets
 from psdnorm.report import provenance as provenance_module
 from psdnorm.report.provenance import lodo_commands, provenance
 from psdnorm.report.results import read_results
@@ -72,7 +72,7 @@ def test_the_commands_together_make_the_grid(blocks):
 @pytest.mark.parametrize("name", ["table1", "low-data", "paper"])
 def test_a_preset_is_named(name):
     hold_outs = ("ABC", "CHAT")
-    wanted = PRESETS[name].cells(hold_outs)
+    wanted = paper_presets()[name].cells(hold_outs)
     (command,) = lodo_commands(wanted, PROTOCOL, "runs")
     assert f"--preset {name} " in command
     assert {*cells_of(command)} == {*wanted}

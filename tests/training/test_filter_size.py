@@ -272,7 +272,7 @@ def test_a_grid_remembers_auto_beside_fixed_sizes(store, tmp_path):
     assert [cell.filter_size for cell in cells] == [None, 3, 17, "auto"]
     runs = ExperimentFolder(tmp_path)
     runs.extend(store, ONE_EPOCH, [Entry(cell, 1) for cell in cells])
-    assert [entry.cell for entry in runs.entries()] == cells
+    assert [entry.run for entry in runs.entries()] == cells
 
 
 def test_only_psdnorm_has_its_size_chosen():

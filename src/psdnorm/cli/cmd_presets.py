@@ -9,14 +9,14 @@ from psdnorm.runtime import say
 @command
 def presets() -> None:
     """List the paper's experiments, what they need, and their hours on a GPU."""
-    from psdnorm.experiments import EPOCHS, PAPER_COHORTS, PRESETS
+    from psdnorm.experiments import EPOCHS, PAPER_COHORTS, paper_presets
 
     table = Table(show_lines=True)
     for name in ("preset", "in the paper"):
         table.add_column(name, no_wrap=name == "preset")
     for name in ("cells", "trainings", "H200 hours"):
         table.add_column(name, justify="right")
-    for preset in PRESETS.values():
+    for preset in paper_presets().values():
         if preset.blocks:
             figures = (len(preset.cells()), preset.trainings, round(preset.gpu_hours))
             table.add_row(preset.name, preset.shows, *map(str, figures))

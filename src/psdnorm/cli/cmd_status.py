@@ -14,7 +14,7 @@ from psdnorm.errors import ArgumentError
 from psdnorm.runtime import plural, say
 
 if TYPE_CHECKING:
-    from psdnorm.experiments import Standing
+    from psdnorm.experiments import Status
 
 
 @command
@@ -28,13 +28,13 @@ def status(
 
     It reads files alone: while cells run, here or elsewhere, and after a crash.
     """
-    from psdnorm.experiments import GRID, ExperimentFolder, standing
+    from psdnorm.experiments import GRID, ExperimentFolder, status_of
 
     if not os.path.exists(runs / GRID):
         from psdnorm.report import instead_of_runs
 
         raise ArgumentError(instead_of_runs(runs))
-    found = standing(ExperimentFolder(runs))
+    found = status_of(ExperimentFolder(runs))
     if as_json:
         typer.echo(json.dumps(_document(found), indent=2, ensure_ascii=False))
     else:
@@ -54,51 +54,51 @@ def _how_to_go_on(runs: Path) -> str:
     return f"{command} goes on, where FILE is that of the study {folder.name}"
 
 
-def _document(found: "Standing") -> dict[str, Any]:
+def _document(found: "Status") -> dict[str, Any]:
     return {
         **found.counts(),
         "work_s": found.work_s,
         "left_s": found.left_s,
         "cells": [
             {
-                "name": cell.cell.name,
-                "state": cell.state,
-                "epochs": cell.epochs,
-                "seconds": cell.seconds,
-                "reason": cell.reason or None,
-                "host": cell.holder and cell.holder.host,
-                "pid": cell.holder and cell.holder.pid,
-                "cell": cell.cell.to_json(),
+                "name": each.run.name,
+                "state": each.state,
+                "epochs": each.epochs,
+                "seconds": each.seconds,
+                "reason": each.reason or None,
+                "host": each.holder and each.holder.host,
+                "pid": each.holder and each.holder.pid,
+                "cell": each.run.to_json(),
             }
-            for cell in found.cells
+            for each in found.runs
         ],
     }
 
 
-def _print(found: "Standing", going_on: str) -> None:
+def _print(found: "Status", going_on: str) -> None:
     from psdnorm.cli.lodo_tables import duration
 
     counts = found.counts()
     say(
         output,
-        f"{plural(len(found.cells), 'cell')}: "
+        f"{plural(len(found.runs), 'cell')}: "
         + ", ".join(f"{n} {state}" for state, n in counts.items()),
     )
-    for cell in found.cells:
-        if cell.holder is not None:
-            since = duration(time.time() - cell.holder.since)
-            where = f"process {cell.holder.pid} on {cell.holder.host}"
+    for each in found.runs:
+        if each.holder is not None:
+            since = duration(time.time() - each.holder.since)
+            where = f"process {each.holder.pid} on {each.holder.host}"
             say(
                 output,
-                f"  running: {cell.cell.name}, {plural(cell.epochs, 'epoch')} done, for {since}, "
+                f"  running: {each.run.name}, {plural(each.epochs, 'epoch')} done, for {since}, "
                 f"{where}",
             )
-    for cell in found.cells:
-        if cell.state == "interrupted":
-            say(output, f"  interrupted: {cell.cell.name}, {plural(cell.epochs, 'epoch')} done")
-    for cell in found.cells:
-        if cell.state == "failed":
-            say(output, f"  failed: {cell.reason}")
+    for each in found.runs:
+        if each.state == "interrupted":
+            say(output, f"  interrupted: {each.run.name}, {plural(each.epochs, 'epoch')} done")
+    for each in found.runs:
+        if each.state == "failed":
+            say(output, f"  failed: {each.reason}")
     if found.work_s is None:
         idle = "" if counts["running"] else f"; nothing runs: {going_on}"
         say(output, f"no training is finished yet, so that the time left is not known{idle}")

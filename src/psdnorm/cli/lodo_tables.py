@@ -42,7 +42,7 @@ class Progress:
     """One bar over cells, and a line for each that runs now."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        self._work = {entry.cell: relative_work(entry) for entry in entries}
+        self._work = {entry.run: relative_work(entry) for entry in entries}
         self._left, self._done = sum(self._work.values()), 0.0
         self._began = time.monotonic()
         # not rich's own guess, which forgets what is more than seconds ago
@@ -78,12 +78,12 @@ class Progress:
 
     def finish(self, outcome: "Outcome") -> None:
         """Count a cell, and say what became of it unless it was finished before."""
-        self._running.pop(outcome.cell.name, None)
-        self._left -= self._work[outcome.cell]
+        self._running.pop(outcome.run.name, None)
+        self._left -= self._work[outcome.run]
         if outcome.status == "done":
-            self._done += self._work[outcome.cell]
+            self._done += self._work[outcome.run]
             accuracy = f"balanced accuracy {outcome.balanced_accuracy:.3f}"
-            say(errors, f"{outcome.cell.name}: {accuracy}, {duration(outcome.seconds)}")
+            say(errors, f"{outcome.run.name}: {accuracy}, {duration(outcome.seconds)}")
         elif outcome.reason:
             say(errors, f"failed: {outcome.reason}")
         spent = time.monotonic() - self._began
@@ -150,7 +150,7 @@ def _expected(
 ) -> tuple[dict[Run, float], str]:
     """Return the seconds of each cell, and where they come from."""
     amounts = Amounts(store, protocol)
-    entries = {entry.cell: entry for entry in (*runs.entries(), *map(amounts.entry, cells))}
+    entries = {entry.run: entry for entry in (*runs.entries(), *map(amounts.entry, cells))}
     done = {
         cell: read_json(runs.folder(cell) / DONE)["seconds"]
         for cell in entries
@@ -194,7 +194,7 @@ def print_results(
         say(output, f"failed ({len(failed)}), and tried again by the same command:")
     for reason in failed:
         say(output, f"  {reason}")
-    elsewhere = [outcome.cell.name for outcome in outcomes if outcome.status == "elsewhere"]
+    elsewhere = [outcome.run.name for outcome in outcomes if outcome.status == "elsewhere"]
     if elsewhere:
         say(output, f"left to another process that runs them ({len(elsewhere)}):")
     for name in elsewhere:

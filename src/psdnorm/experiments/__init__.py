@@ -19,8 +19,8 @@ from psdnorm.experiments.execute import (
     FAILURE,
     FINISHED,
     Job,
+    OnProgress,
     Outcome,
-    Told,
     check_grid,
     cohorts_to_hold_out,
     means,
@@ -36,19 +36,17 @@ from psdnorm.experiments.grid import (
     Entry,
     ExperimentFolder,
     Unit,
-    complete,
-    grid_of,
-    units_of,
-)
-from psdnorm.experiments.grid_file import (
     check_keys,
+    complete,
     file_name,
+    grid_of,
     integer,
     invalid,
     number,
     one_of,
     read_blocks,
     text,
+    units_of,
 )
-from psdnorm.experiments.presets import PAPER_COHORTS, PRESETS, preset_named
-from psdnorm.experiments.status import DONE_STATE, CellStanding, Standing, standing
+from psdnorm.experiments.presets import PAPER_COHORTS, paper_presets, preset_named
+from psdnorm.experiments.status import DONE_STATE, RunStatus, Status, status_of

@@ -208,10 +208,10 @@ def from_finished(
     entries = list(entries)
     sums: dict[tuple[str, bool], list[float]] = {}
     for entry in entries:
-        if entry.cell in seconds and entry.sequences:
-            for key in (_kind(entry.cell), ("", entry.cell.is_adapted)):
+        if entry.run in seconds and entry.sequences:
+            for key in (_kind(entry.run), ("", entry.run.is_adapted)):
                 sums.setdefault(key, [0.0, 0.0])
-                sums[key][0] += seconds[entry.cell]
+                sums[key][0] += seconds[entry.run]
                 sums[key][1] += entry.sequences
     if ("", False) not in sums:
         return None
@@ -219,15 +219,15 @@ def from_finished(
     sums.setdefault(("", True), [sums["", False][0] / EPOCHS, sums["", False][1]])
     rate = {key: total / count for key, (total, count) in sums.items()}
     return {
-        entry.cell: entry.sequences * rate.get(_kind(entry.cell), rate["", _kind(entry.cell)[1]])
+        entry.run: entry.sequences * rate.get(_kind(entry.run), rate["", _kind(entry.run)[1]])
         for entry in entries
     }
 
 
 def relative_work(entry: Entry) -> float:
     """Return how long a cell takes in proportion to others, before any is finished."""
-    rates = H200[entry.cell.model]
-    if entry.cell.is_adapted:
+    rates = H200[entry.run.model]
+    if entry.run.is_adapted:
         return 2 * entry.sequences / rates.prediction
     return EPOCHS * entry.sequences / rates.training
 

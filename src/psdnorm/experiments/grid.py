@@ -1,4 +1,4 @@
-"""The cells of an experiment, and the folder that they are in.
+"""The runs of an experiment: their axes, the files that describe them, and their folder.
 
 ::
 
@@ -9,18 +9,17 @@
 """
 
 import dataclasses
-import hashlib
 import itertools
-import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from psdnorm.errors import ArgumentError
-from psdnorm.runtime import held, read_json, write_json
+from psdnorm.runtime import digest, held, read_json, write_json
 from psdnorm.store import Store
 from psdnorm.training import ALL, AUTO, DONE, PAPER_NORMS, TMA, Protocol, Run
 
@@ -64,48 +63,134 @@ class Axes:
 
 
 def grid_of(blocks: Iterable[Axes]) -> list[Run]:
-    """Return the cells of all blocks as :func:`complete` orders them.
-
-    Parameters
-    ----------
-    blocks : iterable of Axes
-    """
+    """Return the runs of all blocks, each once, ordered by :func:`complete`."""
     return complete(itertools.chain.from_iterable(axes.cells() for axes in blocks))
 
 
-def complete(cells: Iterable[Run]) -> list[Run]:
-    """Return cells each once, those that share a compiled network together."""
-    found: set[Run] = set()
-    for cell in cells:
-        found |= {cell, cell.base}
-    return sorted(found, key=_place)
+def complete(runs: Iterable[Run]) -> list[Run]:
+    """Return runs each once, with the "batch" runs that AdaBN needs before it.
+
+    Those that share a compiled network are together.
+    """
+    return sorted({each for run in runs for each in (run, run.base)}, key=_place)
 
 
-def _place(cell: Run) -> tuple:
-    # TMA has BatchNorm's network; AdaBN follows the cell that it adapts
-    base = cell.base
+def _place(run: Run) -> tuple:
+    # TMA has BatchNorm's network; AdaBN follows the run that it adapts
+    base = run.base
     filter_size = math.inf if base.filter_size == AUTO else base.filter_size or 0
     is_tma = base.norm == TMA
     shape = ("batch", 0, 0) if is_tma else (base.norm, filter_size, base.norm_depth or 0)
     data = base.seed, base.balanced or 2**31, base.hold_out
-    layers = (2, 0) if cell.layers == ALL else (1, cell.layers) if cell.is_adapted else (0, 0)
+    layers = (2, 0) if run.layers == ALL else (1, run.layers) if run.is_adapted else (0, 0)
     return base.model, *shape, is_tma, filter_size, *data, layers
 
 
-def units_of(cells: Sequence[Run]) -> list[Unit]:
+def units_of(grid: Sequence[Run]) -> list[Unit]:
     """Group a grid into units of work: a training, and the AdaBN evaluations of its network."""
     units: dict[Run, list[Run]] = {}
-    for cell in cells:
-        units.setdefault(cell.base, []).append(cell)
+    for run in grid:
+        units.setdefault(run.base, []).append(run)
     return [tuple(unit) for unit in units.values()]
+
+
+_AXES = tuple(field.name for field in dataclasses.fields(Axes))
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+def read_blocks(document: Any, hold_outs: Sequence[str]) -> list[Axes]:
+    """Read the blocks of a grid; a block without ``hold_outs`` has all of the given ones."""
+    if not isinstance(document, list) or not document:
+        raise invalid("grid", document, "a list of blocks")
+    blocks = []
+    for number, block in enumerate(document):
+        where = f"grid[{number}]"
+        check_keys(where, block, _AXES, ("norms",))
+        axes: dict[str, Any] = {"hold_outs": tuple(hold_outs)}
+        axes |= {name: _axis(f"{where}.{name}", name, value) for name, value in block.items()}
+        for cohort in axes["hold_outs"]:
+            one_of(f"{where}.hold_outs", cohort, hold_outs)
+        try:
+            grid_of([Axes(**axes)])
+        except ArgumentError as error:
+            raise ArgumentError(f"{where}: {error}") from None
+        blocks.append(Axes(**axes))
+    return blocks
+
+
+def _axis(where: str, name: str, value: Any) -> tuple:
+    if name == "seeds":
+        return tuple(range(integer(where, value, 1)))
+    if not isinstance(value, list) or not value:
+        raise invalid(where, value, "a list")
+    if name == "balanced":
+        return tuple(None if each == "all" else integer(where, each, 2) for each in value)
+    if name == "filter_sizes":
+        expected = f"{AUTO}, or a whole number from 1 on"
+        return tuple(AUTO if each == AUTO else integer(where, each, 1, expected) for each in value)
+    if name == "norm_depths":
+        return tuple(integer(where, each, 0) for each in value)
+    return tuple(text(where, each) for each in value)
+
+
+def check_keys(where: str, document: Any, known: Sequence[str], needed: Sequence[str] = ()) -> None:
+    """Raise unless a document is a mapping with known keys, among them the needed ones."""
+    if not isinstance(document, dict):
+        raise invalid(where, document, f"the keys {', '.join(known)}")
+    for key in document:
+        if key not in known:
+            raise ArgumentError(f"{where} has the key {key!r}, expected one of {', '.join(known)}")
+    for key in needed:
+        if key not in document:
+            raise ArgumentError(f"{where} lacks the key {key!r}")
+
+
+def file_name(where: str, value: Any) -> str:
+    """Return a name that a file can have."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise invalid(where, value, "small letters and digits with - between them")
+    return value
+
+
+def text(where: str, value: Any) -> str:
+    """Return a text that is not empty, stripped."""
+    if not isinstance(value, str) or not value.strip():
+        raise invalid(where, value, "words")
+    return value.strip()
+
+
+def one_of(where: str, value: Any, known: Sequence[str]) -> str:
+    """Return one of the known values."""
+    if value not in known:
+        raise invalid(where, value, f"one of {', '.join(known)}")
+    return str(value)
+
+
+def integer(where: str, value: Any, least: int, expected: str = "") -> int:
+    """Return an integer of at least ``least``."""
+    if type(value) is not int or value < least:
+        raise invalid(where, value, expected or f"a whole number from {least} on")
+    return value
+
+
+def number(where: str, value: Any, least: float, most: float) -> float:
+    """Return a number between two others."""
+    if type(value) not in (int, float) or not least <= value <= most:
+        raise invalid(where, value, f"a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def invalid(where: str, value: Any, expected: str) -> ArgumentError:
+    """Return the error for an invalid value."""
+    return ArgumentError(f"{where} is {value!r:.80}, expected {expected}")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell of a grid."""
+    """A run of a grid and the number that its time grows with."""
 
-    cell: Run
-    sequences: int
+    run: Run
+    sequences: int  # that it trains on in an epoch, or for AdaBN predicts
 
 
 class ExperimentFolder:
@@ -119,16 +204,16 @@ class ExperimentFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()  # workers may have been started elsewhere
 
-    def folder(self, cell: Run) -> Path:
-        """Return the folder of a cell."""
-        return self.path / CELLS / cell.name
+    def folder(self, run: Run) -> Path:
+        """Return the folder of a run."""
+        return self.path / CELLS / run.name
 
-    def is_done(self, cell: Run) -> bool:
-        """Tell whether a cell is finished."""
-        return (self.folder(cell) / DONE).exists()
+    def is_done(self, run: Run) -> bool:
+        """Return whether a run is finished."""
+        return (self.folder(run) / DONE).exists()
 
     def entries(self) -> list[Entry]:
-        """Return all cells that were asked for so far; none if there is no grid here."""
+        """Return all runs that were asked for so far; none if there is no grid here."""
         document = self._read()
         if document is None:
             return []
@@ -141,25 +226,22 @@ class ExperimentFolder:
             raise ArgumentError(f"{self.path / GRID} is not that of a grid: {error}") from error
 
     def check(self, store: Store, protocol: Protocol) -> None:
-        """Refuse other settings than the folder has, in one sentence for all cells."""
+        """Raise if the folder has other settings, in one sentence for all runs."""
         document = self._read()
         if document is None:
             return
         for name, value in _settings(store, protocol).items():
-            there = document.get(name)
-            if there == value:
-                continue
-            raise ArgumentError(
-                f"{self.path} was begun with {_difference(name, there, value)}: give another folder"
-            )
+            if document.get(name) != value:
+                difference = _difference(name, document.get(name), value)
+                raise ArgumentError(f"{self.path} was begun with {difference}: give another folder")
 
     def settings(self) -> dict[str, Any]:
-        """Return what all cells share: protocol, nights and their recipe; of no grid, nothing."""
+        """Return what all runs share: protocol, nights and recipe; empty if there is no grid."""
         document = self._read() or {}
         return {name: value for name, value in document.items() if name not in ("format", "cells")}
 
     def other_nights(self, store: Store) -> str | None:
-        """Tell how a store differs from the one that the cells were made from."""
+        """Say how a store differs from the one of the runs; None if it does not."""
         own = self.settings()
         for name, value in _nights_of(store).items():
             if own.get(name) != value:
@@ -167,7 +249,7 @@ class ExperimentFolder:
         return None
 
     def extend(self, store: Store, protocol: Protocol, entries: Sequence[Entry]) -> None:
-        """Write down what is asked for, beside what was asked for before."""
+        """Add runs to those that were asked for before."""
         self.check(store, protocol)
         # nothing is touched where nothing is new: the folder may be for reading alone
         while self._extended(store, protocol, entries) != self._read():
@@ -179,10 +261,10 @@ class ExperimentFolder:
     def _extended(
         self, store: Store, protocol: Protocol, entries: Sequence[Entry]
     ) -> dict[str, Any]:
-        known = {entry.cell: entry for entry in (*self.entries(), *entries)}
+        known = {entry.run: entry for entry in (*self.entries(), *entries)}
         cells = [
-            {"cell": cell.to_json(), "sequences": known[cell].sequences}
-            for cell in sorted(known, key=_place)
+            {"cell": run.to_json(), "sequences": known[run].sequences}
+            for run in sorted(known, key=_place)
         ]
         return {"format": FORMAT, **_settings(store, protocol), "cells": cells}
 
@@ -197,7 +279,6 @@ class ExperimentFolder:
 
 
 def _settings(store: Store, protocol: Protocol) -> dict[str, Any]:
-    """Return what all cells of a grid share."""
     return {"protocol": protocol.to_json(), **_nights_of(store)}
 
 
@@ -206,7 +287,7 @@ def _nights_of(store: Store) -> dict[str, Any]:
     return {
         "recipe_sha256": store.hash,
         "nights": len(nights),
-        "data": hashlib.sha256(json.dumps(nights).encode()).hexdigest(),
+        "data": digest(nights),
         "simulated": bool(store.index["simulated"].any()),
     }
 

@@ -1,17 +1,16 @@
-"""The paper's experiments by name.
+"""The paper's experiments by name, from ``presets.yaml``."""
 
-What the paper prints is taken from its tables. Where it shows a figure, the points are not in its
-text: the filter sizes are the odd ones from 1 to 21, the depths are ours.
-"""
-
+import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from psdnorm.batches import window_starts
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import H200, Amount
-from psdnorm.experiments.grid import Axes, complete, grid_of
-from psdnorm.training import PAPER_NORMS, Run
+from psdnorm.experiments.grid import Axes, complete, grid_of, read_blocks
+from psdnorm.runtime import read_yaml
+from psdnorm.training import Run
 
 # subjects and recordings, from the paper's table of datasets
 PAPER_COHORTS = {
@@ -33,23 +32,12 @@ _VALIDATION = 0.2
 
 @dataclass(frozen=True)
 class Preset:
-    """An experiment of the paper.
-
-    Attributes
-    ----------
-    name : str
-    shows : str
-        Where it is in the paper.
-    blocks : tuple of Axes
-        Without cohorts; none where it is not a grid.
-    command : str
-        What to run instead of a grid.
-    """
+    """An experiment of the paper."""
 
     name: str
-    shows: str
-    blocks: tuple[Axes, ...] = ()
-    command: str = ""
+    shows: str  # where it is in the paper
+    blocks: tuple[Axes, ...] = ()  # empty if it is not a grid
+    command: str = ""  # to run instead of a grid
 
     def cells(
         self,
@@ -59,7 +47,7 @@ class Preset:
     ) -> list[Run]:
         """Return the cells of the experiment, or some of them.
 
-        >>> len(PRESETS["low-data"].cells(["CHAT"], seeds=[0], norm=["batch", "psd"]))
+        >>> len(paper_presets()["low-data"].cells(["CHAT"], seeds=[0], norm=["batch", "psd"]))
         3
         """
         cells = grid_of(
@@ -72,7 +60,9 @@ class Preset:
                 has.discard(None)
             for value in wanted:
                 if value not in has:
-                    known = ", ".join(str(v or "all") for v in sorted(has, key=_all_last))
+                    known = ", ".join(
+                        str(v or "all") for v in sorted(has, key=lambda v: (v is None, v))
+                    )
                     raise ArgumentError(
                         f"{name} is {value or 'all'}, expected of preset {self.name} one of {known}"
                     )
@@ -92,96 +82,35 @@ class Preset:
         return sum(not cell.is_adapted for cell in self.cells())
 
 
-_AT_400 = Axes(balanced=(400,))
-PRESETS = {
-    preset.name: preset
-    for preset in (
+@functools.cache
+def paper_presets() -> dict[str, Preset]:
+    """Return the paper's experiments by name, from ``presets.yaml``."""
+    path = Path(__file__).with_suffix(".yaml")
+    found = [
         Preset(
-            "table1",
-            "balanced accuracy on the left-out datasets with U-Sleep (tab:results); F1 scores, "
-            "class-wise F1 and critical differences come from the same cells",
-            (Axes(norms=PAPER_NORMS, balanced=(None, 400)),),
-        ),
-        Preset(
-            "cnn-transformer",
-            "normalization layers in CNNTransformer (tab:cnntransformer)",
-            (
-                replace(
-                    _AT_400, models=("cnn-transformer",), norms=("batch", "instance", "tma", "psd")
-                ),
+            name,
+            document["shows"],
+            tuple(
+                read_blocks(document["grid"], tuple(PAPER_COHORTS)) if "grid" in document else ()
             ),
-        ),
-        Preset(
-            "filter-size",
-            "PSDNorm with varying filter sizes (fig:sensitive)",
-            (
-                replace(_AT_400, norms=("psd",), filter_sizes=tuple(range(1, 22, 2))),
-                replace(_AT_400, norms=("batch", "layer", "instance")),
-            ),
-        ),
-        Preset(
-            "training-size",
-            "PSDNorm and BatchNorm with varying training set sizes (fig:number_subjects)",
-            (
-                Axes(
-                    norms=("batch", "psd"),
-                    filter_sizes=(5, 17),
-                    balanced=(40, 100, 200, 400, None),
-                ),
-            ),
-        ),
-        Preset(
-            "norm-depth",
-            "number of layers with PSDNorm (fig:usleep_layers)",
-            (
-                replace(_AT_400, norms=("psd",), norm_depths=(1, 2, 3, 4, 6, 8, 12)),
-                replace(_AT_400, norms=("batch",)),
-            ),
-        ),
-        Preset(
-            "whitening",
-            "impact of the whitening (tab:whitening)",
-            (replace(_AT_400, norms=("batch", "instance", "psd", "psd-white")),),
-        ),
-        Preset(
-            "adabn",
-            "comparison with AdaBN (tab:adabn)",
-            (replace(_AT_400, norms=(*PAPER_NORMS, "adabn3", "adabn12", "adabnall")),),
-        ),
-        Preset(
-            "low-data",
-            "very low data regime, balanced@40 (appendix)",
-            (
-                Axes(
-                    norms=("batch", "layer", "instance", "psd"),
-                    filter_sizes=(5, 15),
-                    balanced=(40,),
-                ),
-            ),
-        ),
-        Preset(
-            "timing",
-            "computational time of PSDNorm (tab:psdnorm_time)",
-            command="python -m benchmarks.step --modes fast",
-        ),
+            document.get("command", ""),
+        )
+        for name, document in read_yaml(path).items()
+    ]
+    everything = Preset(
+        "paper",
+        "all of the above that are grids; cells that they share are run once",
+        tuple(axes for preset in found for axes in preset.blocks),
     )
-}
-PRESETS["paper"] = Preset(
-    "paper",
-    "all of the above that are grids; cells that they share are run once",
-    tuple(axes for preset in PRESETS.values() for axes in preset.blocks),
-)
-
-
-def _all_last(value: object) -> tuple:
-    return value is None, value
+    return {preset.name: preset for preset in (*found, everything)}
 
 
 def preset_named(name: str) -> Preset:
-    """Return a preset that is a grid; refuse others in one sentence."""
-    if name not in PRESETS:
-        raise ArgumentError(f"preset is {name!r}, expected one of {', '.join(PRESETS)}")
-    preset = PRESETS[name]
+    """Return a preset that is a grid; raise for others."""
+    if name not in paper_presets():
+        known = ", ".join(paper_presets())
+        raise ArgumentError(f"preset is {name!r}, expected one of {known}")
+    preset = paper_presets()[name]
     if not preset.blocks:
         raise ArgumentError(f"preset {name} is not a grid: run {preset.command}")
     return preset

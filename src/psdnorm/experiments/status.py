@@ -1,4 +1,4 @@
-"""How far an experiment has come, as its folder tells it: while it runs, and after a crash."""
+"""How far an experiment has come, read from its folder: while it runs, and after a crash."""
 
 import csv
 import time
@@ -14,75 +14,74 @@ from psdnorm.training import CONFIG, DONE, HISTORY, Run
 DONE_STATE, RUNNING, INTERRUPTED, WAITING, FAILED_STATE = STATES = (
     "done",
     "running",
-    "interrupted",
+    "interrupted",  # begun, and nobody works on it
     "waiting",
     "failed",
 )
 
 
 @dataclass(frozen=True)
-class CellStanding:
-    """How far a cell has come."""
+class RunStatus:
+    """How far a run has come."""
 
-    cell: Run
-    state: str
+    run: Run
+    state: str  # one of STATES
     epochs: int = 0
-    seconds: float | None = None
-    reason: str = ""
-    holder: Holder | None = None
+    seconds: float | None = None  # if it is done
+    reason: str = ""  # if it failed
+    holder: Holder | None = None  # who works on it
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How far an experiment has come."""
+class Status:
+    """How far an experiment has come, and the work that is left.
 
-    cells: list[CellStanding]
-    work_s: float | None
-    left_s: float | None
+    Both are None before the first training is finished. Failed runs are not counted: they wait for
+    the next call.
+    """
+
+    runs: list[RunStatus]
+    work_s: float | None  # for one worker
+    left_s: float | None  # for as many workers as run now; None if none does
 
     def counts(self) -> dict[str, int]:
-        """Return the number of cells in each state."""
-        return {state: sum(cell.state == state for cell in self.cells) for state in STATES}
+        """Return the number of runs in each state."""
+        return {state: sum(run.state == state for run in self.runs) for state in STATES}
 
 
-def standing(runs: ExperimentFolder) -> Standing:
-    """Look how far an experiment has come."""
-    entries = runs.entries()
+def status_of(folder: ExperimentFolder) -> Status:
+    """Read how far an experiment has come."""
+    entries = folder.entries()
     if not entries:
-        raise ArgumentError(f"{runs.path} has no {GRID}, expected the folder of psdnorm lodo")
-    cells = [_look(entry.cell, runs.folder(entry.cell)) for entry in entries]
-    seconds = {c.cell: c.seconds for c in cells if c.seconds is not None}
-    expected = from_finished(entries, seconds)
+        raise ArgumentError(f"{folder.path} has no {GRID}, expected the folder of psdnorm lodo")
+    runs = [_run_status(entry.run, folder.folder(entry.run)) for entry in entries]
+    expected = from_finished(entries, {r.run: r.seconds for r in runs if r.seconds is not None})
     if expected is None:
-        return Standing(cells, None, None)
+        return Status(runs, None, None)
     work, now = 0.0, time.time()
-    for cell in cells:
-        if cell.state in (WAITING, INTERRUPTED):
-            work += expected[cell.cell]
-        elif cell.holder is not None:
-            work += max(0.0, expected[cell.cell] - (now - cell.holder.since))
-    n_running = sum(cell.state == RUNNING for cell in cells)
-    return Standing(cells, work, work / n_running if n_running else None)
+    for each in runs:
+        if each.state in (WAITING, INTERRUPTED):
+            work += expected[each.run]
+        elif each.holder is not None:
+            work += max(0.0, expected[each.run] - (now - each.holder.since))
+    n_running = sum(each.state == RUNNING for each in runs)
+    return Status(runs, work, work / n_running if n_running else None)
 
 
-def _look(cell: Run, folder: Path) -> CellStanding:
+def _run_status(run: Run, folder: Path) -> RunStatus:
     if (folder / DONE).exists():
         done = read_json(folder / DONE)
-        return CellStanding(cell, DONE_STATE, done["epochs"], done["seconds"])
-    epochs = _epochs(folder / HISTORY)
+        return RunStatus(run, DONE_STATE, done["epochs"], done["seconds"])
+    try:
+        with open(folder / HISTORY, newline="") as file:
+            epochs = sum(1 for _ in csv.DictReader(file))
+    except OSError:
+        epochs = 0
     who = holder(folder)
     if who is not None:
-        return CellStanding(cell, RUNNING, epochs, holder=who)
+        return RunStatus(run, RUNNING, epochs, holder=who)
     if (folder / FAILED).exists():
         reason = str(read_json(folder / FAILED).get("reason"))
-        return CellStanding(cell, FAILED_STATE, epochs, reason=reason)
+        return RunStatus(run, FAILED_STATE, epochs, reason=reason)
     begun = (folder / CONFIG).exists() or (folder / LOCK).exists()
-    return CellStanding(cell, INTERRUPTED if begun else WAITING, epochs)
-
-
-def _epochs(history: Path) -> int:
-    try:
-        with open(history, newline="") as file:
-            return sum(1 for _ in csv.DictReader(file))
-    except OSError:
-        return 0
+    return RunStatus(run, INTERRUPTED if begun else WAITING, epochs)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psdnorm.experiments import PRESETS, Axes, ExperimentFolder, grid_of
+from psdnorm.experiments import Axes, ExperimentFolder, grid_of, paper_presets
 from psdnorm.report.results import Results
 from psdnorm.runtime import listed, read_json
 from psdnorm.training import AUTO, CONFIG, DONE, KEEP, LENDER, TMA, Protocol, Run
@@ -52,7 +52,7 @@ def provenance(results: Results, runs_name: str) -> Provenance:
         cohorts.update(*(part["cohorts"] for part in config["data"].values()))
         kept[folder.name] = str(read_json(folder / DONE).get("keep", KEEP[0]))
     runs = ExperimentFolder(results.path)
-    cells = [entry.cell for entry in runs.entries()]
+    cells = [entry.run for entry in runs.entries()]
     protocol = results.config["protocol"]
     return Provenance(
         commands=lodo_commands(cells, protocol, runs_name, kept=kept, cohorts=cohorts),
@@ -115,7 +115,7 @@ def _blocks(cells: Sequence[Run]) -> Iterable[tuple[list[str], tuple[str, ...], 
     hold_outs = tuple(sorted({cell.hold_out for cell in cells}))
     wanted = {*cells}
     n_seeds = max(cell.seed for cell in cells) + 1
-    for preset in PRESETS.values():
+    for preset in paper_presets().values():
         if preset.blocks and {*preset.cells(hold_outs, range(n_seeds))} == wanted:
             yield ["--preset", preset.name, "--seeds", str(n_seeds)], hold_outs, ""
             return

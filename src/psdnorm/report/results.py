@@ -11,7 +11,7 @@ import pandas as pd
 
 from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.evaluation import COUNTS, read_scores, subject_metrics
-from psdnorm.experiments import CELLS, DONE_STATE, GRID, ExperimentFolder, standing
+from psdnorm.experiments import CELLS, DONE_STATE, GRID, ExperimentFolder, status_of
 from psdnorm.runtime import read_json
 from psdnorm.store import RECIPE_FILE as RECIPE
 from psdnorm.training import (
@@ -104,19 +104,19 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     missing: dict[Run, str] = {}
     cells: list[dict[str, Any]] = []
     subjects, configs = [], []
-    for found in standing(runs).cells:
-        name, folder = found.cell.name, runs.folder(found.cell)
+    for found in status_of(runs).runs:
+        name, folder = found.run.name, runs.folder(found.run)
         if found.state != DONE_STATE:
             reason = f": {found.reason}" if found.reason else ""
-            missing[found.cell] = f"{name} is not finished ({found.state}{reason})"
+            missing[found.run] = f"{name} is not finished ({found.state}{reason})"
             continue
         try:
             scores, config = read_scores(folder / SCORES), read_json(folder / CONFIG)
             done = read_json(folder / DONE)
         except PsdnormError as error:
-            missing[found.cell] = f"{name}: {error}"
+            missing[found.run] = f"{name}: {error}"
             continue
-        row = {"cell": len(cells), **found.cell.row(), "chosen": chosen_filter_size(done)}
+        row = {"cell": len(cells), **found.run.row(), "chosen": chosen_filter_size(done)}
         row |= {"epochs": done["epochs"], "seconds": done["seconds"], "folder": folder}
         predicted = ("prediction_seconds", "nights", "sequences")
         row |= {name: float(done.get(name, "nan")) for name in predicted}

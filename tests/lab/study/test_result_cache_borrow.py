@@ -107,7 +107,7 @@ def test_the_folder_is_of_the_lenders_nights_and_of_this_studys_cells(tmp_path):
     borrow(study, runs)
     assert runs.settings() == lender.settings()
     assert runs.settings()["data"] == "7" * 64
-    assert [entry.cell for entry in runs.entries()] == [*study.cells]
+    assert [entry.run for entry in runs.entries()] == [*study.cells]
     assert {cell.norm for cell in read_results(runs.path).missing} == {"psd"}
 
 
@@ -118,8 +118,8 @@ def test_cells_that_a_folder_did_not_know_are_asked_for_when_they_are_taken(tmp_
     study, _ = borrower(tmp_path)
     assert len(names(borrow(study, runs))) == 2
     entries = runs.entries()
-    assert [entry.cell for entry in entries] == [*study.cells]
-    assert [entry for entry in entries if entry.cell in before.cells] == known
+    assert [entry.run for entry in entries] == [*study.cells]
+    assert [entry for entry in entries if entry.run in before.cells] == known
 
 
 def test_what_the_other_study_cost_stays_its_own(tmp_path):

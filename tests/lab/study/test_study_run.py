@@ -60,7 +60,7 @@ def test_in_two_pieces_it_ends_as_at_once_bit_for_bit(study, nights, at_once, tm
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(study, nights, tmp_path, told=interrupt)
+        run(study, nights, tmp_path, on_progress=interrupt)
     runs = runs_of(study, tmp_path)
     left = [cell for cell in study.cells if not runs.is_done(cell)]
     assert [cell.norm for cell in left] == ["psd", "psd"]
@@ -80,7 +80,7 @@ def test_where_only_results_survive_finished_cells_are_not_run_again(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(study, nights, tmp_path / "lost", told=interrupt)
+        run(study, nights, tmp_path / "lost", on_progress=interrupt)
     pack(study, runs_of(study, tmp_path / "lost"))
     runs = runs_of(study, tmp_path / "new")
     assert restore(study, runs) == 2
@@ -224,7 +224,7 @@ def test_cells_of_a_share_whose_process_died_are_tried_one_by_one(pretended):
             else:
                 yield Outcome(cell, FAILURE, f"{cell.name}: its process died twice, perhaps")
 
-    found = {o.cell: o.status for o in run(died)}
+    found = {o.run: o.status for o in run(died)}
     assert [len(units) for units in given] == [1, 4]
     assert sorted(found.values()) == ["done"] * 5 + ["failed"]
     assert {each.cell for each in counted} == {*study.cells}
@@ -240,7 +240,7 @@ def test_a_unit_that_was_alone_in_its_process_when_that_died_is_not_tried_again(
         for cell in (cell for unit in units for cell in unit):
             yield Outcome(cell, FAILURE, f"{cell.name}: its process died twice, perhaps")
 
-    assert [o.cell for o in run(died, workers=4)] == [each.cell for each in counted]
+    assert [o.run for o in run(died, workers=4)] == [each.cell for each in counted]
     assert [len(units) for units in given] == [4, 0]
     assert len(counted) == len(study.cells)
 
@@ -254,7 +254,7 @@ def test_a_cell_that_was_finished_before_is_not_counted_with_the_rest_of_its_uni
         for cell in (cell for unit in units for cell in unit):
             yield Outcome(cell, THERE if runs.is_done(cell) else FINISHED)
 
-    assert [o.cell for o in run(done)] == list(study.cells[1:])
+    assert [o.run for o in run(done)] == list(study.cells[1:])
     assert [each.cell for each in counted] == list(study.cells[1:])
 
 

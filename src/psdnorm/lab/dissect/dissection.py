@@ -136,7 +136,7 @@ def find_models(
     runs: ExperimentFolder, out: Path | None = None, conditions: Sequence[Condition] = ()
 ) -> Models:
     """Find the cells of a grid that kept their weights, or predicted something in ``out``."""
-    cells = [entry.cell for entry in runs.entries()]
+    cells = [entry.run for entry in runs.entries()]
     if not cells:
         raise ArgumentError(f"{runs.path} has no grid, expected a folder of psdnorm lodo")
     found = Models([], [], [])

@@ -323,7 +323,7 @@ def borrow(study: Study, runs: ExperimentFolder) -> list[Packed]:
 
 def _write_grid(study: Study, runs: ExperimentFolder, archive: Archive) -> None:
     """Add the study's cells to ``grid.json``, with the settings of borrowed results."""
-    known = {entry.cell: entry.sequences for entry in runs.entries()}
+    known = {entry.run: entry.sequences for entry in runs.entries()}
     if known.keys() >= set(study.cells):
         return
     amounts = planned_amounts(study)  # good enough for status; corrected when cells are run

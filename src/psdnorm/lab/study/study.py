@@ -22,9 +22,9 @@ from psdnorm.experiments import (
     Amounts,
     ExperimentFolder,
     Job,
+    OnProgress,
     Outcome,
     PieceMeter,
-    Told,
     Unit,
     check_grid,
     check_keys,
@@ -342,8 +342,8 @@ class Meter(PieceMeter):
         """Count a finished cell, and the sequences in all its epochs of training."""
         if outcome.status == FINISHED:
             steps = 0  # of AdaBN
-            if not outcome.cell.is_adapted:
-                steps = read_json(self._runs.folder(outcome.cell) / DONE)["steps"]
+            if not outcome.run.is_adapted:
+                steps = read_json(self._runs.folder(outcome.run) / DONE)["steps"]
             self.add(steps * self._batch_size)
         self.write()
 
@@ -397,12 +397,12 @@ def run_study(
     *,
     workers: int = 1,
     device: str = "auto",
-    told: Told = lambda name, words: None,
+    on_progress: OnProgress = lambda name, words: None,
 ) -> Iterator[Outcome]:
     """Run the cells of a study that are not finished; interrupted ones are resumed.
 
-    ``workers`` processes share the device; 1 is this process. ``told`` takes the name of a cell and
-    its progress. Yields the outcome of each cell that was not finished before.
+    ``workers`` processes share the device; 1 is this process. ``on_progress`` takes the name of a
+    cell and its progress. Yields the outcome of each cell that was not finished before.
     """
     difference = runs.other_nights(store) if runs.settings() else None
     if difference is not None:
@@ -419,12 +419,12 @@ def run_study(
     note_nights(runs, study.nights.to_json())
     job = Job(store, runs, study.protocol, device, "auto", study.keep)
     shares = shares_of(left, seconds_of(study, amounts), workers)
-    run = partial(run_units, job=job, jobs=workers, told=told)
+    run = partial(run_units, job=job, jobs=workers, on_progress=on_progress)
     counted: set[Run] = set()
     try:
         with contextlib.closing(_outcomes(left, shares, waiting, run)) as outcomes:
             for outcome in outcomes:
-                counted.add(outcome.cell)
+                counted.add(outcome.run)
                 meter.count(outcome)
                 yield outcome
     finally:
@@ -443,10 +443,10 @@ def _outcomes(
     lost: set[Run] = set()
     for outcome in run(shares):
         if outcome.status == FAILURE and _DIED in outcome.reason and len(shares) < len(left):
-            lost.add(outcome.cell)
-        elif outcome.cell in waiting:
+            lost.add(outcome.run)
+        elif outcome.run in waiting:
             yield outcome
     # alone, so that it is clear which unit kills its process
     for outcome in run([unit for unit in left if not lost.isdisjoint(unit)]):
-        if outcome.cell in lost:
+        if outcome.run in lost:
             yield outcome

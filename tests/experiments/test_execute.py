@@ -1,4 +1,4 @@
-"""Wherever cells run, and whoever dies on the way, the same comes out."""
+"""Wherever runs are executed, and whichever process dies, the results are the same."""
 
 import contextlib
 import multiprocessing
@@ -6,9 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections import deque
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,22 +17,16 @@ from psdnorm.errors import ArgumentError
 from psdnorm.experiments import execute as places
 from psdnorm.experiments.execute import FAILURE, FINISHED, Job, Outcome, run_grid, visible_gpus
 from psdnorm.experiments.grid import Axes, ExperimentFolder, grid_of
-from psdnorm.runtime.files import holder
+from psdnorm.runtime import ProcessBrokenError, holder
 
 LONG = replace(PROTOCOL, max_epochs=8, patience=8)
 pytestmark = pytest.mark.usefixtures("one_thread")
 CELLS = grid_of([Axes(norms=("batch", "psd", "adabn1"), hold_outs=("abc", "mno"), seeds=(0,))])
 
 
-def stubborn(pipe):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    pipe.send("deaf")
-    time.sleep(60)
-
-
 def run(store, folder, **options):
     options = {"device": "cpu", **options}
-    return {o.cell.name: o.status for o in run_grid(store, CELLS, LONG, folder, **options)}
+    return {o.run.name: o.status for o in run_grid(store, CELLS, LONG, folder, **options)}
 
 
 def results(folder):
@@ -58,7 +50,7 @@ def test_processes_give_what_one_gives_though_one_of_them_is_killed(store, undis
             os.kill(killed[0], signal.SIGKILL)
 
     before = set(multiprocessing.active_children())
-    found = run(store, tmp_path, jobs=2, told=kill_one)
+    found = run(store, tmp_path, jobs=2, on_progress=kill_one)
     assert len(killed) == 1
     assert killed[0] != os.getpid()
     assert found.keys() == undisturbed.keys()
@@ -76,8 +68,8 @@ def test_a_cell_that_kills_its_process_twice_fails_and_the_others_are_done(store
             os.kill(holder(tmp_path / "cells" / name).pid, signal.SIGKILL)
 
     outcomes = {
-        o.cell.name: o
-        for o in run_grid(store, CELLS, LONG, tmp_path, device="cpu", jobs=2, told=kill)
+        o.run.name: o
+        for o in run_grid(store, CELLS, LONG, tmp_path, device="cpu", jobs=2, on_progress=kill)
     }
     failed = [o for o in outcomes.values() if o.status == "failed"]
     assert [o.reason for o in failed] == [
@@ -121,129 +113,49 @@ def test_a_worker_that_is_asked_to_end_waits_for_its_gpu(gpu, is_broken):
 
 
 def served(monkeypatch, outcome):
-    """Serve one unit that comes to an outcome; return what is sent, and how the process ends."""
+    """Serve one unit with this outcome; return what is sent, and why the process ends."""
     sent = []
-
-    class Pipe:
-        units = iter([CELLS[:1]])
-
-        def recv(self):
-            return next(self.units, None) or end_of_file()
-
-        def send(self, message):
-            sent.append(message)
-
-    def end_of_file():
-        raise EOFError
-
-    monkeypatch.setattr(places, "begin_worker", lambda: None)
-    monkeypatch.setattr(places.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(places, "work_on", lambda unit, job, told: iter([outcome]))
-    with pytest.raises((Ended, EOFError)) as ended:
-        places._serve(Pipe(), None, None, torch.get_num_threads())
-    return sent, ended.type
+    monkeypatch.setattr(places, "attempt", lambda run, job, on_progress: outcome)
+    try:
+        places._send_all(None, CELLS[:1], sent.append)
+    except ProcessBrokenError as error:
+        return sent, str(error)
+    return sent, None
 
 
 def test_a_worker_whose_gpu_is_lost_dies_instead_of_failing_what_comes_next(gpu, monkeypatch):
     heard, broken = gpu
     broken.append(True)
     failure = Outcome(CELLS[0], FAILURE, "CUDA error")
-    assert served(monkeypatch, failure) == ([failure.reason], Ended)
-    assert heard == ["waited", "ended with 1"]
+    assert served(monkeypatch, failure) == ([], failure.reason)
+    assert heard == ["waited"]
 
 
 def test_a_worker_goes_on_after_a_failure_that_its_gpu_survived(gpu, monkeypatch):
     failure = Outcome(CELLS[0], FAILURE, "its loss was not finite")
-    assert served(monkeypatch, failure) == ([failure, None], EOFError)
+    assert served(monkeypatch, failure) == ([failure], None)
     assert gpu[0] == ["waited"]
 
 
 def test_a_cell_that_is_done_is_told_though_the_gpu_is_lost_by_then(gpu, monkeypatch):
     gpu[1].append(True)
     done = Outcome(CELLS[0], FINISHED)
-    assert served(monkeypatch, done) == ([done, None], EOFError)
-
-
-class Mortal:
-    """A worker whose pipe says what is given, and ends where that does."""
-
-    def __init__(self, *lives):
-        self.lives, self.unit, self.last_words = iter(lives), None, ""
-        self.pipe = self
-        self.start()
-
-    def start(self):
-        self.messages = iter(next(self.lives, ()))
-
-    def end(self):
-        pass
-
-    def recv(self):
-        message = next(self.messages, None)
-        if message is None:
-            raise EOFError
-        return message
+    assert served(monkeypatch, done) == ([done], None)
 
 
 @pytest.mark.parametrize(
-    ("lives", "reason"),
+    ("last_words", "reason"),
     [
-        (([], []), "perhaps for want of memory"),
-        ((["a fault"], ["a worse one"]), "each time as its GPU was lost (a worse one)"),
-        ((["a fault"], []), "once as its GPU was lost (a fault)"),
-        (([], ["a fault"]), "once as its GPU was lost (a fault)"),
+        (("", ""), "perhaps for want of memory"),
+        (("a fault", "a worse one"), "each time as its GPU was lost (a worse one)"),
+        (("a fault", ""), "once as its GPU was lost (a fault)"),
+        (("", "a fault"), "once as its GPU was lost (a fault)"),
     ],
 )
-def test_why_processes_died_is_said_by_those_that_could_say_it(tmp_path, lives, reason):
-    unit = tuple(CELLS[:1])
+def test_the_reason_why_processes_died_is_theirs_if_they_gave_one(tmp_path, last_words, reason):
     job = Job(None, ExperimentFolder(tmp_path), LONG)
-    worker, waiting, deaths = Mortal(*lives), deque([unit]), {unit: []}
-    outcomes = []
-    while waiting or worker.unit:
-        worker.unit = worker.unit or waiting.popleft()
-        outcomes += places._heard(worker, job, waiting, deaths, lambda *_: None)
+    outcomes = places._lost_processes(job, tuple(CELLS[:1]), last_words)
     assert [o.reason for o in outcomes] == [f"{CELLS[0].name}: its process died twice, {reason}"]
-
-
-def test_where_a_process_cannot_be_started_all_are_asked_to_end_and_then_waited_for(monkeypatch):
-    said = []
-
-    class Started(places._Worker):
-        def start(self):
-            if self._arguments[1] == "1":
-                process.start = no_more
-                monkeypatch.setattr(places.multiprocessing, "get_context", lambda _: process)
-                super().start()
-
-        def ask_to_end(self):
-            super().ask_to_end()
-            said.append(f"ask {self._arguments[1]}")
-
-        def end(self):
-            super().end()
-            said.append(f"wait for {self._arguments[1]}")
-
-    def no_more():
-        raise OSError("no more processes")
-
-    process = SimpleNamespace(Pipe=multiprocessing.Pipe)
-    process.Process = lambda **_: process
-    monkeypatch.setattr(places, "_Worker", Started)
-    with pytest.raises(OSError, match="no more processes"):
-        list(places._in_processes([*zip(CELLS[:2])], None, ["0", "1"], lambda *_: None))
-    assert said == ["ask 0", "ask 1", "wait for 0", "wait for 1"]
-
-
-def test_a_worker_that_does_not_end_when_it_is_asked_is_killed(monkeypatch):
-    monkeypatch.setattr(places, "_LEAVE_S", 0.2)
-    worker = places._Worker(None, None, 1)
-    worker.pipe, theirs = multiprocessing.Pipe()
-    worker._process = multiprocessing.get_context("spawn").Process(target=stubborn, args=(theirs,))
-    worker._process.start()
-    theirs.close()  # a process that dies on the way shows as an end of file
-    assert worker.pipe.recv() == "deaf"
-    worker.end()
-    assert worker._process.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.slow
@@ -304,23 +216,18 @@ def test_gpus_go_by_the_names_that_the_process_sees(monkeypatch):
 
 @pytest.mark.slow
 def test_each_process_is_given_a_gpu_and_its_share_of_the_threads(store, tmp_path, monkeypatch):
-    from psdnorm.experiments import execute as places
-
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)  # here, not in the process
     seen = []
-    real = places._Worker.__init__
+    real = places.stream_all
 
-    def note(self, job, gpu, threads):
-        seen.append((gpu, threads))
-        real(self, job, gpu, threads)
+    def note(work, items, gpus, *, begin, **options):
+        seen.append((gpus, begin.args))
+        return real(work, items, gpus, begin=begin, **options)
 
-    monkeypatch.setattr(places._Worker, "__init__", note)
-    reason = {
-        o.reason
-        for o in run_grid(
-            store, CELLS[:1], LONG, tmp_path, device="cuda", gpus=["no-such-gpu", "1", "2"]
-        )
-    }
-    assert seen == [("no-such-gpu", 6)]  # one unit needs one process
+    monkeypatch.setattr(places, "stream_all", note)
+    gpus = ["no-such-gpu", "1", "2"]
+    outcomes = run_grid(store, CELLS[:1], LONG, tmp_path, device="cuda", gpus=gpus)
+    reason = {o.reason for o in outcomes}
+    assert seen == [(["no-such-gpu"], (6,))]  # one unit needs one process
     assert reason == {f"{CELLS[0].name}: device is 'cuda', found 0 CUDA devices"}
