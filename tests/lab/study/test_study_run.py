@@ -66,7 +66,7 @@ def test_in_two_pieces_it_ends_as_at_once_bit_for_bit(study, nights, at_once, tm
     assert [cell.norm for cell in left] == ["psd", "psd"]
     assert (runs.folder(left[0]) / "resume.pt").exists()
     outcomes, _ = run(study, nights, tmp_path)
-    assert [each.cell for each in outcomes] == left  # no finished cell is run again
+    assert [each.run for each in outcomes] == left  # no finished cell is run again
     assert results(study, runs) == results(study, at_once)
     assert [piece["cells"] for piece in read_cost(runs.path)["pieces"]] == [2, 2]
 
@@ -85,7 +85,7 @@ def test_where_only_results_survive_finished_cells_are_not_run_again(
     runs = runs_of(study, tmp_path / "new")
     assert restore(study, runs) == 2
     outcomes, _ = run(study, nights, tmp_path / "new")
-    assert [each.cell.norm for each in outcomes] == ["psd", "psd"]
+    assert [each.run.norm for each in outcomes] == ["psd", "psd"]
     scores = [
         {name: files["scores.parquet"] for name, files in results(study, each).items()}
         for each in (runs, at_once)
@@ -227,7 +227,7 @@ def test_cells_of_a_share_whose_process_died_are_tried_one_by_one(pretended):
     found = {o.run: o.status for o in run(died)}
     assert [len(units) for units in given] == [1, 4]
     assert sorted(found.values()) == ["done"] * 5 + ["failed"]
-    assert {each.cell for each in counted} == {*study.cells}
+    assert {each.run for each in counted} == {*study.cells}
     assert len(counted) == 6
 
 
@@ -240,7 +240,7 @@ def test_a_unit_that_was_alone_in_its_process_when_that_died_is_not_tried_again(
         for cell in (cell for unit in units for cell in unit):
             yield Outcome(cell, FAILURE, f"{cell.name}: its process died twice, perhaps")
 
-    assert [o.run for o in run(died, workers=4)] == [each.cell for each in counted]
+    assert [o.run for o in run(died, workers=4)] == [each.run for each in counted]
     assert [len(units) for units in given] == [4, 0]
     assert len(counted) == len(study.cells)
 
@@ -255,7 +255,7 @@ def test_a_cell_that_was_finished_before_is_not_counted_with_the_rest_of_its_uni
             yield Outcome(cell, THERE if runs.is_done(cell) else FINISHED)
 
     assert [o.run for o in run(done)] == list(study.cells[1:])
-    assert [each.cell for each in counted] == list(study.cells[1:])
+    assert [each.run for each in counted] == list(study.cells[1:])
 
 
 def test_a_cell_that_is_finished_while_all_is_stopped_is_counted_once(pretended):
@@ -271,7 +271,7 @@ def test_a_cell_that_is_finished_while_all_is_stopped_is_counted_once(pretended)
 
     with pytest.raises(KeyboardInterrupt):
         list(run(stopped))
-    assert [each.cell for each in counted] == list(study.cells[:3])
+    assert [each.run for each in counted] == list(study.cells[:3])
     assert {each.status for each in counted} == {FINISHED}
 
 
@@ -288,7 +288,7 @@ def test_workers_have_ended_when_what_they_finished_at_the_end_is_counted(preten
     cells = run(ends_late)
     next(cells)
     cells.close()
-    assert [each.cell for each in counted] == list(study.cells[:2])
+    assert [each.run for each in counted] == list(study.cells[:2])
 
 
 def test_a_piece_counts_the_cells_that_it_finished_and_what_these_learned_from(tmp_path):
