@@ -151,7 +151,7 @@ def test_set_params_reaches_the_next_fit(train):
     assert TMA().set_params(filter_size=9).fit(train).sqrt_barycenter_.shape == (2, 5)
 
 
-def test_transform_before_fit_is_refused_as_scikit_learn_does(unseen):
+def test_transform_before_fit_is_rejected_as_scikit_learn_does(unseen):
     with pytest.raises(NotFittedError):
         TMA().transform(unseen)
 

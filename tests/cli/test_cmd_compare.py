@@ -53,7 +53,7 @@ def test_other_nights_are_said_on_standard_error_before_all_else(compare, folder
     assert err.startswith("A and B were tested on other nights of ABC and CHAT: subjects of the")
 
 
-def test_a_finished_cell_that_cannot_be_read_is_named_and_exit_code_1(compare, folders):
+def test_a_finished_run_that_cannot_be_read_is_named_and_exit_code_1(compare, folders):
     (cell,) = folders[1].glob("cells/*CHAT*")
     (cell / "scores.parquet").write_bytes(b"PAR1")
     code, said, err = compare(*folders)
@@ -114,7 +114,7 @@ def test_a_night_that_fails_is_named_and_exit_code_1(compare, checkpoints, tmp_p
     assert f"{path.relative_to(tmp_path)} has samples that are not finite, from epoch 39" in err
 
 
-def test_without_a_store_checkpoints_cohorts_and_devices_are_refused(compare, checkpoints):
+def test_without_a_store_checkpoints_cohorts_and_devices_are_rejected(compare, checkpoints):
     a, b = checkpoints / "a", checkpoints / "b"
     code, said, err = compare(a, b)
     assert (code, said) == (2, "")

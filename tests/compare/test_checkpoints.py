@@ -138,7 +138,7 @@ def test_the_network_of_tma_sees_nights_aligned_to_its_barycenter(store, two, tm
     assert arm.name.startswith("TMA (f = 3) in U-Sleep (B)")
 
 
-def test_a_tma_network_without_its_barycenter_is_refused(store, two, tmp_path):
+def test_a_tma_network_without_its_barycenter_is_rejected(store, two, tmp_path):
     lost = saved(tmp_path / "tma", store, training_data=LEARNED | {"cell": {"norm": "tma"}})
     with pytest.raises(CheckpointError, match=r"\(TMA\) and does not say onto what"):
         compare_checkpoints(two[0], lost, store)
@@ -159,7 +159,7 @@ def test_a_night_that_cannot_be_read_counts_for_neither_and_is_named(two, store,
     assert len(found.arms[0].subjects) == 3  # the other visit of the same subject counts
 
 
-def test_a_store_without_a_night_that_can_be_read_is_refused(two, tmp_path):
+def test_a_store_without_a_night_that_can_be_read_is_rejected(two, tmp_path):
     store = small_store(tmp_path / "store", [learnable("abc-0"), learnable("mno-0")])
     assert len(store.index)
     night_path(store.path, "abc-0").write_bytes(b"nothing")
@@ -173,39 +173,39 @@ def refused(a, b, store, *cohorts):
     return str(error.value)
 
 
-def test_a_cohort_of_a_training_is_refused_if_it_is_asked_for(two, store):
+def test_a_cohort_of_a_training_is_rejected_if_it_is_asked_for(two, store):
     assert refused(*two, store, "abc", "mno") == (
         f"--cohort names mno, from which A ({two[0]}) learned: expected cohorts that neither has "
         "seen"
     )
 
 
-def test_a_cohort_that_is_not_there_is_refused(two, store):
+def test_a_cohort_that_is_not_there_is_rejected(two, store):
     assert refused(*two, store, "ABC") == "--cohort is 'ABC', expected one of abc, mno, xyz"
 
 
-def test_a_store_of_training_nights_alone_is_refused(two, tmp_path):
+def test_a_store_of_training_nights_alone_is_rejected(two, tmp_path):
     store = small_store(tmp_path / "store", [learnable("mno-0")])
     assert refused(*two, store).startswith(
         f"{store.path} has mno, from all of which A or B learned"
     )
 
 
-def test_a_network_of_another_recipe_is_refused(two, store, tmp_path):
+def test_a_network_of_another_recipe_is_rejected(two, store, tmp_path):
     other = saved(tmp_path / "b", store, recipe={**store.recipe, "clip": 5.0})
     words = refused(two[0], other, store)
     assert words.startswith(f"{other} expects nights of the recipe robust (")
     assert words.endswith(f"in {store.path}, which differs in clip")
 
 
-def test_a_network_of_another_input_is_refused(two, store, tmp_path):
+def test_a_network_of_another_input_is_rejected(two, store, tmp_path):
     other = saved(tmp_path / "b", store, n_chans=3)
     assert refused(two[0], other, store) == (
         f"{other} takes 3 channels of 60 samples at 20 Hz, found 2 of 60 at 20 Hz in {store.path}"
     )
 
 
-def test_what_is_no_checkpoint_is_refused(two, store, tmp_path):
+def test_a_folder_without_a_checkpoint_is_rejected(two, store, tmp_path):
     (tmp_path / "grid.json").write_text("{}")
     assert f"{tmp_path} is a folder of runs, expected a checkpoint" in refused(
         two[0], tmp_path, store

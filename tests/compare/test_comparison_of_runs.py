@@ -122,7 +122,7 @@ def test_arms_are_in_the_order_of_the_paper(tmp_path):
     ]
 
 
-def test_two_cells_are_compared_whatever_their_norm(folders):
+def test_two_runs_are_compared_whatever_their_norm(folders):
     cells = folders / "a" / "cells"
     batch, psd = (Run("usleep", norm, hold_out="ABC").name for norm in ("batch", "psd"))
     (arm,) = compare(cells / batch, cells / psd).arms
@@ -134,7 +134,7 @@ def test_two_cells_are_compared_whatever_their_norm(folders):
     assert arm.rows()[0][1] == "6"
 
 
-def test_a_cell_whose_filter_size_was_chosen_is_compared_as_such(tmp_path):
+def test_a_run_whose_filter_size_was_chosen_is_compared_as_such(tmp_path):
     sizes = Axes(norms=("psd",), filter_sizes=(5, "auto"), hold_outs=("ABC",), seeds=(0,))
     write_runs(tmp_path, [sizes], epochs=30)
     fixed, chosen = (Run(filter_size=f, hold_out="ABC").name for f in (5, "auto"))
@@ -142,14 +142,14 @@ def test_a_cell_whose_filter_size_was_chosen_is_compared_as_such(tmp_path):
     assert arm.name.startswith("PSDNorm (f auto) in U-Sleep, all subjects (B) against PSDNorm in")
 
 
-def test_cells_of_other_seeds_are_compared_and_it_is_said(folders):
+def test_runs_of_other_seeds_are_compared_and_it_is_said(folders):
     cells = folders / "a" / "cells"
     names = [Run("usleep", "psd", hold_out="ABC", seed=seed).name for seed in (0, 1)]
     found = compare(*(cells / name for name in names))
     assert any("different seeds" in remark for remark in found.remarks)
 
 
-def test_the_weights_of_a_cell_stand_for_it(folders):
+def test_the_weights_of_a_run_stand_for_it(folders):
     cell = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
     (cell / "weights").mkdir(exist_ok=True)
     assert compare(cell / "weights", cell).a.path == cell
@@ -170,7 +170,7 @@ def refused(a, b):
     return str(error.value)
 
 
-def test_cohorts_that_nothing_shares_are_refused(folders):
+def test_cohorts_that_have_nothing_in_common_are_rejected(folders):
     cells = folders / "a" / "cells"
     abc, chat = (cells / Run("usleep", "psd", hold_out=name).name for name in ("ABC", "CHAT"))
     assert refused(abc, chat) == (
@@ -179,7 +179,7 @@ def test_cohorts_that_nothing_shares_are_refused(folders):
     )
 
 
-def test_arms_that_nothing_shares_are_refused(tmp_path):
+def test_arms_that_have_nothing_in_common_are_rejected(tmp_path):
     for name, norms in (("a", ("batch", "layer")), ("b", ("psd",))):
         write_runs(tmp_path / name, [Axes(norms=norms, hold_outs=("ABC",), seeds=(0,))], epochs=30)
     assert refused(tmp_path / "a", tmp_path / "b").endswith(
@@ -198,25 +198,25 @@ def test_an_arm_that_shares_no_cohort_is_named_and_the_others_are_compared(tmp_p
     assert lacks in found.remarks
 
 
-def test_seeds_that_nothing_shares_are_refused(tmp_path):
+def test_seeds_that_have_nothing_in_common_are_rejected(tmp_path):
     for seed in (0, 1):
         axes = Axes(norms=("psd",), hold_outs=("ABC",), seeds=(seed,))
         write_runs(tmp_path / str(seed), [axes], epochs=30)
     assert refused(tmp_path / "0", tmp_path / "1").endswith("share no subject in the same seed")
 
 
-def test_a_cell_against_a_folder_is_refused(folders):
+def test_a_run_against_an_experiment_is_rejected(folders):
     cell = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
     assert refused(folders / "a", cell).endswith("a single run, expected two of a kind")
 
 
-def test_a_store_is_refused_as_one(folders, tmp_path):
+def test_a_store_is_rejected_as_one(folders, tmp_path):
     filled(tmp_path / "store", [night()])
     with pytest.raises(ArgumentError, match="is a store of prepared nights, expected"):
         compare(tmp_path / "store", folders / "a")
 
 
-def test_a_folder_of_something_else_is_refused(folders, tmp_path):
+def test_a_folder_of_something_else_is_rejected(folders, tmp_path):
     assert refused(tmp_path, folders / "a") == (
         f"{tmp_path} has neither grid.json nor scores.parquet, expected the folder of psdnorm "
         "lodo, of one of its runs, or a checkpoint"
@@ -277,7 +277,7 @@ def test_the_same_nights_give_no_remark_on_them(found):
     assert found.nights == []
 
 
-def test_other_nights_of_two_cells_are_said_too(tmp_path):
+def test_other_nights_of_two_runs_are_said_too(tmp_path):
     write_runs(tmp_path, [AXES], epochs=60)
     batch, psd = (Run("usleep", norm, hold_out="ABC").name for norm in ("batch", "psd"))
     edit_configs(tmp_path, with_other_nights("test"), psd)
@@ -337,7 +337,7 @@ def test_intervals_are_of_other_trainings_too_where_there_are_several_seeds(foun
         assert [gain.low, gain.high] == list(drawn.loc[mean, ["low", "high"]])
 
 
-def test_what_is_not_there_is_refused(folders, tmp_path):
+def test_a_missing_folder_is_rejected(folders, tmp_path):
     assert "nowhere does not exist" in refused(tmp_path / "nowhere", folders / "a")
 
 

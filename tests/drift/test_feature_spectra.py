@@ -134,7 +134,7 @@ def test_levels_are_those_of_a_sine_in_its_band():
     assert second["beta"] < -40
 
 
-def test_a_night_of_another_shape_is_refused():
+def test_a_night_of_another_shape_is_rejected():
     for wrong in (noise()[:, :1], noise()[..., :100], noise()[0], noise(0)):
         with pytest.raises(ShapeError, match=r"signals have shape .*, expected \(E, 2, 640\)"):
             measure_night(small_model(), wrong)

@@ -134,7 +134,7 @@ def test_a_model_without_a_spread_has_none():
         (lambda s: s.update(ranges=[]), "no attribute 'items'"),
     ],
 )
-def test_a_spread_that_does_not_fit_its_model_is_refused_in_one_sentence(change, said):
+def test_a_spread_that_does_not_fit_its_model_is_rejected_in_one_sentence(change, said):
     model = known(3)
     change(model.card["training_spread"])
     with pytest.raises(CheckpointError, match=f"training_spread cannot be used: .*{said}"):

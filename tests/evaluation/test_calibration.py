@@ -89,7 +89,7 @@ def test_without_a_scored_epoch_the_error_is_nan_even_where_probabilities_are():
 
 
 @pytest.mark.parametrize("wrong", [np.nan, 3.0, -0.1])
-def test_what_are_no_probabilities_is_refused(wrong):
+def test_invalid_probabilities_are_rejected(wrong):
     probabilities, true = draw(1)
     true[7] = 0
     probabilities[7, 2] = wrong
@@ -97,7 +97,7 @@ def test_what_are_no_probabilities_is_refused(wrong):
         calibration_bins(probabilities, true)
 
 
-def test_other_shapes_are_refused():
+def test_other_shapes_are_rejected():
     probabilities, true = draw(1)
     with pytest.raises(ShapeError, match=r"shape \(200, 4\), expected \(200, 5\)"):
         calibration_bins(probabilities[:, :4], true)

@@ -49,7 +49,7 @@ def test_a_subject_of_whom_a_metric_is_undefined_does_not_count_in_it():
     assert value(table, MEAN_SUBJECT) == pytest.approx(0.7)
 
 
-def test_a_seed_that_lacks_a_dataset_is_in_the_datasets_but_in_neither_mean():
+def test_a_seed_without_one_dataset_is_in_the_datasets_but_in_neither_mean():
     table = aggregate(runs_of(*SEED_0, *SEED_1[:3]))
     assert value(table, "big") == pytest.approx(0.7)
     for mean, expected in ((MEAN_DATASET, 0.8), (MEAN_SUBJECT, 0.7)):
@@ -83,7 +83,7 @@ def test_runs_that_differ_otherwise_are_averaged_apart():
     assert value(table, MEAN_DATASET, norm="batch") == pytest.approx(0.7)
 
 
-def test_runs_that_nothing_tells_apart_are_refused():
+def test_runs_that_nothing_tells_apart_are_rejected():
     runs = pd.concat([runs_of(*SEED_0, norm="psd"), runs_of(*SEED_0, norm="batch")])
     with pytest.raises(ArgumentError, match="seed 0, cohort big, subject 1 more than once"):
         aggregate(runs)
@@ -96,7 +96,7 @@ def test_what_does_not_apply_to_a_run_is_a_group_of_its_own_but_a_seed_must_be_k
         aggregate(runs.assign(seed=np.nan), by=["size"])
 
 
-def test_runs_without_a_seed_or_without_a_row_are_refused():
+def test_runs_without_a_seed_or_without_a_row_are_rejected():
     with pytest.raises(ArgumentError, match="runs lack the columns seed"):
         aggregate(runs_of(*SEED_0).drop(columns="seed"))
     with pytest.raises(ArgumentError, match="runs has 0 rows and 1 metrics"):

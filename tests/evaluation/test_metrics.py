@@ -108,13 +108,13 @@ def test_large_counts_do_not_overflow():
         ([[0]], [[0]], ShapeError, r"true has shape \(1, 1\), expected \(n,\)"),
     ],
 )
-def test_what_are_no_stages_is_refused(true, predicted, error, said):
+def test_invalid_stages_are_rejected(true, predicted, error, said):
     with pytest.raises(error, match=said):
         confusion_matrix(true, predicted)
 
 
 @pytest.mark.parametrize("metric", ALL)
-def test_what_is_no_confusion_matrix_is_refused(metric):
+def test_an_invalid_confusion_matrix_is_rejected(metric):
     with pytest.raises(ShapeError, match=r"confusion has shape \(4, 4\), expected \(…, 5, 5\)"):
         metric(np.zeros((4, 4)))
     with pytest.raises(ArgumentError, match="negative or NaN"):

@@ -122,7 +122,7 @@ def test_scores_come_back_from_parquet_as_they_were(predictions, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["scores.parquet"]
 
 
-def test_scores_of_nobody_have_the_same_columns(predictions, tmp_path):
+def test_an_empty_table_of_scores_has_the_same_columns(predictions, tmp_path):
     scores = score_predictions(predictions)
     nobody = merge_scores([])
     assert nobody.columns.tolist() == scores.columns.tolist()
@@ -169,11 +169,11 @@ def test_counts_that_do_not_add_up_are_neither_written_nor_read(predictions, tmp
         (lambda p: p.assign(p0=p["p0"] + 1), "do not add up to 1"),
     ],
 )
-def test_predictions_that_would_be_miscounted_are_refused(predictions, change, said):
+def test_predictions_that_would_be_miscounted_are_rejected(predictions, change, said):
     with pytest.raises(ArgumentError, match=said):
         score_predictions(change(predictions))
 
 
-def test_a_mask_of_another_length_is_refused():
+def test_a_mask_of_another_length_is_rejected():
     with pytest.raises(ShapeError, match=r"counted is bool of shape \(1,\), expected bool of \(2"):
         score_night("abc", "1", [0, 1], np.eye(5)[:2], [True])

@@ -60,12 +60,12 @@ def test_means_that_differ_by_rounding_alone_are_ties():
         (pd.DataFrame(index=[0]), "no column, expected one for each norm"),
     ],
 )
-def test_tables_that_are_none_are_refused(values, sentence):
+def test_invalid_tables_are_rejected(values, sentence):
     with pytest.raises(ArgumentError, match=sentence):
         friedman(values)
 
 
-def test_what_is_no_table_of_numbers_is_refused():
+def test_a_table_without_numbers_is_rejected():
     with pytest.raises(DtypeError, match="values is a list, expected a DataFrame"):
         friedman([[1, 2]])
     with pytest.raises(DtypeError, match="entries that are not numbers"):

@@ -38,7 +38,7 @@ def test_subjects_are_means_over_seeds_and_datasets_are_means_over_subjects():
     assert tables.left_out == []
 
 
-def test_the_means_of_the_tables_are_those_of_the_paper_where_nothing_lacks():
+def test_the_means_of_the_tables_are_those_of_the_paper_where_nothing_is_missing():
     generator = np.random.default_rng(0)
     keys = pd.MultiIndex.from_product([("psd", "batch"), ("a", "b"), list("123"), (0, 1)])
     scores = keys.to_frame(index=False, name=["norm", "cohort", "subject", "seed"])
@@ -51,7 +51,7 @@ def test_the_means_of_the_tables_are_those_of_the_paper_where_nothing_lacks():
         assert tables.subjects[norm].mean() == pytest.approx(means[norm, MEAN_SUBJECT])
 
 
-def test_a_seed_that_one_norm_lacks_counts_for_no_norm():
+def test_a_seed_missing_under_one_norm_counts_for_no_norm():
     lacking = [row for row in COMPLETE if row[:4] != ("batch", "big", "1", 1)]
     tables = block_tables(tidy(*lacking))
     assert tables.subjects.loc[("big", "1")].tolist() == [0.6, 0.5]  # both of seed 0
@@ -59,7 +59,7 @@ def test_a_seed_that_one_norm_lacks_counts_for_no_norm():
     assert tables.left_out == ["batch lacks 1 of the 4 scores of big"]
 
 
-def test_a_cohort_that_one_norm_lacks_is_left_out_by_every_statistic_and_counted():
+def test_a_cohort_missing_under_one_norm_is_left_out_by_every_statistic_and_counted():
     tables = block_tables(tidy(*(row for row in COMPLETE if row[:2] != ("batch", "one"))))
     assert tables.datasets.loc["one"].isna().all()
     assert friedman(tables.datasets).left_out == ("one",)
@@ -68,17 +68,17 @@ def test_a_cohort_that_one_norm_lacks_is_left_out_by_every_statistic_and_counted
     assert tables.left_out == ["batch lacks 1 of the 1 scores of one"]
 
 
-def test_a_subject_that_one_norm_lacks_is_not_in_the_mean_of_its_dataset():
+def test_a_subject_missing_under_one_norm_is_not_in_the_mean_of_its_dataset():
     tables = block_tables(tidy(*(row for row in COMPLETE if row[:3] != ("batch", "big", "2"))))
     np.testing.assert_allclose(tables.datasets.loc["big"], [0.7, 0.5])
 
 
-def test_an_undefined_score_counts_as_lacking():
+def test_an_undefined_score_counts_as_missing():
     rows = [(*row[:4], np.nan) if row[:3] == ("psd", "one", "1") else row for row in COMPLETE]
     assert block_tables(tidy(*rows)).left_out == ["psd lacks 1 of the 1 scores of one"]
 
 
-def test_norms_can_be_chosen_and_others_then_cannot_be_lacking():
+def test_norms_can_be_chosen_and_others_are_then_not_missing():
     scores = tidy(*COMPLETE, ("layer", "big", "1", 0, 0.1))
     assert block_tables(scores).subjects.notna().all(axis=1).sum() == 1
     tables = block_tables(scores, norms=["batch", "psd"])
@@ -86,7 +86,7 @@ def test_norms_can_be_chosen_and_others_then_cannot_be_lacking():
     assert tables.left_out == []
 
 
-def test_scores_that_cannot_be_arranged_are_refused():
+def test_scores_that_cannot_be_arranged_are_rejected():
     with pytest.raises(ArgumentError, match="scores lack the columns seed"):
         block_tables(tidy(*COMPLETE).drop(columns="seed"))
     with pytest.raises(ArgumentError, match="norm psd, cohort big, subject 1, seed 0 more than"):

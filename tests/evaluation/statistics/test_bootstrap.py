@@ -239,7 +239,7 @@ def test_seeds_are_averaged_first_unless_they_are_drawn():
     assert drawn.gains["gain"].tolist() == pytest.approx(averaged.gains["gain"].tolist())
 
 
-def test_where_seeds_are_drawn_subjects_who_lack_one_are_left_out():
+def test_where_seeds_are_drawn_subjects_without_one_are_left_out():
     values = by_seed().drop(index=("b", "004", 1))
     assert bootstrap_gains(values, "batch", n_draws=5).n_blocks == 21
     result = bootstrap_gains(values, "batch", n_draws=5, resample_seeds=True)
@@ -248,7 +248,7 @@ def test_where_seeds_are_drawn_subjects_who_lack_one_are_left_out():
         bootstrap_gains(table(), "batch", resample_seeds=True)
 
 
-def test_subjects_and_cohorts_that_a_norm_lacks_are_left_out():
+def test_subjects_and_cohorts_missing_under_a_norm_are_left_out():
     values = table()
     values.loc["a", "psd"] = np.nan
     values.loc[("b", "000"), "batch"] = np.nan
@@ -267,7 +267,7 @@ def test_where_nobody_is_left_gains_are_nan_with_a_reason():
     assert result.note == "no subject is left that every norm has"
 
 
-def test_arguments_that_cannot_be_are_refused():
+def test_invalid_arguments_are_rejected():
     with pytest.raises(ArgumentError, match=r"reference is tma, expected .* batch, layer, psd"):
         bootstrap_gains(table(), "tma")
     with pytest.raises(ArgumentError, match=r"baselines are none, expected some of .* psd"):

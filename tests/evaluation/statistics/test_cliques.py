@@ -69,7 +69,7 @@ def test_a_group_may_pass_over_a_norm_that_differs_from_it():
     assert cliques(ranks, different) == [("a", "c")]
 
 
-def test_a_table_of_other_norms_or_of_one_direction_is_refused():
+def test_a_table_of_other_norms_or_of_one_direction_is_rejected():
     ranks, different = graph(3, 0, 0)
     with pytest.raises(ArgumentError, match=r"different compares a, b, expected .* a, b, c"):
         cliques(ranks, different.loc[["a", "b"], ["a", "b"]])

@@ -39,7 +39,7 @@ def test_the_interval_is_wilsons(improved, confidence):
     assert result.low <= improved / 20 <= result.high
 
 
-def test_subjects_whom_one_of_the_two_lacks_are_left_out():
+def test_subjects_without_one_of_the_two_scores_are_left_out():
     values = SCORES.assign(layer=np.nan)
     values.loc[2, "psd"] = np.nan
     result = share_improved(values, "psd", "batch")
@@ -97,7 +97,7 @@ def test_where_nobody_is_left_gains_are_nan_with_a_reason():
         assert result.note == "no block is left that psd and batch both have"
 
 
-def test_norms_and_options_that_do_not_exist_are_refused():
+def test_norms_and_options_that_do_not_exist_are_rejected():
     with pytest.raises(ArgumentError, match="reference is 'tma', expected one of batch, psd"):
         share_improved(SCORES, "psd", "tma")
     with pytest.raises(ArgumentError, match="norm and reference are both 'psd'"):

@@ -122,6 +122,6 @@ def test_nemenyi_says_where_blocks_are_too_few_to_show_anything():
 
 
 @pytest.mark.parametrize("alpha", [0, 1, 5, np.nan])
-def test_an_alpha_that_is_no_chance_is_refused(alpha):
+def test_an_alpha_outside_0_and_1_is_rejected(alpha):
     with pytest.raises(ArgumentError, match=r"alpha is .*, expected a number between 0 and 1"):
         nemenyi(table(), alpha)

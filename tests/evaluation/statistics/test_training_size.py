@@ -86,7 +86,7 @@ def test_without_a_curve_the_factor_is_nan_with_a_reason(reference, norm, why):
     assert result.note == why
 
 
-def test_sizes_that_are_none_are_refused():
+def test_invalid_sizes_are_rejected():
     with pytest.raises(ShapeError, match=r"shapes \(2,\), \(2,\) and \(1,\), expected the same"):
         fewer_subjects_factor([40, 100], [0.5, 0.6], [0.5])
     with pytest.raises(ArgumentError, match="sizes has entries that are not above 0"):
