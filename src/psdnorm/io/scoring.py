@@ -40,8 +40,6 @@ _NAMES = {
     ),
 }
 _STAGES = {name: stage for stage, names in _NAMES.items() for name in names}
-# digits that two conventions read otherwise
-_FOUR, _FIVE = "4", "5"
 
 
 def stage_of(text: str) -> int | None:
@@ -61,11 +59,6 @@ def says_stage(text: str) -> bool:
     # an underscore ends the word, too: sleep_stage_W
     words = r"\s*(sleep[\s_-]*stage|stage|movement[\s_]+time)(?![^\W_])"
     return re.match(words, text, re.I) is not None
-
-
-def digits_are_ambiguous(texts: set[str]) -> bool:
-    """Return whether a 4 may be REM (counted 0…4) or N3: no 5 is beside it."""
-    return _FOUR in texts and _FIVE not in texts
 
 
 _LAST_S = 30 * 86400.0
@@ -126,7 +119,6 @@ def seconds(text: str, path: str | Path) -> float:
 # a column that holds stages alone is preferred to one that holds events of all kinds
 _STAGE_COLUMNS = ("stage", "sleep_stage", "stage_hum", "staging", "hypnogram")
 _EVENT_COLUMNS = ("trial_type", "description", "event", "annotation")
-_UNSCORED = "n/a"
 _LIGHTS_ON = "l"
 
 
@@ -197,22 +189,6 @@ def stages_among(events: Sequence[Annotation], path: str | Path) -> list[Bout]:
     return [_bout(event, path) for event in saying + bare]
 
 
-def write_table(path: str | Path, stages: Sequence[int]) -> None:
-    """Write stages, (E,), as BIDS events, with AASM names and n/a for unscored."""
-    rows = [
-        f"{onset_s}\t{duration_s}\t{STAGES[stage] if stage >= 0 else _UNSCORED}\n"
-        for onset_s, duration_s, stage in bouts_of(stages)
-    ]
-    text = "onset\tduration\tstage\n" + "".join(rows)
-    Path(path).write_text(text, encoding="utf-8", newline="\n")
-
-
-def write_lines(path: str | Path, stages: Sequence[int]) -> None:
-    """Write stages, (E,), one per line, with AASM names and ? for unscored."""
-    names = [STAGES[stage] if stage >= 0 else "?" for stage in stages]
-    Path(path).write_text("".join(f"{n}\n" for n in names), encoding="utf-8", newline="\n")
-
-
 def _bout(event: Annotation, path: str | Path) -> Bout:
     return Bout(event.onset_s, _length_s(event), known_stage(event.text, path))
 
@@ -248,7 +224,8 @@ def _decode(content: bytes) -> str:
 
 
 def _check_ambiguous(texts: set[str], path: str | Path) -> None:
-    if digits_are_ambiguous(texts):
+    # a 4 may be REM (counted 0…4) or stage 4
+    if "4" in texts and "5" not in texts:
         raise RecordingError(
             f"{path} has stages numbered 4 and none numbered 5, expected names, as 4 may be stage "
             "4 or REM"
@@ -256,10 +233,12 @@ def _check_ambiguous(texts: set[str], path: str | Path) -> None:
 
 
 _DEEPEST = 100  # elements within elements
-_NSRR = ("Wake|0", "Stage 1 sleep|1", "Stage 2 sleep|2", "Stage 3 sleep|3", "REM sleep|5")
-_NSRR_UNSCORED = "Unscored|9"
-_PROFUSION = ("0", "1", "2", "3", "5")
-_PROFUSION_UNSCORED = "9"
+# by stage; the last one, -1, is unscored
+_NSRR = (
+    *("Wake|0", "Stage 1 sleep|1", "Stage 2 sleep|2", "Stage 3 sleep|3", "REM sleep|5"),
+    "Unscored|9",
+)
+_PROFUSION = ("0", "1", "2", "3", "5", "9")
 _HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 
 
@@ -274,35 +253,6 @@ def read_xml(content: bytes, path: str | Path) -> list[Bout]:
         f"{path} is an XML of {root.tag!r:.50}, expected PSGAnnotation (NSRR) or CMPStudyConfig "
         "(Profusion)"
     )
-
-
-def write_nsrr(path: str | Path, stages: Sequence[int]) -> None:
-    """Write stages, (E,), as the NSRR does: one event per bout."""
-    events = "".join(
-        "<ScoredEvent>\n<EventType>Stages|Stages</EventType>\n"
-        f"<EventConcept>{_NSRR[stage] if stage >= 0 else _NSRR_UNSCORED}</EventConcept>\n"
-        f"<Start>{onset_s:.1f}</Start>\n<Duration>{duration_s:.1f}</Duration>\n</ScoredEvent>\n"
-        for onset_s, duration_s, stage in bouts_of(stages)
-    )
-    text = (
-        f"{_HEAD}<PSGAnnotation>\n<SoftwareVersion>psdnorm</SoftwareVersion>\n"
-        f"<EpochLength>{EPOCH_S}</EpochLength>\n<ScoredEvents>\n{events}</ScoredEvents>\n"
-        "</PSGAnnotation>\n"
-    )
-    Path(path).write_text(text, encoding="utf-8")
-
-
-def write_profusion(path: str | Path, stages: Sequence[int]) -> None:
-    """Write stages, (E,), as Profusion does: one element per epoch."""
-    epochs = "".join(
-        f"<SleepStage>{_PROFUSION[stage] if stage >= 0 else _PROFUSION_UNSCORED}</SleepStage>\n"
-        for stage in stages
-    )
-    text = (
-        f"{_HEAD}<CMPStudyConfig>\n<EpochLength>{EPOCH_S}</EpochLength>\n<ScoredEvents/>\n"
-        f"<SleepStages>\n{epochs}</SleepStages>\n</CMPStudyConfig>\n"
-    )
-    Path(path).write_text(text, encoding="utf-8")
 
 
 def _read_nsrr(root: Element, path: str | Path) -> list[Bout]:
@@ -371,7 +321,7 @@ def _parse(content: bytes, path: str | Path) -> Element:
 _JITTER_S = 0.5
 _MOST_BYTES = 2**26
 _EDFS = (".edf", ".rec")
-_EDF_NAMES = ("W", "1", "2", "3", "R")
+_EDF_NAMES = ("W", "1", "2", "3", "R", "?")
 _READERS: dict[str, Callable[[bytes, str | Path], list[Bout]]] = {
     ".xml": read_xml,
     ".tsv": read_table,
@@ -493,23 +443,42 @@ def write_stages(
     ``edf`` holds names by Rechtschaffen & Kales, as Sleep-EDF and MASS do, and alone says when the
     signal starts.
     """
-    writers = {
-        "nsrr": write_nsrr,
-        "profusion": write_profusion,
-        "tsv": write_table,
-        "text": write_lines,
-    }
+    bouts = bouts_of(stages)
     if form == "edf":
-        bouts = [(b.onset_s, b.duration_s, _edf_text(b.stage)) for b in bouts_of(stages)]
-        write_annotations(path, bouts, start)
-    elif form in writers:
-        writers[form](path, [int(stage) for stage in stages])
-    else:
+        notes = [(b.onset_s, b.duration_s, f"Sleep stage {_EDF_NAMES[b.stage]}") for b in bouts]
+        write_annotations(path, notes, start)
+        return
+    if form not in FORMATS:
         raise ArgumentError(f"form must be one of {', '.join(FORMATS)}, found {form!r}")
+    if form == "nsrr":
+        text = _nsrr_text(bouts)
+    elif form == "profusion":
+        epochs = "".join(f"<SleepStage>{_PROFUSION[stage]}</SleepStage>\n" for stage in stages)
+        text = (
+            f"{_HEAD}<CMPStudyConfig>\n<EpochLength>{EPOCH_S}</EpochLength>\n<ScoredEvents/>\n"
+            f"<SleepStages>\n{epochs}</SleepStages>\n</CMPStudyConfig>\n"
+        )
+    elif form == "tsv":
+        names = (*STAGES, "n/a")
+        rows = [f"{b.onset_s}\t{b.duration_s}\t{names[b.stage]}\n" for b in bouts]
+        text = "onset\tduration\tstage\n" + "".join(rows)
+    else:
+        text = "".join(f"{(*STAGES, '?')[stage]}\n" for stage in stages)
+    Path(path).write_text(text, encoding="utf-8", newline="\n")
 
 
-def _edf_text(stage: int) -> str:
-    return f"Sleep stage {_EDF_NAMES[stage] if stage >= 0 else '?'}"
+def _nsrr_text(bouts: Sequence[Bout]) -> str:
+    events = "".join(
+        "<ScoredEvent>\n<EventType>Stages|Stages</EventType>\n"
+        f"<EventConcept>{_NSRR[stage]}</EventConcept>\n"
+        f"<Start>{onset_s:.1f}</Start>\n<Duration>{duration_s:.1f}</Duration>\n</ScoredEvent>\n"
+        for onset_s, duration_s, stage in bouts
+    )
+    return (
+        f"{_HEAD}<PSGAnnotation>\n<SoftwareVersion>psdnorm</SoftwareVersion>\n"
+        f"<EpochLength>{EPOCH_S}</EpochLength>\n<ScoredEvents>\n{events}</ScoredEvents>\n"
+        "</PSGAnnotation>\n"
+    )
 
 
 def _content(path: Path) -> bytes:
