@@ -42,7 +42,7 @@ def print_estimate(study: "Study", runs: "ExperimentFolder") -> None:
     done = {cell for cell in study.cells if runs.is_done(cell)}.union(*packed.values())
     table = Table(title=f"{study.name}: {study.about}")
     table.add_column("what", no_wrap=True)
-    for name in ("cells", "done", "steps an epoch", "one cell", "all cells"):
+    for name in ("cells", "done", "steps per epoch", "one cell", "all cells"):
         table.add_column(name, justify="right")
     for name in dict.fromkeys(cell.label for cell in study.cells):
         group = [cell for cell in study.cells if cell.label == name]
