@@ -51,22 +51,21 @@ def label(value):
 every_model = pytest.mark.parametrize("architecture", MODELS, ids=label)
 every_norm = pytest.mark.parametrize("norm", EVERY_NORM, ids=label)
 
-# compilers see a norm in one model as in the other, and BatchNorm stands in all of them: these
-# show every model and every kind of norm, the slow tests all pairs
-TRACED = {
-    (USleep, "psd"),
-    (CNNTransformer, "layer"),
-    (CNNTransformer, RootMeanSquare),
-}
-traced_pairs = pytest.mark.parametrize(
-    ("architecture", "norm"),
-    [
-        pytest.param(model, norm, marks=[] if (model, norm) in TRACED else pytest.mark.slow)
-        for model in MODELS
-        for norm in EVERY_NORM
-    ],
-    ids=label,
-)
+
+def traced_pairs(*fast):
+    """Parametrize by every model and norm, of which those that are not named are slow.
+
+    Compilers see a norm in one model as in the other, and BatchNorm stands in all of them.
+    """
+    return pytest.mark.parametrize(
+        ("architecture", "norm"),
+        [
+            pytest.param(model, norm, marks=[] if (model, norm) in fast else pytest.mark.slow)
+            for model in MODELS
+            for norm in EVERY_NORM
+        ],
+        ids=label,
+    )
 
 
 def build(architecture, norm, sizes=SMALL, **options):

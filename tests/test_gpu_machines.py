@@ -44,6 +44,7 @@ def assert_nothing_is_lost_without(absent, paths, known):
     assert gpu_tests(paths, absent) == gpu_tests(paths)
 
 
+@pytest.mark.slow
 def test_above_the_wall_torch_triton_numpy_and_pytest_are_enough():
     pytest.importorskip("triton")
     absent = modules_beyond("torch", "triton", "numpy", "pytest")

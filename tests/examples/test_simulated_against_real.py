@@ -10,6 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "examples" / "simulated_against_real.py"
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_every_stage_is_compared_and_drawn(tmp_path, capsys):
     if "PSDNORM_REALDATA" not in os.environ:

@@ -71,7 +71,7 @@ def to_onnx(layer, x):
     "options",
     [
         pytest.param({"filter_size": 1}, marks=pytest.mark.slow),
-        {"filter_size": 5},
+        pytest.param({"filter_size": 5}, marks=pytest.mark.slow),
         {"filter_size": 8, "padding_mode": "reflect", "window": "hann"},
         pytest.param({"filter_size": 17, "padding_mode": "zeros"}, marks=pytest.mark.slow),
         pytest.param({"filter_size": 80}, marks=pytest.mark.slow),

@@ -52,7 +52,7 @@ def assert_compiled_equals_eager(model, batches, backend, rtol=1e-4, atol=1e-5):
         torch.testing.assert_close(compiled(x), eager(x), rtol=rtol, atol=atol)
 
 
-@traced_pairs
+@traced_pairs((USleep, "psd"), (CNNTransformer, "layer"))
 @pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_without_graph_breaks_it_equals_eager(architecture, norm):
     model = trained(architecture, norm)
@@ -120,7 +120,7 @@ in_onnx = pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.`:Fu
 
 
 @in_onnx
-@traced_pairs
+@traced_pairs((USleep, "psd"))
 def test_exported_and_in_onnxruntime_it_stages_any_number_of_nights(architecture, norm):
     model = trained(architecture, norm).eval()
     assert_exported_serves_any_batch(model, nights(3), [nights(1, seed=5), nights(7, seed=6)])

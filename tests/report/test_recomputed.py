@@ -27,7 +27,7 @@ METRICS += (*(f"f1_{stage}" for stage in STAGES), "calibration_error")
 LACKING = [Run("usleep", "psd", hold_out="CHAT", seed=1).name]
 GRIDS = [
     pytest.param(((0, 1, 2), []), id="equal seeds"),
-    pytest.param(((1, 2), []), id="unequal seeds"),
+    pytest.param(((1, 2), []), id="unequal seeds", marks=pytest.mark.slow),
     pytest.param(((0, 1, 2), LACKING), id="a cell that lacks", marks=pytest.mark.slow),
 ]
 

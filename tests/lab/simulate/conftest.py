@@ -26,7 +26,7 @@ def band_powers():
 @pytest.fixture(scope="session")
 def reference_nights(band_powers):
     """Nights at shift 0, of subjects that the calibration did not see."""
-    return band_powers.simulated_nights()
+    return band_powers.simulated_nights(10)
 
 
 @pytest.fixture(scope="session")
