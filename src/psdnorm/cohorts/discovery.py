@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from psdnorm.cohorts.file_layout import (
     Candidates,
@@ -172,10 +171,9 @@ def _scorings(
     """Return each night's scorings by kind, in order of preference."""
     scorings: dict[_Night, dict[str, list[Path]]] = {}
     for template in cohort.scorings:
-        for path, fit in fitting(cohort, template, root, problems):
-            if fit:
-                kinds = scorings.setdefault((fit.subject, fit.visit), {})
-                kinds.setdefault(template, []).append(path)
+        for path, night in fitting(cohort, template, root, problems):
+            if night:
+                scorings.setdefault(night, {}).setdefault(template, []).append(path)
     return scorings
 
 
@@ -186,40 +184,32 @@ def _signals(
     problems: list[Problem],
 ) -> dict[_Night, Path]:
     """Return each night's signal; report files that fit no night or fit one twice."""
-    fits: dict[Path, Fit | None] = {}
+    found: dict[Path, _Night | None] = {}
     for template in cohort.signals:
-        for path, fit in fitting(cohort, template, root, problems):
+        for path, night in fitting(cohort, template, root, problems):
             if path.suffix.lower() == ".edf":
-                fits[path] = fits.get(path) or fit
+                found[path] = found.get(path) or night
     others = {path for kinds in scorings.values() for paths in kinds.values() for path in paths}
     signals: dict[_Night, Path] = {}
-    for path, fit in fits.items():
+    for path, night in found.items():
         another = cohort.beside and fold(path.name).startswith(fold(cohort.beside))
-        if path in others or (fit is None and another):
+        if path in others or (night is None and another):
             continue
-        if fit is None:
+        if night is None:
             problems.append(
                 Problem(path, f"does not say whose it is, expected {cohort.signals[0]}")
             )
-        elif (night := (fit.subject, fit.visit)) in signals:
+        elif night in signals:
             problems.append(duplicate(path, *night, signals[night]))
         else:
             signals[night] = path
     return signals
 
 
-class Fit(NamedTuple):
-    """A file that fits a template."""
-
-    path: Path
-    subject: str
-    visit: str
-
-
 def fitting(
     cohort: Cohort, template: str, root: Path, problems: list[Problem]
-) -> Iterator[tuple[Path, Fit | None]]:
-    """Yield each file in a template's folder with whose it is, or None if it does not fit."""
+) -> Iterator[tuple[Path, _Night | None]]:
+    """Yield each file in a template's folder with its night, or None if it does not fit."""
     visits = "|".join(re.escape(fold(visit)) for visit in cohort.visits)
     pattern = pattern_of(fold(template), {"subject": cohort.subject, "visit": visits})
     above, _, _ = template.rpartition("/")
@@ -229,8 +219,7 @@ def fitting(
             for path in children(place, problems):
                 match = pattern.fullmatch(fold(f"{folder}/{path.name}" if folder else path.name))
                 groups = match.groupdict() if match else {}
-                fit = Fit(path, groups["subject"], groups.get("visit", "")) if match else None
-                yield path, fit
+                yield path, (groups["subject"], groups.get("visit", "")) if match else None
 
 
 def _folders(root: Path, names: list[str], problems: list[Problem]) -> list[Path]:

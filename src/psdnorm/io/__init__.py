@@ -2,7 +2,6 @@
 
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.io.channels import (
-    Header,
     Wanted,
     Weights,
     candidates,
@@ -16,7 +15,6 @@ from psdnorm.io.edf import SIMULATED, decode, write_annotations
 from psdnorm.io.recording import (
     Recording,
     Source,
-    epochs_in_gaps,
     open_source,
     read_channels,
     read_header,

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import NamedTuple
-from xml.etree.ElementTree import Element, TreeBuilder
-from xml.parsers import expat
+from typing import Any, NamedTuple
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
 import numpy as np
 from numpy.typing import NDArray
@@ -281,38 +280,34 @@ def _read_profusion(root: Element, path: str | Path) -> list[Bout]:
     return epochs_as_bouts([known_stage(each.text or "", path) for each in found])
 
 
-def _parse(content: bytes, path: str | Path) -> Element:
-    """Return the first element of an XML that declares no document type, so no entities."""
-    builder = TreeBuilder()
-    parser = expat.ParserCreate()
+class _Builder(TreeBuilder):
+    """Builds a tree of bounded depth from an XML that declares no document type."""
+
     depth = 0
 
-    def reject(*_: object) -> None:
+    def doctype(self, *_: object) -> None:
         # entities, external ones and bombs among them, can be declared nowhere else
-        raise RecordingError(f"{path} declares a document type, expected an XML without DOCTYPE")
+        raise RecordingError("declares a document type, expected an XML without DOCTYPE")
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal depth
-        depth += 1
-        if depth > _DEEPEST:
-            raise RecordingError(f"{path} nests XML deeper than {_DEEPEST} elements")
-        builder.start(tag, attributes)
+    def start(self, tag: Any, attributes: Any, /) -> Element:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise RecordingError(f"nests XML deeper than {_DEEPEST} elements")
+        return super().start(tag, attributes)
 
-    def end(tag: str) -> None:
-        nonlocal depth
-        depth -= 1
-        builder.end(tag)
+    def end(self, tag: str, /) -> Element:
+        self.depth -= 1
+        return super().end(tag)
 
-    parser.StartDoctypeDeclHandler = reject
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = builder.data
+
+def _parse(content: bytes, path: str | Path) -> Element:
+    parser = XMLParser(target=_Builder())
     try:
-        parser.Parse(content, True)
-        return builder.close()
-    except (expat.ExpatError, ValueError, LookupError) as error:
-        if isinstance(error, RecordingError):
-            raise
+        parser.feed(content)
+        return parser.close()
+    except RecordingError as error:
+        raise RecordingError(f"{path} {error}") from None
+    except (ParseError, ValueError, LookupError) as error:
         raise RecordingError(f"{path} is not XML: {' '.join(str(error).split()):.100}") from error
 
 

@@ -12,6 +12,6 @@ from psdnorm.prepare.quality import (
     percent,
 )
 from psdnorm.prepare.recipe import NARROWEST_HZ, RECIPES, Recipe, load_recipe
-from psdnorm.prepare.signals import Prepared, between_gaps, in_time, preprocess
+from psdnorm.prepare.signals import between_gaps, in_time, preprocess
 
 __all__ = ["RECIPES", "Preparation", "Recipe", "load_recipe", "preprocess"]

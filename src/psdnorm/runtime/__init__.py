@@ -23,11 +23,10 @@ from psdnorm.runtime.interrupts import (
 )
 from psdnorm.runtime.parallel import (
     ProcessBrokenError,
-    begin_worker,
     check_scheduler,
     ctrl_c_waits,
     run_all,
     stream_all,
     undisturbed,
 )
-from psdnorm.runtime.progress import LINE_EVERY_S, errors, listed, plural, progress_bar, say, track
+from psdnorm.runtime.progress import errors, listed, plural, progress_bar, say, track

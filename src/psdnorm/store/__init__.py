@@ -18,6 +18,6 @@ would lose more than -60 dB to rounding raises an error.
 
 from psdnorm.store.folder import RECIPE_FILE, Store, night_path, recipe_hash
 from psdnorm.store.night import DTYPES, Layout, Night
-from psdnorm.store.summary import CohortPSD, check_ending, describe, draw, mean_psd, summarize
+from psdnorm.store.summary import check_ending, describe, draw, mean_psd, summarize
 
 __all__ = ["Layout", "Night", "Store", "mean_psd", "recipe_hash", "summarize"]
