@@ -88,8 +88,6 @@ _COLUMNS = [("subject", "text"), ("B − A", "gain"), ("A", "percent"), ("B", "p
 
 @dataclass(frozen=True, eq=False)
 class ArmComparison:
-    """One arm of A against one of B."""
-
     name: str  # in words: an arm that both have, or both arms
     arm: str  # for programs, as ``usleep psd f5 d3 @all``
     tables: BlockTables  # balanced accuracies, columns A and B, of the scores that both have
@@ -113,7 +111,6 @@ class ArmComparison:
 
     @cached_property
     def duel(self) -> verdict.Duel:
-        """B against A, over all cohorts."""
         return verdict.duels(self.scores, A)[B]
 
     def rows(self) -> list[list[str]]:
@@ -170,7 +167,6 @@ class Comparison:
 
     @property
     def simulated(self) -> bool:
-        """Whether nights of either were simulated."""
         return self.a.simulated or self.b.simulated
 
     @property
@@ -405,8 +401,6 @@ def _differences(a: Results, b: Results) -> list[str]:
 
 @dataclass(frozen=True)
 class _Side:
-    """One of two networks, ready to predict."""
-
     letter: str
     forward: Forward
     nights: Store
@@ -568,7 +562,6 @@ def _learned(letter: str, trained: Trained) -> str:
 
 
 def comparison_figures(comparison: Comparison) -> Figures:
-    """Draw subjects, gains by cohort and differences by stage of every arm."""
     draws = [partial(draw, arm) for arm in comparison.arms for draw in (_subjects, _gains, _stages)]
     recipe = comparison.recipes.removeprefix("recipe ")
     return draw_all(draws, simulated=comparison.simulated, recipe=recipe)
@@ -649,7 +642,6 @@ def _write_csv(path: Path, tables: list[pd.DataFrame], columns: list[str]) -> No
 
 
 def comparison_page(comparison: Comparison, command: str, figures: Figures) -> Page:
-    """Return the page of a comparison that a command made."""
     sides = ((A, comparison.a), (B, comparison.b))
     title = f"{_folder(comparison.b)} against {_folder(comparison.a)}"
     page = Page(title, simulated=comparison.simulated, contents=True).heading("Verdict")

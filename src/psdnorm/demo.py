@@ -58,22 +58,18 @@ class Demo:
 
     @property
     def nights(self) -> list[PlannedNight]:
-        """The nights of all cohorts."""
         return plan_nights(COHORTS, self.n_subjects, 1, Settings(hours=self.hours))
 
     @property
     def cells(self) -> list[Run]:
-        """Every norm with every cohort held out."""
         return grid_of([Axes(norms=NORMS, hold_outs=COHORTS, seeds=(0,))])
 
     @property
     def page(self) -> Path:
-        """Where the results can be looked at."""
         return self.folder / "index.html"
 
     @property
     def runs(self) -> ExperimentFolder:
-        """Where the trained cells are."""
         return ExperimentFolder(self.folder / "runs")
 
     def simulate(self) -> Iterator[PlannedNight]:
@@ -81,14 +77,12 @@ class Demo:
         return write_nights(self.folder / "cohorts", self.nights, self.jobs)
 
     def prepare(self) -> Iterator[Prepared]:
-        """Read these files and put them into a store."""
         for cohort in COHORTS:
             source = self.folder / "cohorts" / cohort
             preparation = Preparation(cohort, source, self.folder / "store", self.recipe)
             yield from preparation.run(self.jobs)
 
     def train(self, on_progress: OnProgress = lambda name, words: None) -> Iterator[Outcome]:
-        """Train every cell and test it on the cohort that it holds out."""
         store = Store.open(self.folder / "store")
         return run_grid(
             store,
@@ -120,7 +114,6 @@ class Demo:
         return cohorts.assign(**{MEAN_DATASET: overall.where(cohorts.notna().all(axis="columns"))})
 
     def write_page(self) -> None:
-        """Write the page with the table, the subjects and the cohorts."""
         store, means = Store.open(self.folder / "store"), self.means()
         drawn = self.folder / "cohorts.png"
         draw(store, summarize(store), mean_psd(store), drawn)
@@ -162,7 +155,6 @@ def percent_rows(means: "pd.DataFrame") -> list[list[str]]:
 
 
 def failures(outcomes: Sequence[Prepared | Outcome]) -> list[str]:
-    """Return the reasons of what failed."""
     return [outcome.reason for outcome in outcomes if outcome.status == "failed"]
 
 

@@ -28,8 +28,6 @@ _FLOOR = 1e-12  # of power, so that a dead channel is very low instead of minus 
 
 @dataclass(frozen=True, eq=False)
 class NightSpectra:
-    """What is measured of one prepared night."""
-
     sqrt_psd: NDArray[np.float64]  # (C, F), of the barycenter of its epochs; σ for white noise
     size: int  # samples of a segment, F = size // 2 + 1
     sfreq: float
@@ -37,7 +35,6 @@ class NightSpectra:
 
     @property
     def frequencies_hz(self) -> NDArray[np.float64]:
-        """Frequencies of the bins, (F,)."""
         return frequencies_hz(self.size, self.sfreq)
 
 

@@ -4,31 +4,21 @@ Exit codes: 0, all went well; 1, it was done, but not for every file or cell, an
 2, it could not be done, and one sentence says why; 130, interrupted.
 """
 
+import pkgutil
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 
 # the command is installed without its extra too, and must be able to say so
 _INSTALLED = find_spec("rich") is not None and find_spec("typer") is not None
 
 if _INSTALLED:
-    # each module adds its command; libraries that take long to load are imported by those that run
-    from psdnorm.cli import (
-        cmd_compare,
-        cmd_demo,
-        cmd_dissect,
-        cmd_inspect,
-        cmd_lodo,
-        cmd_prepare,
-        cmd_presets,
-        cmd_report,
-        cmd_review,
-        cmd_simulate,
-        cmd_stage,
-        cmd_status,
-        cmd_study,
-        cmd_train,
-    )
     from psdnorm.cli._shared import app
+
+    # each module adds its command; libraries that take long to load are imported by those that run
+    for _module in pkgutil.iter_modules(__path__):
+        if _module.name.startswith("cmd_"):
+            import_module(f"{__name__}.{_module.name}")
 
 
 def main() -> None:

@@ -70,7 +70,6 @@ def command(function: _Command) -> _Command:
 
 
 def _options(function: Callable[..., None]) -> dict[str, str]:
-    """Return the options of a command by the names of their arguments."""
     options = {}
     for name, parameter in inspect.signature(function).parameters.items():
         for note in getattr(parameter.annotation, "__metadata__", ()):
@@ -101,7 +100,6 @@ def one_line(sentence: str) -> str:
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
@@ -172,7 +170,6 @@ def _filter_sizes(
 
 
 def json_object(option: str, text: str) -> dict[str, Any]:
-    """Read a JSON object."""
     try:
         found = json.loads(text)
     except ValueError as error:

@@ -51,8 +51,6 @@ Line = str | tuple[int, tuple[int, ...]]
 
 
 class Look(NamedTuple):
-    """How a norm is drawn."""
-
     colour: str
     marker: str
     line: Line
@@ -137,7 +135,7 @@ class CannotDraw(Exception):
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a report."""
+    """A figure as a page shows it."""
 
     name: str  # of a file, without its ending
     title: str

@@ -91,7 +91,6 @@ class Part:
         return Part(self._ids)
 
     def add(self, part: "Part") -> Self:
-        """Add a part as it is."""
         self._headings += part._headings
         self._parts += part._parts
         return self
@@ -254,7 +253,6 @@ class Page(Part):
         self._bands = [BAND] * simulated + ([notice] if notice else [])
 
     def html(self) -> str:
-        """Return the page."""
         body, script = self._body(), ""
         policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
         if 'class="sortable"' in body or "data-subjects=" in body:
