@@ -130,8 +130,8 @@ def test_a_preset_on_other_data_than_the_papers_says_so(lodo, store, tmp_path, d
     assert code == 0
     first, second = err.splitlines()[:2]
     ten = "ABC, CCSHS, CFS, CHAT, HPAP, MASS, MROS, PHYS, SHHS, SOF"
-    assert first == f"preset whitening is of the paper's ten cohorts; {store} lacks {ten}"
-    assert second == f"preset whitening is of the recipe paper; {store} has robust"
+    assert first == f"preset whitening is for the paper's ten cohorts; missing in {store}: {ten}"
+    assert second == f"preset whitening is for the recipe paper; {store} has robust"
 
 
 def test_a_dry_run_names_the_recipe_and_counts_one_cell_as_one(lodo, store, tmp_path):

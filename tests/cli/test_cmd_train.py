@@ -128,7 +128,7 @@ def test_a_night_that_is_broken_is_named_with_what_to_do(train, tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_of_a_processor_are_told_not_to_share_batchnorm_and_begin_quietly(
+def test_processes_of_a_processor_do_not_share_batchnorm_which_is_all_that_is_printed(
     monkeypatch, capfd, store, tmp_path
 ):
     common = ["--batch-size", "2", "--max-epochs", "1", "--model-arguments", SMALL, "--quiet"]
@@ -137,7 +137,7 @@ def test_processes_of_a_processor_are_told_not_to_share_batchnorm_and_begin_quie
     with pytest.raises(SystemExit) as stop:
         main()
     assert not stop.value.code
-    first, second = capfd.readouterr().err.splitlines()  # Lightning's banner would be a third
+    first, second = capfd.readouterr().err.splitlines()
     assert first.endswith(f": trains in {tmp_path}")
     assert second == (
         "the network's BatchNorm layers (7) are not shared between the 2 processes of a "

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 SOME_FAILED, IMPOSSIBLE, INTERRUPTED = 1, 2, 130
 _VERBS = ("is ", "must ", "has ", "do ", "name ")  # of sentences about an argument
 _Command = TypeVar("_Command", bound=Callable[..., None])
+
+# options of commands that train
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Fast = Annotated[
+    bool, typer.Option(help="bfloat16, compiled, with CUDA graphs, if the GPU supports it.")
+]
+MaxEpochs = Annotated[int, typer.Option(help="Maximum number of epochs.")]
+Patience = Annotated[
+    int, typer.Option(help="Stop after this many epochs without a lower validation loss.")
+]
+BatchSize = Annotated[int, typer.Option(help="Sequences in a batch.")]
 
 output = Console()
 app = typer.Typer(

@@ -57,7 +57,7 @@ def _all(items: Iterator[Any]) -> list[Any]:
 
 
 def _train(made: Any) -> list[Any]:
-    from psdnorm.cli.lodo_tables import Progress
+    from psdnorm.cli._grids import Progress
     from psdnorm.experiments import Amounts
     from psdnorm.store import Store
 
@@ -74,7 +74,7 @@ def _train(made: Any) -> list[Any]:
 
 
 def _table(means: Any, made: Any) -> Table:
-    from psdnorm.cli.lodo_tables import results_title
+    from psdnorm.cli._grids import results_title
     from psdnorm.demo import percent_rows
     from psdnorm.store import Store
 

@@ -11,6 +11,11 @@ import typer
 from psdnorm.cli._shared import (
     INTERRUPTED,
     SOME_FAILED,
+    BatchSize,
+    Device,
+    Fast,
+    MaxEpochs,
+    Patience,
     command,
     filter_sizes,
     json_object,
@@ -46,25 +51,25 @@ def lodo(
     balanced: Annotated[
         str | None,
         typer.Option(
-            help="At most so many subjects of each cohort that trains: numbers or all.  "
+            help="Maximum numbers of subjects of each training cohort: numbers or all.  "
             "[default: all]"
         ),
     ] = None,
     filter_size: Annotated[
         str | None,
         typer.Option(
-            help="Of PSDNorm's first layer, or of TMA: numbers; auto has PSDNorm's chosen from the "
-            "nights that train.  [default: 5]"
+            help="Filter sizes of PSDNorm's first layer, or of TMA: numbers, or auto to choose "
+            "PSDNorm's on the training set.  [default: 5]"
         ),
     ] = None,
     norm_depth: Annotated[
-        str | None, typer.Option(help="Blocks that get the norm.  [default: 3]")
+        str | None, typer.Option(help="Numbers of blocks with the norm.  [default: 3]")
     ] = None,
     hold_out: Annotated[
-        str | None, typer.Option(help="Cohorts to test on.  [default: each of the store]")
+        str | None, typer.Option(help="Cohorts to test on.  [default: all of the store]")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many seeds, from 0 on.  [default: 3]")
+        int | None, typer.Option(min=1, help="Number of seeds, starting at 0.  [default: 3]")
     ] = None,
     preset: Annotated[
         str | None,
@@ -74,45 +79,42 @@ def lodo(
     keep: Annotated[
         str,
         typer.Option(
-            help="scores, predictions or weights: each keeps those before it too. BatchNorm cells "
+            help="scores, predictions or weights; each includes those before it. BatchNorm cells "
             "always keep their weights, for AdaBN."
         ),
     ] = "scores",
-    max_epochs: Annotated[int, typer.Option(help="Stop after so many epochs at the latest.")] = 100,
-    patience: Annotated[
-        int, typer.Option(help="Stop after so many epochs without a lower validation loss.")
-    ] = 3,
-    batch_size: Annotated[int, typer.Option(help="Sequences of a batch.")] = 64,
+    max_epochs: MaxEpochs = 100,
+    patience: Patience = 3,
+    batch_size: BatchSize = 64,
     model_arguments: Annotated[
         str,
         typer.Option(
-            help="Further arguments of the model as JSON, say '{\"depth\": 4}'; where models have "
-            'their own, \'{"usleep": {"depth": 4}}\'.'
+            help="Further model arguments as JSON, such as '{\"depth\": 4}', or of each model: "
+            '\'{"usleep": {"depth": 4}}\'.'
         ),
     ] = "{}",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    fast: Annotated[
-        bool, typer.Option(help="bfloat16, compiled, with CUDA graphs, where a GPU can.")
-    ] = True,
+    device: Device = "auto",
+    fast: Fast = True,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes at a time, on the processor's cores.")
+        int | None,
+        typer.Option(min=1, help="Number of processes, which share the processor's cores."),
     ] = None,
     gpus: Annotated[
-        str | None, typer.Option(help="A process for each of so many GPUs, or of all.")
+        str | None, typer.Option(help="Number of GPUs, one process each, or all.")
     ] = None,
     dask: Annotated[
-        str | None, typer.Option(help="Scheduler of a Dask cluster that does it: tcp://host:8786.")
+        str | None, typer.Option(help="Scheduler of a Dask cluster to run on: tcp://host:8786.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the grid and an estimate of its time, no more.")
+        bool, typer.Option("--dry-run", help="Only show the grid and an estimate of its time.")
     ] = False,
 ) -> None:
     """Train on all cohorts of STORE but one and test on that one, for every norm and seed.
 
-    Finished cells are not run again, interrupted ones go on: give the same command again. Options
-    that are lists have commas between their values. psdnorm status tells how far it has come.
+    Give the same command again to resume: finished cells are not run again. Lists have commas
+    between their values. psdnorm status shows the progress.
     """
-    from psdnorm.cli.lodo_tables import Progress, print_grid, print_results, warn_of_short_patience
+    from psdnorm.cli._grids import Progress, print_grid, print_results, warn_of_short_patience
     from psdnorm.experiments import (
         Amounts,
         ExperimentFolder,
@@ -158,7 +160,7 @@ def lodo(
         errors.print("psdnorm: interrupted; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
     print_results(nights, runs, cells, outcomes)
-    _tell_chosen(runs, cells)
+    _print_chosen(runs, cells)
     if any(outcome.status in ("failed", "elsewhere") for outcome in outcomes):
         raise typer.Exit(SOME_FAILED)
 
@@ -170,7 +172,7 @@ def _axes(
     norm_depth: str | None,
     balanced: str | None,
 ) -> dict[str, tuple]:
-    """Return the axes of the grid that were asked for, by the names of a cell's fields."""
+    """Return the axes that were given, by the names of a run's fields."""
     given = {
         "model": models is not None and words("--models", models),
         "norm": norms is not None and words("--norms", norms),
@@ -200,7 +202,7 @@ def _cells(
 
 
 def _with_fixed_tma(block: "Axes") -> "list[Axes]":
-    """Leave TMA, which nobody asked for by name, a filter size that it can have, and say so."""
+    """Give TMA, which was not asked for by name, a number as its filter size, and say so."""
     from psdnorm.experiments import Axes
     from psdnorm.training import AUTO, TMA
 
@@ -215,7 +217,7 @@ def _with_fixed_tma(block: "Axes") -> "list[Axes]":
 
 
 def _warn_of_other_data(preset: str | None, nights: "Store") -> None:
-    """Say what a store has other than the paper's experiments, where one was asked for."""
+    """Say in what a store differs from the paper's, if a preset was asked for."""
     if preset is None:
         return
     from psdnorm.experiments import PAPER_COHORTS
@@ -225,16 +227,16 @@ def _warn_of_other_data(preset: str | None, nights: "Store") -> None:
     if lacking:
         say(
             errors,
-            f"preset {preset} is of the paper's ten cohorts; {nights.path} lacks "
+            f"preset {preset} is for the paper's ten cohorts; missing in {nights.path}: "
             f"{', '.join(lacking)}",
         )
     recipe = recipe_name(nights)
     if recipe != "paper":
-        say(errors, f"preset {preset} is of the recipe paper; {nights.path} has {recipe}")
+        say(errors, f"preset {preset} is for the recipe paper; {nights.path} has {recipe}")
 
 
-def _tell_chosen(runs: "ExperimentFolder", cells: "Sequence[Run]") -> None:
-    """Say which filter sizes the finished cells took that had them chosen."""
+def _print_chosen(runs: "ExperimentFolder", cells: "Sequence[Run]") -> None:
+    """Print the filter sizes that finished runs chose."""
     from psdnorm.runtime import read_json
     from psdnorm.training import AUTO, DONE, chosen_filter_size
 
@@ -245,7 +247,7 @@ def _tell_chosen(runs: "ExperimentFolder", cells: "Sequence[Run]") -> None:
 
 
 def _place(jobs: int | None, gpus: str | None, dask: str | None, device: str) -> dict[str, Any]:
-    """Return where the cells run."""
+    """Return where the grid is executed."""
     given = {"--jobs": jobs, "--gpus": gpus, "--dask": dask}
     asked = [name for name, value in given.items() if value is not None]
     if len(asked) > 1:

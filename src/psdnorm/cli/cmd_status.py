@@ -22,11 +22,11 @@ def status(
     runs: Annotated[
         Path, typer.Argument(help="The folder of psdnorm lodo, or WORK/NAME of psdnorm study.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="All of it, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Show which cells are done, run, wait, were interrupted or failed, and the time that is left.
+    """Show which cells are done, running, interrupted, waiting or failed, and the time left.
 
-    It reads files alone: while cells run, here or elsewhere, and after a crash.
+    It only reads files, so it works while cells run, here or elsewhere, and after a crash.
     """
     from psdnorm.experiments import GRID, ExperimentFolder, status_of
 
@@ -42,7 +42,7 @@ def status(
 
 
 def _how_to_go_on(runs: Path) -> str:
-    """Say which command goes on with a folder of runs."""
+    """Return which command resumes a folder of runs."""
     from psdnorm.experiments import COST
     from psdnorm.lab.study import NIGHTS
 
@@ -76,7 +76,7 @@ def _document(found: "Status") -> dict[str, Any]:
 
 
 def _print(found: "Status", going_on: str) -> None:
-    from psdnorm.cli.lodo_tables import duration
+    from psdnorm.cli._grids import duration
 
     counts = found.counts()
     say(

@@ -32,7 +32,7 @@ def print_estimate(study: "Study", runs: "ExperimentFolder") -> None:
 
     Cells in packed results count as done: they are unpacked before any is run.
     """
-    from psdnorm.cli.lodo_tables import SIMULATED, duration, warn_of_short_patience
+    from psdnorm.cli._grids import SIMULATED, duration, warn_of_short_patience
     from psdnorm.lab.study import available, planned_amounts, seconds_of
 
     amounts = planned_amounts(study)
@@ -213,7 +213,7 @@ def _pack(described: "Study", runs: "ExperimentFolder") -> None:
 def _run_cells(
     described: "Study", runs: "ExperimentFolder", work: Path, meter: Any, workers: int, device: str
 ) -> None:
-    from psdnorm.cli.lodo_tables import Progress, print_results, warn_of_short_patience
+    from psdnorm.cli._grids import Progress, print_results, warn_of_short_patience
     from psdnorm.experiments import Amounts
     from psdnorm.lab.study import made_store, run_study
 
@@ -237,7 +237,7 @@ def _run_cells(
 
 def _say_what_is_left(described: "Study", runs: "ExperimentFolder") -> None:
     """List the cells that are not finished, and say what can be read already."""
-    from psdnorm.cli.lodo_tables import SIMULATED
+    from psdnorm.cli._grids import SIMULATED
 
     left = [cell.name for cell in described.cells if not runs.is_done(cell)]
     done = len(described.cells) - len(left)
