@@ -1,4 +1,4 @@
-"""From a store to a network: who trains, in which order, and how the bytes get there."""
+"""From a store to a network: splits by subject, sequences of epochs, and batches of them."""
 
 from psdnorm.batches.loader import (
     LENGTH,

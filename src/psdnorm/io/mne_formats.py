@@ -1,4 +1,4 @@
-"""Whatever MNE reads besides EDF and BDF: BrainVision, EEGLAB, FIF, GDF and more."""
+"""Files that MNE reads besides EDF and BDF: BrainVision, EEGLAB, FIF, GDF and more."""
 
 import warnings
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""One progress bar, with an ETA; where there is no terminal, a line a minute instead."""
+"""What users see: one progress bar (in a log a line a minute), sentences, plurals and lists."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence

@@ -67,9 +67,12 @@ def write_recipe(folder: Path, recipe: Mapping[str, Any], layout: Layout) -> Non
 def read_recipe(folder: Path) -> tuple[dict[str, Any], Layout]:
     """Read and check ``recipe.json``."""
     path = folder / RECIPE_FILE
-    if not path.exists():
-        raise StoreError(f"{folder} is not a store: it has no {RECIPE_FILE}")
-    document = read_json(path, StoreError)
+    try:
+        document = read_json(path, StoreError)
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise StoreError(f"{folder} is not a store: it has no {RECIPE_FILE}") from None
+        raise
     version = document.get("format_version") if isinstance(document, dict) else None
     if version != FORMAT_VERSION:
         raise StoreError(f"{path} has format_version {version!r:.50}, expected {FORMAT_VERSION}")
