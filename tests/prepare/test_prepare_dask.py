@@ -1,14 +1,9 @@
 """On a Dask cluster the same store comes out, with a scheduler and workers as they are in life."""
 
-import contextlib
-import os
 import signal
-import socket
-import subprocess
-import sys
-import time
 
 import pytest
+from cluster import cluster as dask_cluster
 from cohort_folder import cohort_folder
 from stores import tree
 
@@ -20,52 +15,12 @@ from psdnorm.runtime.parallel import run_all
 pytestmark = pytest.mark.slow
 
 
-@contextlib.contextmanager
-def started(*arguments):
-    """A process of ``dask``, killed in the end."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dask", *arguments],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
 @pytest.fixture
 def cluster(tmp_path):
     """Address of a scheduler, and its two workers."""
     pytest.importorskip("distributed")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    address = f"tcp://127.0.0.1:{port}"
-    quiet = ("--no-dashboard",)
-    with contextlib.ExitStack() as processes:
-        processes.enter_context(started("scheduler", "--host", "127.0.0.1", "--port", port, *quiet))
-        _wait_for(int(port))
-        workers = [
-            processes.enter_context(
-                started(
-                    *("worker", address, "--no-nanny", "--nthreads", "1", *quiet),
-                    *("--local-directory", str(tmp_path / f"worker{number}")),
-                )
-            )
-            for number in range(2)
-        ]
-        yield address, workers
-
-
-def _wait_for(port):
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-            return
-        time.sleep(0.1)
+    with dask_cluster(tmp_path) as found:
+        yield found
 
 
 def preparation(source, store):
@@ -85,7 +40,6 @@ def test_what_a_killed_worker_held_is_prepared_by_the_other(cluster, tmp_path):
     address, workers = cluster
     source = cohort_folder(tmp_path / "source", *(f"S{i:02}" for i in range(30)))
     list(preparation(source, tmp_path / "undisturbed").run())
-    _both_are_there(address)
     outcomes = []
     for outcome in preparation(source, tmp_path / "store").run(dask=address):
         if not outcomes:
@@ -94,13 +48,6 @@ def test_what_a_killed_worker_held_is_prepared_by_the_other(cluster, tmp_path):
     assert len({outcome.recording for outcome in outcomes}) == len(outcomes) == 30
     assert "failed" not in {outcome.status for outcome in outcomes}
     assert tree(tmp_path / "store") == tree(tmp_path / "undisturbed")
-
-
-def _both_are_there(address):
-    from distributed import Client
-
-    with Client(address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=600)
 
 
 def test_what_dask_cannot_do_is_lost_and_said(cluster):
@@ -113,7 +60,6 @@ def test_what_dask_cannot_do_is_lost_and_said(cluster):
 
 def test_a_scheduler_without_workers_is_named(cluster, tmp_path, monkeypatch):
     address, workers = cluster
-    _both_are_there(address)
     for worker in workers:
         worker.kill()
         worker.wait()
