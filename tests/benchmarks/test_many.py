@@ -25,7 +25,7 @@ def run_of(benchmark, **fields):
 
 def process_of(benchmark, megabytes):
     """A command whose memory was looked at twice a night."""
-    from benchmarks.many_process import Sample
+    from benchmarks.many import Sample
 
     looks = [Sample(1 + n, rss) for n, rss in enumerate(megabytes) for _ in range(2)]
     return run_of(benchmark, samples=looks, n_staged=len(megabytes))
@@ -56,7 +56,7 @@ class Staged:
     """A folder of recordings, and three commands that staged it without a fault."""
 
     def __init__(self, benchmark, place):
-        from benchmarks.many_nights import FAILURES, make_folder
+        from benchmarks.many import FAILURES, make_folder
 
         self.nights = make_folder(place / "in", 14, 6, n_distinct=2, minutes=1)
         self.out = place / "out"
@@ -103,7 +103,7 @@ class Staged:
         return {"said": table + "\n".join(named), "complained": "stage ━━━ 14/14 0:00:09\n"}
 
     def wrong(self):
-        from benchmarks.many_checks import what_is_wrong
+        from benchmarks.many import what_is_wrong
 
         return what_is_wrong(self.nights, self.runs, self.out)
 
@@ -183,7 +183,7 @@ def test_an_output_that_is_wrong_is_told(staged, name, content, said):
 
 
 def test_only_finished_nights_count_as_such(benchmark, tmp_path):
-    from benchmarks.many_process import finished_in
+    from benchmarks.many import finished_in
 
     for name, finished in (("whole", True), ("half", False)):
         for ending in ENDINGS:
