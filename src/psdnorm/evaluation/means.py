@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.errors import ArgumentError
-from psdnorm.evaluation.scores import METRICS, check_columns, check_known, check_rows
+from psdnorm.evaluation.scores import METRICS, check_columns, check_rows
 
 MEAN_DATASET, MEAN_SUBJECT = "Mean(Dataset)", "Mean(Subject)"
 
@@ -71,8 +71,8 @@ def aggregate(runs: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     found = [name for name in METRICS if name in runs]
     if not found or runs.empty:
         raise ArgumentError(f"runs has {len(runs)} rows and {len(found)} metrics, expected some")
-    check_known("runs", runs, ["seed", "cohort", "subject"])
-    check_rows("runs", runs, keys, ": name what tells them apart in by")
+    hint = ": name what tells them apart in by"
+    check_rows("runs", runs, ["seed", "cohort", "subject"], by, hint)
     groups = runs.groupby(list(by), sort=True, dropna=False) if by else [((), runs)]
     rows = [
         {**dict(zip(by, names, strict=True)), "metric": metric, **row}

@@ -7,7 +7,7 @@ a subject are one row.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +116,6 @@ def score_predictions(predictions: pd.DataFrame, only_central: bool = True) -> p
         raise ArgumentError(
             f"predictions has a column central of {predictions['central'].dtype}, expected bool"
         )
-    check_known("predictions", predictions, EPOCH)
     check_rows("predictions", predictions, EPOCH)
     groups = predictions.groupby(KEYS, sort=True, observed=True).ngroup()
     owners = predictions[KEYS].assign(group=groups).drop_duplicates("group").sort_values("group")
@@ -161,20 +160,21 @@ def subject_metrics(scores: pd.DataFrame) -> pd.DataFrame:
     """
     confusion = confusions_of(scores)
     f1 = metrics.f1_per_class(confusion)
-    table = {
-        "cohort": scores["cohort"].to_numpy(),
-        "subject": scores["subject"].to_numpy(),
-        "epochs": confusion.sum(axis=(1, 2)),
-        "missing_stages": (confusion.sum(axis=2) == 0).sum(axis=1),
-        "balanced_accuracy": metrics.balanced_accuracy(confusion),
-        "accuracy": metrics.accuracy(confusion),
-        "macro_f1": metrics.macro_f1(confusion),
-        "weighted_f1": metrics.weighted_f1(confusion),
-        "cohen_kappa": metrics.cohen_kappa(confusion),
-        **{f"f1_{stage}": f1[:, number] for number, stage in enumerate(STAGES)},
-        "calibration_error": expected_calibration_error(bins_of(scores)),
-    }
-    return pd.DataFrame(table)
+    return (
+        scores[KEYS]
+        .assign(
+            epochs=confusion.sum(axis=(1, 2)),
+            missing_stages=(confusion.sum(axis=2) == 0).sum(axis=1),
+            balanced_accuracy=metrics.balanced_accuracy(confusion),
+            accuracy=metrics.accuracy(confusion),
+            macro_f1=metrics.macro_f1(confusion),
+            weighted_f1=metrics.weighted_f1(confusion),
+            cohen_kappa=metrics.cohen_kappa(confusion),
+            **{f"f1_{stage}": f1[:, number] for number, stage in enumerate(STAGES)},
+            calibration_error=expected_calibration_error(bins_of(scores)),
+        )
+        .reset_index(drop=True)
+    )
 
 
 def write_scores(path: str | os.PathLike[str], scores: pd.DataFrame) -> None:
@@ -207,19 +207,18 @@ def check_columns(what: str, table: pd.DataFrame, names: Iterable[str]) -> None:
         raise ArgumentError(f"{what} lack the columns {', '.join(missing)}")
 
 
-def check_rows(what: str, table: pd.DataFrame, keys: list[str], hint: str = "") -> None:
-    """Check that there is one row for each combination of the keys."""
-    twice = table.duplicated(keys)
-    if twice.any():
-        first = table[twice].iloc[0]
-        row = ", ".join(f"{name} {first[name]}" for name in keys)
-        raise ArgumentError(f"{what} has {row} more than once{hint}")
-
-
-def check_known(what: str, table: pd.DataFrame, keys: list[str]) -> None:
+def check_rows(
+    what: str, table: pd.DataFrame, keys: list[str], by: Sequence[str] = (), hint: str = ""
+) -> None:
+    """Check that keys are known, and that there is one row for each combination of by and keys."""
     unknown = table[keys].isna().any()
     if unknown.any():
         raise ArgumentError(f"{what} has rows without {unknown.idxmax()}")
+    twice = table.duplicated([*by, *keys])
+    if twice.any():
+        first = table[twice].iloc[0]
+        row = ", ".join(f"{name} {first[name]}" for name in (*by, *keys))
+        raise ArgumentError(f"{what} has {row} more than once{hint}")
 
 
 def _scores(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from psdnorm.errors import ArgumentError, DtypeError, MissingExtraError
-from psdnorm.evaluation.scores import check_columns, check_known, check_rows
+from psdnorm.evaluation.scores import check_columns, check_rows
 from psdnorm.runtime import plural
 
 # means that differ by less differ by the order in which they were added up, and are ties
@@ -177,7 +177,6 @@ def block_tables(
     check_columns("scores", scores, ["norm", *KEYS, metric])
     if scores.empty:
         raise ArgumentError("scores has no row, expected one per norm, cohort, subject and seed")
-    check_known("scores", scores, ["norm", *KEYS])
     known = list(dict.fromkeys(scores["norm"]))
     wanted = known if norms is None else list(dict.fromkeys(norms))
     if not wanted or not {*wanted} <= {*known}:
