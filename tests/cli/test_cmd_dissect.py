@@ -152,9 +152,9 @@ def test_a_dissection_that_is_whole_needs_nothing_but_its_folders(dissect, resto
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("--subjects", 10, "subjects 2, not 10"),
-        ("--hours", 8, "hours 0.5, not 8.0"),
-        ("--seed", 0, "seed 3, not 0"),
+        ("--subjects", 10, "subjects 2, found 10"),
+        ("--hours", 8, "hours 0.5, found 8.0"),
+        ("--seed", 0, "seed 3, found 0"),
     ],
 )
 def test_an_option_that_is_given_and_differs_raises(dissect, restored, option, value, words):

@@ -206,7 +206,7 @@ def test_scores_of_another_version_may_be_reported_but_not_added_to(begun):
     changed(begun, psdnorm="0.0.1")
     claim_dissection(begun, NIGHTS, ["gain"], to_predict=False)
     assert begun_with(begun)["psdnorm"] == "0.0.1"
-    with pytest.raises(ArgumentError, match=f"psdnorm '0.0.1', not '{psdnorm.__version__}'"):
+    with pytest.raises(ArgumentError, match=f"psdnorm '0.0.1', found '{psdnorm.__version__}'"):
         claim_dissection(begun, NIGHTS, ["gain"], to_predict=True)
 
 
