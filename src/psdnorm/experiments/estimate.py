@@ -26,7 +26,7 @@ _SUMMED = ("seconds", "simulation_seconds", "sequences")
 
 
 class PieceMeter:
-    """Measures one call of a command, a piece, and writes it down as it goes: it may be killed.
+    """Measures one call of a command, a piece, and records it as it goes: it may be killed.
 
     A piece says when it ``began`` (UTC, ISO 8601), the ``seconds`` in which it worked, after the
     ``simulation_seconds`` in which nights were made, what it finished and the ``sequences`` of
@@ -38,7 +38,7 @@ class PieceMeter:
         self, folder: Path, device: str, commit: str | None, *, counted: str, **processes: int
     ) -> None:
         place = resolve_device(device)
-        for piece in read_cost(folder)["pieces"]:  # refused before there is anything to lose
+        for piece in read_cost(folder)["pieces"]:  # before there is anything to lose
             if counted not in piece:
                 raise ArgumentError(
                     f"{folder / COST} has a piece without {counted}, expected how many it finished"
@@ -54,14 +54,14 @@ class PieceMeter:
             "device": torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu",
             "psdnorm": psdnorm.__version__,
             "torch": str(torch.__version__),
-            # on which the bits of simulated nights hang
+            # which decide the bits of simulated nights
             **{library: version(library) for library in ("numpy", "scipy")},
             "commit": commit,
         }
         self._passing, self._began = "simulation_seconds", time.monotonic()
 
     def simulated(self) -> None:
-        """Take the time so far as that of the simulation."""
+        """Attribute the time so far to the simulation."""
         self._note_time()
         self._passing, self._began = "seconds", time.monotonic()
 
@@ -71,7 +71,7 @@ class PieceMeter:
         self._piece["sequences"] += sequences
 
     def write(self) -> None:
-        """Write down what the piece cost so far, beside those before it."""
+        """Record the cost of the piece so far, beside those before it."""
         self._note_time()
         before, own = read_cost(self._folder), {"pieces": [self._piece]}
         write_json(self._folder / COST, merged_costs(before, own, counted=self._counted))
@@ -81,7 +81,7 @@ class PieceMeter:
 
 
 def read_cost(folder: Path) -> dict[str, Any]:
-    """Read what the pieces so far cost; of a folder in which none was measured, nothing."""
+    """Read the recorded pieces of a folder; an empty list if there are none."""
     path = folder / COST
     if not path.exists():
         return {"pieces": []}
@@ -101,7 +101,7 @@ def _is_piece(found: Any) -> bool:
 
 
 def merged_costs(*documents: dict[str, Any], counted: str) -> dict[str, Any]:
-    """Put pieces together, each once, the latest word on each."""
+    """Merge pieces, the latest version of each, and sum them up."""
     known = {piece["began"]: piece for document in documents for piece in document["pieces"]}
     pieces = [known[began] for began in sorted(known)]
     sums = {name: sum(piece[name] for piece in pieces) for name in (*_SUMMED, counted)}
@@ -110,7 +110,11 @@ def merged_costs(*documents: dict[str, Any], counted: str) -> dict[str, Any]:
 
 
 def commit_of(path: Path, *, only_tracked: bool = False) -> str | None:
-    """Return the commit of the repository that a file is in."""
+    """Return the commit of a file's repository, with "+" if it has changes.
+
+    Without git, the value of ``PSDNORM_COMMIT``; with ``only_tracked`` also if git does not track
+    the file: one that was installed into the folder of a repository is not of its commit.
+    """
 
     def git(*words: str) -> str:
         run = subprocess.run(
@@ -155,27 +159,27 @@ H200 = {
 
 @dataclass(frozen=True)
 class Amount:
-    """Sequences that a cell trains on, validates with and is tested on."""
+    """Sequences of the training, validation and test set of a run."""
 
     training: float
     validation: float
     test: float
 
-    def seconds(self, cell: Run, rates: Rates, epochs: float = EPOCHS) -> float:
-        """Return the time that a cell takes; AdaBN goes through what it predicts twice."""
-        if cell.is_adapted:
+    def seconds(self, run: Run, rates: Rates, epochs: float = EPOCHS) -> float:
+        """Return the time that a run takes; AdaBN reads what it predicts twice."""
+        if run.is_adapted:
             return 2 * self.test / rates.prediction
         once = self.training / rates.training + self.validation / rates.prediction
         return epochs * once + self.test / rates.prediction
 
     def in_batches(self, batch_size: int) -> "Amount":
-        """Return what is computed for it: of a batch that is not full, all of it."""
+        """Return the sequences that are computed: incomplete batches are filled."""
         parts = self.training, self.validation, self.test
         return Amount(*(batch_size * math.ceil(part / batch_size) for part in parts))
 
 
 class Amounts:
-    """How much the cells of a store have to go through."""
+    """The amounts of the runs on a store."""
 
     def __init__(self, store: Store, protocol: Protocol) -> None:
         self._index, self._fraction = store.index, protocol.validation_fraction
@@ -184,27 +188,29 @@ class Amounts:
         )
         self._known: dict[tuple[str, int | None], Amount] = {}
 
-    def of(self, cell: Run) -> Amount:
-        """Return the sequences of a cell; seeds are taken to make no difference."""
-        key = cell.hold_out, cell.balanced
+    def of(self, run: Run) -> Amount:
+        """Return the sequences of a run; the seed is assumed to make no difference."""
+        key = run.hold_out, run.balanced
         if key not in self._known:
             split = leave_one_dataset_out(
-                self._index, cell.hold_out, n_subjects=cell.balanced, fraction=self._fraction
+                self._index, run.hold_out, n_subjects=run.balanced, fraction=self._fraction
             )
             self._known[key] = Amount(*(int(self._windows[part.index].sum()) for part in split))
         return self._known[key]
 
-    def entry(self, cell: Run) -> Entry:
-        """Return a cell with the number that its time grows with."""
-        amount = self.of(cell)
-        is_adapted = cell.is_adapted
-        return Entry(cell, int(amount.test if is_adapted else amount.training))
+    def entry(self, run: Run) -> Entry:
+        """Return a run with the number that its time grows with."""
+        amount = self.of(run)
+        return Entry(run, int(amount.test if run.is_adapted else amount.training))
 
 
 def from_finished(
     entries: Iterable[Entry], seconds: Mapping[Run, float]
 ) -> dict[Run, float] | None:
-    """Estimate the seconds of every cell from those that are finished."""
+    """Estimate the seconds of every run from finished ones; None if no training is finished.
+
+    A model without a finished run is estimated from the others.
+    """
     entries = list(entries)
     sums: dict[tuple[str, bool], list[float]] = {}
     for entry in entries:
@@ -225,7 +231,7 @@ def from_finished(
 
 
 def relative_work(entry: Entry) -> float:
-    """Return how long a cell takes in proportion to others, before any is finished."""
+    """Return how long a run takes relative to others, before any is finished."""
     rates = H200[entry.run.model]
     if entry.run.is_adapted:
         return 2 * entry.sequences / rates.prediction
@@ -233,20 +239,19 @@ def relative_work(entry: Entry) -> float:
 
 
 def from_rates(
-    cells: Iterable[Run], amounts: Amounts, rates: Mapping[str, Rates], protocol: Protocol
+    runs: Iterable[Run], amounts: Amounts, rates: Mapping[str, Rates], protocol: Protocol
 ) -> dict[Run, float]:
-    """Estimate the seconds of every cell from rates."""
+    """Estimate the seconds of every run from the rates of its model."""
     epochs, size = min(EPOCHS, protocol.max_epochs), protocol.batch_size
     return {
-        cell: amounts.of(cell).in_batches(size).seconds(cell, rates[cell.model], epochs)
-        for cell in cells
+        run: amounts.of(run).in_batches(size).seconds(run, rates[run.model], epochs) for run in runs
     }
 
 
-def measured_rates(cell: Run, protocol: Protocol, layout: Layout, batch_size: int = 4) -> Rates:
+def measured_rates(run: Run, protocol: Protocol, layout: Layout, batch_size: int = 4) -> Rates:
     """Time a step of training and of prediction on this machine's processor."""
     with torch.random.fork_rng([]):
-        model = build_model(with_size(cell, CANDIDATES[-1]), protocol, layout)
+        model = build_model(with_size(run, CANDIDATES[-1]), protocol, layout)
         x = torch.randn(batch_size, protocol.length, layout.n_channels, layout.n_times)
         training = _seconds(lambda: model.train()(x).square().mean().backward())
         with torch.no_grad():
@@ -261,18 +266,18 @@ def _seconds(step) -> float:
     return time.perf_counter() - began
 
 
-def _kind(cell: Run) -> tuple[str, bool]:
-    return cell.model, cell.is_adapted
+def _kind(run: Run) -> tuple[str, bool]:
+    return run.model, run.is_adapted
 
 
 # of patience: in a simulated study two norms of four scored 18 points less with 70 than with 260;
-# nothing in between was tried, and from 200 on it is left to whoever trains
+# nothing in between was tried, so that from 200 on there is no warning
 FEW_STEPS, ENOUGH_STEPS = 200, 260
 
 
-def short_patience(cells: Iterable[Run], amounts: Amounts, protocol: Protocol) -> str | None:
-    """Put into a sentence that the patience of a protocol is few steps for some cell."""
-    sizes = {cell: amounts.of(cell).training for cell in cells}
+def short_patience(runs: Iterable[Run], amounts: Amounts, protocol: Protocol) -> str | None:
+    """Return a sentence if the patience of a protocol is few steps for some run, else None."""
+    sizes = {run: amounts.of(run).training for run in runs}
     # the first epoch is the best so far, so that it takes one more than the patience to stop
     if not sizes or protocol.patience + 1 >= protocol.max_epochs:
         return None

@@ -1,4 +1,4 @@
-"""TMA for a store: every night carried onto the barycenter of the nights that train."""
+"""TMA for a store: every night is mapped onto the barycenter of the training set."""
 
 import math
 from collections.abc import Iterable
@@ -22,8 +22,8 @@ _EPS = 1e-5
 class AlignedStore(Store):
     """A store whose nights come out aligned by Temporal Monge Alignment.
 
-    A night is one window: it is centred and filtered whole, so that no edge of an epoch or of a
-    sequence is seen. The latest one is kept, for those who go through nights window by window.
+    A night is filtered as a whole, so that edges of epochs and sequences play no role. The latest
+    one is kept, for callers that read a night window by window.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class AlignedStore(Store):
 def align_night(
     signals: NDArray[np.float16 | np.float32], sqrt_barycenter: Tensor, filter_size: int, dtype: str
 ) -> NDArray[np.float16 | np.float32]:
-    """Carry a whole night onto a barycenter."""
+    """Map a night, (E, C, T), onto a barycenter; values beyond ``dtype`` are clipped."""
     rows = _rows(signals, sqrt_barycenter.device)
     psd = _psd(rows, filter_size)
     # no gain where there is no power: a flat channel stays zero
@@ -76,7 +76,7 @@ def align_night(
 
 
 def check_filter(filter_size: int, layout: Layout) -> None:
-    """Refuse a filter that a night of one epoch does not hold."""
+    """Raise if a filter is longer than an epoch, the shortest night."""
     if layout.n_times < filter_size:
         raise ArgumentError(
             f"filter_size is {filter_size}, expected at most the {layout.n_times} samples of an "
@@ -87,7 +87,10 @@ def check_filter(filter_size: int, layout: Layout) -> None:
 def training_barycenter(
     store: Store, recordings: Iterable[str], filter_size: int, device: torch.device
 ) -> Tensor:
-    """Return the square root of the barycenter of nights, each weighing the same."""
+    """Return the square root of the barycenter of nights, (C, F) in float64 on the CPU.
+
+    All nights have the same weight. A channel that is flat in a night is left out for that night.
+    """
     check_filter(filter_size, store.layout)
     n_channels, n_bins = store.layout.n_channels, ops.n_bins(filter_size)
     total = torch.zeros(n_channels, n_bins, dtype=torch.float64, device=device)
@@ -114,7 +117,10 @@ def _psd(rows: Tensor, filter_size: int) -> Tensor:
 def alignment_of(
     training_data: Any, n_channels: int, path: str | Path
 ) -> tuple[Tensor, int] | None:
-    """Return what the nights of a checkpoint's training were aligned onto, and the filter size."""
+    """Return the square root of the barycenter of a checkpoint's training set, and the filter size.
+
+    None if the training set was not aligned; CheckpointError if it was, but onto what is missing.
+    """
     facts: dict[str, Any] = training_data if isinstance(training_data, dict) else {}
     cell: dict[str, Any] = facts["cell"] if isinstance(facts.get("cell"), dict) else {}
     written = facts.get("sqrt_barycenter")

@@ -1,4 +1,9 @@
-"""Choose the filter size before training, by a surrogate."""
+"""Choose PSDNorm's filter size on the training set, before training.
+
+Each cohort of the training set is left out once. PSDNorm with each candidate size normalises the
+inputs, and a linear classifier of their spectra stands in for the network. Nothing of the held-out
+cohort or the validation set is read.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +23,7 @@ from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import balanced_accuracy
 from psdnorm.layer import PSDNorm
 from psdnorm.store import Store
-from psdnorm.training.run import AUTO, Run, filter_size_of
+from psdnorm.training.run import AUTO, PROTOCOL_FILTER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,15 +39,15 @@ _LEAST_VARIANCE = 1e-12  # of a logarithm: stages of one epoch each, or flat nig
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What is measured of some nights, once for all filter sizes."""
+    """Spectra of some nights, measured once for all filter sizes."""
 
-    psd: Mapping[int, Tensor]
-    power: Tensor
-    cycles: Tensor
-    bands: Tensor
-    window: Tensor
-    cohort: NDArray
-    stages: NDArray[np.int8]
+    psd: Mapping[int, Tensor]  # by f, of the windows as PSDNorm measures them, (N, C, F)
+    power: Tensor  # spectra of the epochs of all windows, (E, C, B)
+    cycles: Tensor  # frequencies of their bins in cycles per sample, (B,)
+    bands: Tensor  # what averages them over bands of 1 Hz, (B, bands)
+    window: Tensor  # the window of each epoch, (E,)
+    cohort: NDArray  # (E,)
+    stages: NDArray[np.int8]  # -1 where unscored, (E,)
 
 
 def sample_nights(
@@ -80,7 +85,10 @@ def sample_nights(
 def left_out_accuracy(
     sample: Sample, filter_size: int, cohort: str, target: str = "barycenter"
 ) -> float:
-    """Return the balanced accuracy on a cohort of a classifier that the others trained."""
+    """Return the balanced accuracy on a cohort of a classifier trained on the others.
+
+    NaN where nothing is scored on either side. The barycenter is that of the other cohorts.
+    """
     is_left_out = sample.cohort == cohort
     learned = sample.window[torch.from_numpy(~is_left_out)].unique()
     features = normalized_spectra(sample, filter_size, learned, target)
@@ -98,7 +106,10 @@ def left_out_accuracy(
 def normalized_spectra(
     sample: Sample, filter_size: int, learned: Tensor, target: str = "barycenter"
 ) -> NDArray[np.float64]:
-    """Return log spectra of all epochs after PSDNorm, in bands of 1 Hz."""
+    """Return log spectra of all epochs after PSDNorm, in bands of 1 Hz, (E, C · bands).
+
+    The target is the barycenter of the windows ``learned``, or white.
+    """
     psd = sample.psd[filter_size]
     sqrt_target = ops.batch_barycenter(psd[learned])
     if target == "white":
@@ -113,7 +124,7 @@ def normalized_spectra(
 
 
 def with_neighbours(x: NDArray[np.float64], window: NDArray) -> NDArray[np.float64]:
-    """Put beside each epoch the mean over it and the three before and after it in its window.
+    """Append to each epoch the mean over it and the three before and after it in its window.
 
     >>> with_neighbours(np.array([[1.0], [3.0], [9.0]]), np.array([0, 0, 1])).tolist()
     [[1.0, 2.0], [3.0, 2.0], [9.0, 9.0]]
@@ -169,8 +180,7 @@ def _discriminant(
 
 
 CANDIDATES = (1, 3, 5, 9, 11, 17, 21)
-USUAL = filter_size_of(Run())
-MOST_SUBJECTS = 5  # of a cohort, one night each
+MOST_SUBJECTS = 5  # of each cohort, one night each
 _ERRORS = 2.0  # by which the usual size must be worse: the highest of seven is higher by chance
 
 _known: dict[tuple, "Choice"] = {}  # models and depths of a grid learn from the same nights
@@ -178,9 +188,9 @@ _known: dict[tuple, "Choice"] = {}  # models and depths of a grid learn from the
 
 @dataclass(frozen=True)
 class Choice:
-    """A filter size, and what led to it."""
+    """A filter size, and the accuracies that led to it."""
 
-    accuracies: Mapping[int, Mapping[str, float]]
+    accuracies: Mapping[int, Mapping[str, float]]  # by filter size and cohort left out
 
     @property
     def filter_size(self) -> int:
@@ -193,23 +203,20 @@ class Choice:
         """
         best = min(self.accuracies, key=lambda size: (-self.mean(size), size))
         gain, error = self.gain(best)
-        return best if gain > _ERRORS * error else USUAL
+        return best if gain > _ERRORS * error else PROTOCOL_FILTER
 
     def mean(self, size: int) -> float:
         """Return the mean over cohorts of a filter size."""
         return float(np.mean([*self.accuracies[size].values()]))
 
     def gain(self, size: int) -> tuple[float, float]:
-        """Return what a size gains over the usual one, mean over cohorts, and its standard error.
-
-        Cohort by cohort: how hard each of them is does not count.
-        """
-        own, usual = self.accuracies[size], self.accuracies[USUAL]
+        """Return the mean gain over the usual size, paired by cohort, and its standard error."""
+        own, usual = self.accuracies[size], self.accuracies[PROTOCOL_FILTER]
         gains = np.array([own[cohort] - usual[cohort] for cohort in usual])
         return float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a run's files say it: what was taken, and the table that led to it."""
+        """Return the chosen size and the table that led to it, as a run's files have them."""
         rows = []
         for size, own in self.accuracies.items():
             gain, error = self.gain(size)
@@ -221,7 +228,7 @@ class Choice:
 def choose_filter_size(
     store: Store, index: "pd.DataFrame", *, target: str = "barycenter", length: int = LENGTH
 ) -> Choice:
-    """Choose PSDNorm's filter size by leaving out each cohort that trains, once."""
+    """Choose PSDNorm's filter size on the nights of a training set, of at least two cohorts."""
     check_choosable(store, index)
     sample = sample_nights(store, drawn_nights(index), CANDIDATES, length)
     cohorts = sorted({*sample.cohort[sample.stages != UNSCORED]})
@@ -236,7 +243,7 @@ def choose_filter_size(
 
 
 def choice_for(store: Store, train: "pd.DataFrame", norm: str, length: int) -> dict[str, Any]:
-    """Choose the filter size of a training; what this process chose before is not chosen again."""
+    """Choose the filter size of a run, once per process for the same training set."""
     target = "white" if norm == "psd-white" else "barycenter"
     key = store.hash, tuple(train["digest"]), target, length
     if key not in _known:
@@ -245,7 +252,7 @@ def choice_for(store: Store, train: "pd.DataFrame", norm: str, length: int) -> d
 
 
 def drawn_nights(index: "pd.DataFrame") -> "pd.DataFrame":
-    """Return one night each of at most five subjects of each cohort: what a choice goes by."""
+    """Return the nights that are read: one each of at most five subjects of each cohort."""
     index = index.sort_values(["cohort", "subject", "visit", "recording"])
     first = index.drop_duplicates(["cohort", "subject"])
     kept: list[int] = []
@@ -256,7 +263,7 @@ def drawn_nights(index: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def check_choosable(store: Store, index: "pd.DataFrame") -> None:
-    """Refuse to choose a filter size where no cohort that trains can be left out."""
+    """Raise unless the training set has two cohorts, so that one can be left out."""
     cohorts = sorted(index["cohort"].unique())
     if len(cohorts) < 2:
         raise _too_few(store, cohorts)
@@ -265,5 +272,5 @@ def check_choosable(store: Store, index: "pd.DataFrame") -> None:
 def _too_few(store: Store, cohorts: Sequence[str]) -> ArgumentError:
     return ArgumentError(
         f"filter_size is {AUTO!r}, found {', '.join(cohorts) or 'nobody'} to learn from in "
-        f"{store.path}, expected two scored cohorts at least: each is left out once"
+        f"{store.path}, expected at least two scored cohorts: each is left out once"
     )

@@ -64,10 +64,9 @@ def build_model(run: Run, protocol: Protocol, layout: Layout) -> Pretrained:
 
 
 def check_model(run: Run, protocol: Protocol, layout: Layout) -> None:
-    """Refuse a run whose network cannot be built or run, or lacks blocks for so many norms.
+    """Raise if the network of a run cannot be built, or has fewer blocks than ``norm_depth``.
 
-    It cannot be run with a filter that is longer than what it is for: an epoch for TMA's, what a
-    block has of a sequence for PSDNorm's.
+    Or if a filter is longer than its input: an epoch for TMA, a block's sequence for PSDNorm.
     """
     model = throwaway_model(run, protocol, layout)
     blocks = model.config["depth"] if run.model == "usleep" else len(model.config["channels"])
@@ -82,7 +81,7 @@ def check_model(run: Run, protocol: Protocol, layout: Layout) -> None:
 
 
 def _check_filters(model: Pretrained, run: Run, protocol: Protocol) -> None:
-    """Refuse a filter of PSDNorm that is longer than what it normalizes; the model is used up."""
+    """Raise if a filter of PSDNorm is longer than its input; the model cannot be used after."""
     makes = "may make" if run.filter_size == AUTO else "makes"
     for block, (size, length) in enumerate(_sizes_and_lengths(model, protocol.length)):
         if size > length:
@@ -94,9 +93,9 @@ def _check_filters(model: Pretrained, run: Run, protocol: Protocol) -> None:
 
 
 def _sizes_and_lengths(model: Pretrained, n_epochs: int) -> list[tuple[int, int]]:
-    """Return the filter size of every PSDNorm, in order, and how long its input is.
+    """Return the filter size of every PSDNorm, in order, and the length of its input.
 
-    The model only carries shapes from here on, which needs no time and no memory.
+    The model is moved to the meta device, which needs no time and no memory.
     """
     found: list[tuple[int, int]] = []
 
@@ -114,7 +113,7 @@ def _sizes_and_lengths(model: Pretrained, n_epochs: int) -> list[tuple[int, int]
 
 
 def unshared_norms(run: Run, protocol: Protocol, layout: Layout, device: torch.device) -> int:
-    """Count the norms whose batch statistics processes of a group would not share."""
+    """Count the norms whose statistics several processes on such a device do not share."""
     if device.type == "cuda":
         return 0
     modules = throwaway_model(run, protocol, layout).modules()
@@ -122,7 +121,7 @@ def unshared_norms(run: Run, protocol: Protocol, layout: Layout, device: torch.d
 
 
 def throwaway_model(run: Run, protocol: Protocol, layout: Layout) -> Pretrained:
-    """Build a model to look at, with no trace in the random generators."""
+    """Build a model to inspect, without touching the random generators."""
     with torch.random.fork_rng([]):
         return build_model(with_size(run, CANDIDATES[-1]), protocol, layout)
 
@@ -138,8 +137,8 @@ def network_for(
 ) -> Network:
     """Return the network of a run on a device, with fresh weights from torch's generator.
 
-    A network of the same shape that this process used before is used again: its compiled code
-    serves the new weights too. It is one and the same module, so one run at a time may hold it.
+    The process's latest network is reused if it has the same shape, with its compiled code. It is
+    one and the same module, so only one run at a time may use it.
     """
     fresh = build_model(run, protocol, layout)
     shape = json.dumps([run.model, fresh.config], sort_keys=True)
