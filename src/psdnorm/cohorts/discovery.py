@@ -82,16 +82,8 @@ def find_nights(
 def read_night(night: NightFiles, source: Source | None = None) -> Recording:
     """Read a night that was found; :func:`channels_used` says from which of its channels.
 
-    Parameters
-    ----------
-    night : NightFiles
-    source : Source, optional
-        Its signal, where it has been opened already.
-
-    Raises
-    ------
-    RecordingError
-        If one of its files is damaged, or none of the candidates for a channel is in it.
+    ``source`` is its signal, where it has been opened already. A file that is damaged or lacks all
+    candidates for a channel raises RecordingError.
     """
     return read_recording(source or night.signal, night.channels, night.scoring)
 

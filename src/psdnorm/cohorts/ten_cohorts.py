@@ -30,7 +30,7 @@ class People:
         Columns, each with its codes. Words (``male``, ``f``) need none.
     """
 
-    files: tuple[str, ...]
+    files: tuple[str, ...] = ("datasets/*.csv",)
     subject: tuple[str, ...] = ("nsrrid",)
     age: tuple[str, ...] = ("nsrr_age", "age")
     age_at: Mapping[str, str] = field(default_factory=dict)
@@ -73,15 +73,6 @@ class Cohort:
     beside: str = ""
 
 
-_EDFS = "polysomnography/edfs/"
-_NSRR = "polysomnography/annotations-events-nsrr/"
-_PROFUSION = "polysomnography/annotations-events-profusion/"
-
-
-def _nsrr_scorings(name: str) -> tuple[str, str]:
-    return f"{_NSRR}{name}-nsrr.xml", f"{_PROFUSION}{name}-profusion.xml"
-
-
 def central(*references: str) -> Candidates:
     """Return what may stand for C3-A2 and C4-A1; references are "A" (ear) or "M" (mastoid)."""
     return {
@@ -97,113 +88,101 @@ def central(*references: str) -> Candidates:
 _MALE = {"male": {"0": "F", "1": "M"}}
 _GENDER = {"gender": {"1": "M", "2": "F"}}
 
-ABC = Cohort(
-    name="ABC",
-    signals=(_EDFS + "{visit}/abc-{visit}-{subject}.edf",),
-    scorings=_nsrr_scorings("{visit}/abc-{visit}-{subject}"),
+
+def _nsrr(
+    name: str,
+    paths: str | tuple[str, ...],
+    channels: Candidates,
+    *,
+    people: People,
+    subject: str = r"\d+",
+    visits: tuple[str, ...] = (),
+) -> Cohort:
+    """Return a cohort of the NSRR; paths of signals and scorings differ in folder and ending."""
+    paths = (paths,) if isinstance(paths, str) else paths
+    return Cohort(
+        name=name,
+        signals=tuple(f"polysomnography/edfs/{path}.edf" for path in paths),
+        scorings=tuple(
+            f"polysomnography/annotations-events-{kind}/{path}-{kind}.xml"
+            for path in paths
+            for kind in ("nsrr", "profusion")
+        ),
+        channels=channels,
+        line_hz=60,
+        people=people,
+        subject=subject,
+        visits=visits,
+    )
+
+
+ABC = _nsrr(
+    "ABC",
+    "{visit}/abc-{visit}-{subject}",
+    central("M", "A"),
     visits=("baseline", "month09", "month18"),
-    channels=central("M", "A"),
-    line_hz=60,
-    people=People(files=("datasets/*.csv",), sex=_GENDER),
+    people=People(sex=_GENDER),
 )
 
-CCSHS = Cohort(
-    name="CCSHS",
-    signals=(_EDFS + "ccshs-trec-{subject}.edf",),
-    scorings=_nsrr_scorings("ccshs-trec-{subject}"),
-    channels=central("A", "M"),
-    line_hz=60,
-    people=People(files=("datasets/*.csv",), sex=_MALE),
-)
+CCSHS = _nsrr("CCSHS", "ccshs-trec-{subject}", central("A", "M"), people=People(sex=_MALE))
 
-CFS = Cohort(
-    name="CFS",
-    signals=(_EDFS + "cfs-visit5-{subject}.edf",),
-    scorings=_nsrr_scorings("cfs-visit5-{subject}"),
-    channels=central("M", "A"),
-    line_hz=60,
+CFS = _nsrr(
+    "CFS",
+    "cfs-visit5-{subject}",
+    central("M", "A"),
     people=People(
-        files=("datasets/*.csv",),
         sex=_MALE | {"sex": {"0": "F", "1": "M"}},
         family=("familyi", "familyid", "family_id", "famid", "pedid"),
     ),
 )
 
-HPAP = Cohort(
-    name="HPAP",
-    signals=(_EDFS + "lab/{visit}/homepap-lab-{visit}-{subject}.edf",),
-    scorings=_nsrr_scorings("lab/{visit}/homepap-lab-{visit}-{subject}"),
+HPAP = _nsrr(
+    "HPAP",
+    "lab/{visit}/homepap-lab-{visit}-{subject}",
+    central("M", "A"),
     # a diagnostic night, and one that is half under treatment: a subject may have both
     visits=("full", "split"),
-    channels=central("M", "A"),
-    line_hz=60,
-    # its gender comes as M and F
-    people=People(files=("datasets/*.csv",), sex={"gender": {}}),
+    people=People(sex={"gender": {}}),  # M and F
 )
 
-MROS = Cohort(
-    name="MROS",
-    signals=(_EDFS + "{visit}/mros-{visit}-{subject}.edf",),
-    scorings=_nsrr_scorings("{visit}/mros-{visit}-{subject}"),
+MROS = _nsrr(
+    "MROS",
+    "{visit}/mros-{visit}-{subject}",
+    central("A", "M"),
     subject=r"[a-z]{2}\d+",
     visits=("visit1", "visit2"),
-    channels=central("A", "M"),
-    line_hz=60,
     people=People(
-        files=("datasets/*.csv",),
         age_at={"visit1": "vsage1", "visit2": "vs2age1"},
-        # men only; and the other way round than elsewhere
-        sex={"gender": {"2": "M"}},
+        sex={"gender": {"2": "M"}},  # men only; and the other way round than elsewhere
     ),
 )
 
-SHHS = Cohort(
-    name="SHHS",
-    signals=(_EDFS + "{visit}/{visit}-{subject}.edf",),
-    scorings=_nsrr_scorings("{visit}/{visit}-{subject}"),
+SHHS = _nsrr(
+    "SHHS",
+    "{visit}/{visit}-{subject}",
+    # EEG(SEC) and EEG 2 are the first two in other letters
+    {"C3-A2": ("EEG(sec)", "EEG2", "EEG sec"), "C4-A1": ("EEG",)},
     visits=("shhs1", "shhs2"),
-    channels={
-        # EEG(SEC) and EEG 2 are the first two in other letters
-        "C3-A2": ("EEG(sec)", "EEG2", "EEG sec"),
-        "C4-A1": ("EEG",),
-    },
-    line_hz=60,
-    people=People(
-        files=("datasets/*.csv",),
-        age_at={"shhs1": "age_s1", "shhs2": "age_s2"},
-        sex=_GENDER,
-    ),
+    people=People(age_at={"shhs1": "age_s1", "shhs2": "age_s2"}, sex=_GENDER),
 )
 
-CHAT = Cohort(
-    name="CHAT",
-    signals=(
-        _EDFS + "{visit}/chat-{visit}-{subject}.edf",
-        _EDFS + "{visit}/chat-baseline-{visit}-{subject}.edf",
-    ),
-    scorings=(
-        *_nsrr_scorings("{visit}/chat-{visit}-{subject}"),
-        *_nsrr_scorings("{visit}/chat-baseline-{visit}-{subject}"),
-    ),
+CHAT = _nsrr(
+    "CHAT",
+    ("{visit}/chat-{visit}-{subject}", "{visit}/chat-baseline-{visit}-{subject}"),
+    central("M", "A"),
     visits=("baseline", "followup", "nonrandomized"),
-    channels=central("M", "A"),
-    line_hz=60,
     people=People(
-        files=("datasets/*.csv",),
         age=("nsrr_age", "ageyear_at_meas", "age_nr", "age"),
         sex=_MALE | {"chi2": {"1": "M", "2": "F"}, "ref9": {"1": "M", "2": "F"}},
     ),
 )
 
-SOF = Cohort(
-    name="SOF",
-    signals=(_EDFS + "sof-{visit}-{subject}.edf",),
-    scorings=_nsrr_scorings("sof-{visit}-{subject}"),
+SOF = _nsrr(
+    "SOF",
+    "sof-{visit}-{subject}",
+    central("A", "M"),
     visits=("visit-8",),
-    channels=central("A", "M"),
-    line_hz=60,
     people=People(
-        files=("datasets/*.csv",),
         subject=("nsrrid", "sofid"),
         age=("nsrr_age", "v8age", "age"),
         sex={"gender": {"1": "F"}},  # women only

@@ -149,20 +149,9 @@ def open_source(raw_or_path: Any) -> Source:
 def read_header(path: str | Path) -> Header:
     """Read what a file says about its channels; no sample and no identity.
 
-    Parameters
-    ----------
-    path : str or Path
-        EDF, EDF+ or BDF; whatever else MNE reads (needs ``psdnorm[recordings]``).
-
-    Returns
-    -------
-    Header
-        Labels, rates, units and ranges of its channels, start, duration, discontinuous or not.
-
-    Raises
-    ------
-    RecordingError
-        If there is no such file, or it is damaged.
+    The file is EDF, EDF+, BDF, or whatever else MNE reads (needs ``psdnorm[recordings]``). The
+    header has labels, rates, units and ranges of the channels, start, duration, and whether the
+    recording is discontinuous. A missing or damaged file raises RecordingError.
     """
     return open_source(path).header
 

@@ -197,11 +197,6 @@ class Preparation:
             Address of a Dask scheduler whose workers do it instead; they must see the same files
             under the same paths.
 
-        Returns
-        -------
-        generator of Outcome
-            In the order in which they are done.
-
         Raises
         ------
         PsdnormError
