@@ -20,7 +20,7 @@ def features(signal: NDArray, sfreq: float) -> NDArray:
 
 
 def classifier(nights: Sequence[SimulatedNight], powers: Sequence[NDArray]) -> Any:
-    """Return what tells the stage of an epoch by its band powers alone, fitted.
+    """Return a fitted classifier of stages by band powers.
 
     Parameters
     ----------

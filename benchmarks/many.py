@@ -8,8 +8,8 @@ Checked: exit codes; that what was staged is not staged again, and copies come o
 summary has each recording once and every failure its sentence; that no output is missing or left
 over. Memory is the resident set of the processes that stage, night by night: ``growth`` is from the
 median over a process's first tenth of nights to that over its last, the larger of both processes,
-and the bar is 100 MB; ``slope`` is a line through all its nights. Processes are looked at where
-Linux tells of them, in ``/proc``.
+and the bar is 100 MB; ``slope`` is a line through all its nights. Memory is read from
+``/proc``, on Linux.
 """
 
 import argparse
@@ -35,6 +35,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks import check_table
 from psdnorm.constants import EPOCH_S
 from psdnorm.lab.simulate import Trace, simulate_night, write_edf
 from psdnorm.staging.batch import FAILED, SUMMARY_TABLE
@@ -459,13 +460,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Stage, check, print and write the table; 1 if a check or the bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nights", type=int, default=1000, help="recordings, bad ones included")
-    parser.add_argument("--bad", type=int, default=20, help="of them, of six kinds in turn")
-    parser.add_argument("--distinct", type=int, default=20, help="that are not copies")
-    parser.add_argument("--minutes", type=float, default=10, help="mean length")
+    parser.add_argument(
+        "--bad", type=int, default=20, help="how many of them are bad (six kinds, in turn)"
+    )
+    parser.add_argument(
+        "--distinct", type=int, default=20, help="recordings that are not copies of others"
+    )
+    parser.add_argument("--minutes", type=float, default=10, help="mean length of a recording")
     parser.add_argument("--csv", type=Path, default=Path("many.csv"))
     chosen = parser.parse_args(arguments)
-    if not chosen.csv.absolute().parent.is_dir():
-        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    check_table(parser, chosen.csv)
     if chosen.nights - chosen.bad < 6 or min(chosen.bad, chosen.distinct) < 1:
         parser.error("expected at least six good nights, a bad one and a distinct one")
     # in the background, a shell lets what it starts ignore it, and children would do so, too

@@ -16,12 +16,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks import shapes
+from benchmarks import check_table, shapes
 from psdnorm import PSDNorm
 from psdnorm.ops import BACKENDS, hopper
 
@@ -211,14 +210,6 @@ def environment(device: str) -> dict[str, str]:
         # a copy of the files may come with an older history
         "commit": os.environ.get("PSDNORM_COMMIT") or git.stdout.strip() or "unknown",
     }
-
-
-def check_table(parser: argparse.ArgumentParser, path: str) -> None:
-    """Refuse a table that could not be written."""
-    if Path(path).is_dir():
-        parser.error(f"--csv {path} is a folder, not a file")
-    if not Path(path).absolute().parent.is_dir():
-        parser.error(f"--csv {path} lies in a folder that does not exist")
 
 
 def main(arguments: list[str] | None = None) -> int:

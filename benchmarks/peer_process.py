@@ -22,7 +22,7 @@ YASA_STAGES = ("WAKE", "N1", "N2", "N3", "REM")
 
 
 class Stager(NamedTuple):
-    """What stages, ready to.
+    """A stager that is ready.
 
     Attributes
     ----------

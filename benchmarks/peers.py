@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks import peer_process
+from benchmarks import check_table, peer_process
 from psdnorm.constants import STAGES
 from psdnorm.io import read_header, read_stages
 from psdnorm.lab.simulate import sleep_period
@@ -204,13 +204,12 @@ def compare(
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print and write the table; 1 if a bar is missed or a stager failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", help="folder of a model; that in the box without")
+    parser.add_argument("--model", help="folder of a model; by default the shipped one")
     parser.add_argument("--peers", nargs="*", default=list(MODULES), choices=MODULES)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--csv", type=Path, default=Path("peers.csv"))
     chosen = parser.parse_args(arguments)
-    if not chosen.csv.absolute().parent.is_dir():
-        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    check_table(parser, chosen.csv)
     folder = Path(os.environ.get("PSDNORM_REALDATA", ""), "sleep-edf")
     if not (folder / SIGNAL).is_file():
         parser.error(f"PSDNORM_REALDATA must name the folder of the real data: no {SIGNAL} there")

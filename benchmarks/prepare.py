@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import scipy
 
+from benchmarks import check_table
 from psdnorm.cohorts import NightFiles, find_nights, read_night
 from psdnorm.io.scoring import write_stages
 from psdnorm.lab.simulate import Trace, write_edf
@@ -96,10 +97,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hours", type=float, default=8.0)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--csv", type=Path, default=Path("prepare.csv"))
-    parser.add_argument("--folder", help="where the night is made, and removed again")
+    parser.add_argument("--folder", help="temporary files go here")
     chosen = parser.parse_args(arguments)
-    if not chosen.csv.absolute().parent.is_dir():
-        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    check_table(parser, chosen.csv)
     where = {"device": platform.machine(), "numpy": np.__version__, "scipy": scipy.__version__}
     missed = False
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder, chosen.csv.open("w") as file:
@@ -119,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def misses(medians: dict[str, float]) -> bool:
-    """Tell whether a night takes longer than it may."""
+    """Return whether the bar is missed."""
     return medians["all"] > MOST_SECONDS
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks import check_table
 from psdnorm.evaluation.scores import (
     BIN_CONFIDENCE,
     BIN_CORRECT,
@@ -138,12 +139,11 @@ def misses(found: dict[str, float]) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print and write the table; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--share", type=float, default=1.0, help="of the paper's subjects")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the paper's subjects")
     parser.add_argument("--csv", type=Path, default=Path("report.csv"))
-    parser.add_argument("--folder", help="where runs and report are made, and removed again")
+    parser.add_argument("--folder", help="temporary files go here")
     chosen = parser.parse_args(arguments)
-    if not chosen.csv.absolute().parent.is_dir():
-        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    check_table(parser, chosen.csv)
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
         n_subjects, n_cells = write_grid(Path(folder, "runs"), chosen.share)
         fresh = multiprocessing.get_context("spawn")

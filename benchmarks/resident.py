@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from benchmarks.norms import check_table, environment, gpu_ms
+from benchmarks import check_table
+from benchmarks.norms import environment, gpu_ms
 from psdnorm.ops import Spec, triton
 from psdnorm.ops.hopper import rows as resident
 
@@ -74,7 +75,7 @@ def measure(dtype: torch.dtype, filter_size: int, length: int) -> Iterator[dict]
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--filter-sizes", nargs="+", type=int, help="only these")
+    parser.add_argument("--filter-sizes", nargs="+", type=int, help="filter sizes to time")
     parser.add_argument("--csv", default="resident.csv")
     chosen = parser.parse_args(arguments)
     check_table(parser, chosen.csv)
@@ -83,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         parser.error(f"--filter-sizes {min(unknown)} is not one of {', '.join(map(str, known))}")
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
-        parser.error("rows stay on the chip on CUDA devices of compute capability 9, here is none")
+        parser.error("rows stay on the chip on CUDA devices of compute capability 9, found none")
     where = environment("cuda")
     with open(chosen.csv, "w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS)

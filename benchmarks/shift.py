@@ -1,4 +1,4 @@
-"""Show what the shift report is worth on simulated nights: ``python -m benchmarks.shift``.
+"""Check the shift report on simulated nights: ``python -m benchmarks.shift``.
 
 Nights that nothing was trained on, as they are and spoilt in many ways, get their verdicts and,
 where they can be staged at all, a hypnogram, which is held against what was simulated. The table
@@ -23,6 +23,7 @@ import scipy.fft
 import scipy.signal
 from numpy.typing import NDArray
 
+from benchmarks import check_table
 from psdnorm.demo import PROTOCOL, RECIPE
 from psdnorm.errors import RecordingError
 from psdnorm.evaluation import balanced_accuracy, confusion_matrix
@@ -209,7 +210,7 @@ def table_of(looked: list[Looked]) -> list[dict[str, str]]:
 
 
 def misses(looked: list[Looked]) -> list[str]:
-    """Return which claims do not hold, a sentence each."""
+    """Return a sentence for each claim that does not hold."""
     missed = []
     own = [night.verdict == IN_RANGE for night in looked if night.kind == UNTOUCHED]
     if np.mean(own) < LEAST_IN_RANGE:
@@ -235,18 +236,19 @@ def _order(looked: list[Looked]) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Examine the nights, print and write the table; 1 if a claim does not hold."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", type=Path, help="a folder that save_pretrained wrote")
+    parser.add_argument("--model", type=Path, help="folder of a saved model")
     parser.add_argument("--cohorts", nargs="+", default=list(COHORTS))
-    parser.add_argument("--nights", type=int, default=60, help="untouched ones")
+    parser.add_argument("--nights", type=int, default=60, help="untouched nights")
     parser.add_argument("--spoilt", type=int, default=6, help="nights of each other kind")
     parser.add_argument("--hours", type=float, default=3.0)
-    parser.add_argument("--subjects", type=int, default=8, help="of a cohort, to train on")
-    parser.add_argument("--epochs", type=int, default=4, help="to train for")
-    parser.add_argument("--seed", type=int, default=1, help="of the nights; 0 is the training's")
+    parser.add_argument(
+        "--subjects", type=int, default=8, help="subjects per cohort in the training set"
+    )
+    parser.add_argument("--epochs", type=int, default=4, help="epochs of training")
+    parser.add_argument("--seed", type=int, default=1, help="of the nights; 0 is used for training")
     parser.add_argument("--csv", type=Path, default=Path("shift.csv"))
     chosen = parser.parse_args(arguments)
-    if not chosen.csv.absolute().parent.is_dir():
-        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    check_table(parser, chosen.csv)
     if chosen.seed == TRAINING_SEED and chosen.model is None:
         parser.error(f"--seed {TRAINING_SEED} is that of the nights to train on")
     if chosen.model is None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import scipy
 
+from benchmarks import check_table
 from psdnorm.lab.simulate import (
     PROFILES,
     Settings,
@@ -75,8 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--csv", type=Path, default=Path("simulation.csv"))
     chosen = parser.parse_args(arguments)
-    if not chosen.csv.absolute().parent.is_dir():
-        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    check_table(parser, chosen.csv)
     where = {
         "device": platform.machine(),
         "numpy": np.__version__,
@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def misses(way: str, seconds: float) -> bool:
-    """Tell whether simulating takes longer than it may; what a disk adds has no bar."""
+    """Return whether the bar is missed; writing to disk has none."""
     return way == "night" and seconds > MOST_SECONDS
 
 

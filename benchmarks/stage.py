@@ -3,7 +3,7 @@
 A simulated night of 8 h with two channels at 256 Hz is staged by the command in a process of its
 own, once for each repeat, all outputs included; ``imports`` is a command that does nothing but load
 what staging needs. The wall times are medians, the memory is the largest peak of a process. The
-model is the one that comes with psdnorm, another by ``--model``, or, where there is none, a U-Sleep
+model is the one that comes with psdnorm, another by ``--model``, or, where tfound none, a U-Sleep
 with PSDNorm of full size whose weights are random. The bars: 30 s and 2 GB for 8 h.
 """
 
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks import check_table
 from psdnorm.errors import CheckpointError
 from psdnorm.lab.simulate import Trace, simulate_night, write_edf
 from psdnorm.models import USleep
@@ -110,8 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", help="folder of a model")
     parser.add_argument("--csv", type=Path, default=Path("stage.csv"))
     chosen = parser.parse_args(arguments)
-    if not chosen.csv.absolute().parent.is_dir():
-        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    check_table(parser, chosen.csv)
     with tempfile.TemporaryDirectory() as folder:
         night = Path(folder, "night.edf")
         sfreq = write_night(night, chosen.hours)

@@ -1,4 +1,4 @@
-"""Time what the model takes of staging a night: ``python -m benchmarks.stage_model --device cuda``.
+"""Time the model's share of staging a night: ``python -m benchmarks.stage_model --device cuda``.
 
 A simulated night of 8 h is prepared in memory, without an EDF, so that neither MNE nor edfio is
 needed. ``votes`` is what one pair of channels says of every epoch, on overlapping windows;
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks import check_table
 from psdnorm.io import Recording
 from psdnorm.lab.simulate import simulate_night
 from psdnorm.prepare.signals import preprocess
@@ -80,8 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", help="folder of a model")
     parser.add_argument("--csv", type=Path, default=Path("stage-model.csv"))
     chosen = parser.parse_args(arguments)
-    if not chosen.csv.absolute().parent.is_dir():
-        parser.error(f"--csv {chosen.csv} lies in a folder that does not exist")
+    check_table(parser, chosen.csv)
     device = torch.device(chosen.device)
     model = load_model(chosen.model)
     signals = prepared_night(model, chosen.hours)

@@ -21,7 +21,8 @@ from multiprocessing.connection import Connection
 import torch
 from torch import nn
 
-from benchmarks.norms import check_table, environment
+from benchmarks import check_table
+from benchmarks.norms import environment
 from psdnorm.models import CNNTransformer, USleep, accelerate
 from psdnorm.models.fast import is_random
 from psdnorm.models.norms import NORMS
@@ -66,7 +67,7 @@ def training_step(model: nn.Module, forward: Callable, x: torch.Tensor) -> Calla
 
 
 def check_parity(model: nn.Module, forward: Callable, x: torch.Tensor) -> None:
-    """Refuse to time a forward pass that computes something else than the model."""
+    """Raise if a forward pass does not compute what the model does."""
     plain = copy.deepcopy(model)
     with torch.no_grad():
         expected = plain(x)

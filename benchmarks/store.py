@@ -25,7 +25,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.norms import check_table, environment
+from benchmarks import check_table
+from benchmarks.norms import environment
 from psdnorm.batches import Loader, class_weights, leave_one_dataset_out
 from psdnorm.batches.loader import RESIDENCES
 from psdnorm.store import Layout, Night, Store
@@ -175,7 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
     devices = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]
     parser.add_argument("--device", choices=devices, default=devices[0])
     parser.add_argument("--csv", default="store.csv")
-    parser.add_argument("--folder", help="where stores are made, and removed again")
+    parser.add_argument("--folder", help="temporary files go here")
     parser.add_argument("--set-up", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.set_up:

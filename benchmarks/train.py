@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.norms import check_table, environment
+from benchmarks import check_table
+from benchmarks.norms import environment
 from benchmarks.step import N_CHANS, seconds, training_step
 from psdnorm.batches.loader import RESIDENCES
 from psdnorm.store import Layout, Night, Store
@@ -135,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nights", type=int, nargs="+", default=[100], help="sizes of the store")
     parser.add_argument("--residences", nargs="+", choices=RESIDENCES, default=list(RESIDENCES))
     parser.add_argument("--csv", default="train.csv")
-    parser.add_argument("--folder", help="where store and runs are made, and removed again")
+    parser.add_argument("--folder", help="temporary files go here")
     chosen = parser.parse_args(arguments)
     check_table(parser, chosen.csv)
     where = environment(chosen.device)

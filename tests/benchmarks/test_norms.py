@@ -49,7 +49,7 @@ def test_a_layer_that_computes_something_else_is_not_timed(norms, tmp_path, monk
     ("arguments", "said"),
     [
         (["--csv", "."], "--csv . is a folder, not a file"),
-        (["--csv", "nowhere/norms.csv"], "lies in a folder that does not exist"),
+        (["--csv", "nowhere/norms.csv"], "is in a folder that does not exist"),
         (["--backend", "foo"], "invalid choice: 'foo'"),
         (["--modes", "banana"], "invalid choice: 'banana'"),
         (["--only", "nothing"], "--only 'nothing' matches no case"),
@@ -62,7 +62,7 @@ def test_wrong_arguments_are_named(norms, capsys, arguments, said):
 
 
 def test_rows_on_the_chip_are_fewer_passes_unless_the_reference_serves(norms, monkeypatch):
-    monkeypatch.setattr(norms.resident, "serves", lambda *_: True)
+    monkeypatch.setattr(norms.hopper, "serves", lambda *_: True)
     x = torch.zeros(1, 3, 400)
     for backend, expected in (("auto", 6), ("reference", 8)):
         layer = norms.PSDNorm(3, 5, backend=backend)

@@ -12,9 +12,9 @@ def resident(from_benchmarks):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "on CUDA devices of compute capability 9, here is none"),
+        ([], "on CUDA devices of compute capability 9, found none"),
         (["--filter-sizes", "5", "4"], "--filter-sizes 4 is not one of 1, 2, 5, 8, 12, 17"),
-        (["--csv", "nowhere/resident.csv"], "lies in a folder that does not exist"),
+        (["--csv", "nowhere/resident.csv"], "is in a folder that does not exist"),
     ],
 )
 def test_what_it_cannot_do_is_one_sentence(resident, arguments, said, capsys, monkeypatch):

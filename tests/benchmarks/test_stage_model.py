@@ -26,4 +26,4 @@ def test_a_night_is_measured_and_its_table_written(benchmark, tmp_path):
 def test_a_table_in_a_folder_that_does_not_exist_is_refused(benchmark, tmp_path, capsys):
     with pytest.raises(SystemExit):
         benchmark.main(["--csv", str(tmp_path / "nowhere" / "model.csv")])
-    assert "lies in a folder that does not exist" in capsys.readouterr().err
+    assert "is in a folder that does not exist" in capsys.readouterr().err

@@ -81,7 +81,7 @@ def test_a_training_step_learns(step):
     [
         (["--batch", "0"], "'0' is not a number from 1 on"),
         (["--device", "cpu", "--modes", "fast"], "--modes fast needs a CUDA device"),
-        (["--csv", "nowhere/step.csv"], "lies in a folder that does not exist"),
+        (["--csv", "nowhere/step.csv"], "is in a folder that does not exist"),
     ],
 )
 def test_a_wrong_argument_is_named_before_anything_is_measured(step, arguments, complaint, capsys):
