@@ -181,7 +181,7 @@ def test_one_epoch_of_each_stage_is_enough_to_learn_from(tmp_path):
 
 def test_a_single_cohort_to_learn_from_is_refused_before_anything_is_written(tmp_path):
     store = small_store(tmp_path / "store", nights(("abc", "mno")))
-    said = "filter_size is 'auto', found mno to learn from in .*, expected two scored cohorts"
+    said = "filter_size is 'auto', found mno to learn from in .*, expected at least two scored"
     with pytest.raises(ArgumentError, match=said):
         train_run(store, AUTO, PROTOCOL, tmp_path / "run")
     with pytest.raises(ArgumentError, match=said):
