@@ -189,7 +189,7 @@ FIGURE = "inspect.png"
 
 @command
 def inspect(
-    store: Annotated[Path, typer.Argument(help="Folder of prepared nights.")],
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder of prepared nights.")],
     figure: Annotated[
         Path | None,
         typer.Option(help=f"Figure to write: .png, .svg or .pdf. [default: {FIGURE} in STORE]"),

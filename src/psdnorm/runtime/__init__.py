@@ -18,15 +18,15 @@ from psdnorm.runtime.files import (
 from psdnorm.runtime.interrupts import (
     TimeLimitReached,
     check_minutes,
+    ctrl_c_waits,
     sigterm_as_ctrl_c,
     time_limit,
+    undisturbed,
 )
 from psdnorm.runtime.parallel import (
     ProcessBrokenError,
     check_scheduler,
-    ctrl_c_waits,
     run_all,
     stream_all,
-    undisturbed,
 )
 from psdnorm.runtime.progress import errors, listed, plural, progress_bar, say, track

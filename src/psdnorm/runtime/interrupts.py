@@ -1,10 +1,11 @@
-"""SIGTERM and time limits, handled like Ctrl-C."""
+"""Ctrl-C, held back or ignored; SIGTERM and time limits, handled like it."""
 
 import _thread
 import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 
 from psdnorm.errors import ArgumentError
 
@@ -86,3 +87,34 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def ctrl_c_waits() -> Iterator[None]:
+    """Hold Ctrl-C back; processes started meanwhile do so until they say otherwise.
+
+    One that still imports would answer it with a traceback. They inherit this thread's mask: where
+    there are other threads, this process may hear Ctrl-C all the same.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # when it begins, it lets Ctrl-C through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ignore Ctrl-C while processes are ended, perhaps because of a first one."""
+    if threading.current_thread() is not threading.main_thread():  # others never hear it
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -14,11 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from psdnorm.errors import ArgumentError, MissingExtraError
+from psdnorm.runtime.interrupts import ctrl_c_waits, undisturbed
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -287,37 +288,6 @@ def _connect(client_class: Any, address: str) -> Any:
 def _first_line(error: BaseException | None) -> str:
     lines = str(error).strip().splitlines()
     return f"{lines[0]:.200}" if lines else type(error).__name__
-
-
-@contextlib.contextmanager
-def ctrl_c_waits() -> Iterator[None]:
-    """Hold Ctrl-C back; processes started meanwhile do so until they say otherwise.
-
-    One that still imports would answer it with a traceback. They inherit this thread's mask: where
-    there are other threads, this process may hear Ctrl-C all the same.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # on Windows
-        yield
-        return
-    resource_tracker.ensure_running()  # when it begins, it lets Ctrl-C through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ignore Ctrl-C while processes are ended, perhaps because of a first one."""
-    if threading.current_thread() is not threading.main_thread():  # others never hear it
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def begin_worker() -> None:
