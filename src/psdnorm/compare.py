@@ -103,12 +103,6 @@ class ArmComparison:
         """Scores of every seed that both have, (n_scores, 2)."""
         return self.tables.by_seed.dropna()
 
-    @property
-    def n_seeds(self) -> tuple[int, int]:
-        """Fewest and most seeds that count in a cohort."""
-        seeds = self.scores.reset_index("seed")["seed"].groupby(level="cohort").nunique()
-        return int(seeds.min()), int(seeds.max())
-
     @cached_property
     def duel(self) -> verdict.Duel:
         return verdict.duels(self.scores, A)[B]
@@ -155,7 +149,7 @@ class Comparison:
     @cached_property
     def limits(self) -> list[str]:
         """What cannot be said, whatever A and B have in common."""
-        fewest, most = zip(*(arm.n_seeds for arm in self.arms), strict=True)
+        fewest, most = zip(*(arm.tables.n_seeds for arm in self.arms), strict=True)
         n_seeds = min(fewest), max(most)
         n_cohorts = max(arm.subjects.index.unique("cohort").size for arm in self.arms)
         return [
@@ -591,17 +585,16 @@ def _gains(arm: ArmComparison) -> Drawing:
 
 def _stages(arm: ArmComparison) -> Drawing:
     title = "F1 of each stage, difference of B to A"
-    cohorts = arm.runs.groupby("seed")["cohort"].nunique()
-    whole = cohorts.index[cohorts == arm.runs["cohort"].nunique()]
-    if whole.empty:
+    runs = arm.runs[arm.runs["seed"].isin(arm.tables.complete_seeds)]
+    if runs.empty:
         raise CannotDraw(f"{title} ({arm.name}): there is no seed in which both have all cohorts.")
     return by_stage(
-        arm.runs[arm.runs["seed"].isin(whole)],
+        runs,
         A,
         _LABELS,
         name=f"stages-{_key(arm)}",
         title=f"{title}: {arm.name}",
-        remarks="" if len(whole) == len(cohorts) else SEEDS_OMITTED,
+        remarks="" if len(runs) == len(arm.runs) else SEEDS_OMITTED,
     )
 
 

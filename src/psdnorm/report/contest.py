@@ -73,7 +73,7 @@ class Contest:
     @cached_property
     def seeds(self) -> dict[str, pd.DataFrame]:
         """By mean: its values in every seed that has all cohorts, (n_seeds, n_norms)."""
-        complete = complete_seeds(self.by_seed)
+        complete = self.tables.complete_seeds
         means = overall_means(self.by_seed, ["seed"])
         return {name: values.loc[complete] for name, values in means.items()}
 
@@ -91,8 +91,7 @@ class Contest:
     @property
     def n_seeds(self) -> tuple[int, int]:
         """Fewest and most seeds that count in a cohort; 0 where there is none."""
-        numbers = seeds_of_cohorts(self.by_seed)
-        return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+        return self.tables.n_seeds
 
     @property
     def cohorts(self) -> "pd.Series[int]":
@@ -234,15 +233,9 @@ def has_seeds(values: pd.DataFrame) -> bool:
     return bool((seeds_of_cohorts(values) > 1).any())
 
 
-def complete_seeds(by_seed: pd.DataFrame) -> list[int]:
-    """Return the seeds that have a score in every cohort, sorted."""
-    cohorts = by_seed.reset_index().groupby("seed")["cohort"].nunique()
-    return cohorts.index[cohorts == by_seed.index.get_level_values("cohort").nunique()].to_list()
-
-
 def _partial(results: Results, places: dict[str, set[Place]], tables: BlockTables) -> str:
     asked = {(cell.hold_out, cell.seed) for cell in results.missing if cell.label in places}
-    return partial_grid(list(places.values()), asked, complete_seeds(tables.by_seed.dropna()))
+    return partial_grid(list(places.values()), asked, tables.complete_seeds)
 
 
 def partial_grid(

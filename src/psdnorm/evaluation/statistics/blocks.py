@@ -146,6 +146,20 @@ class BlockTables:
     lacking: pd.DataFrame
 
     @property
+    def n_seeds(self) -> tuple[int, int]:
+        """Fewest and most seeds of a cohort that every norm has; 0 where there is none."""
+        rows = self.by_seed.dropna().index.to_frame(index=False)
+        numbers = rows.groupby("cohort", observed=True)["seed"].nunique()
+        return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+
+    @property
+    def complete_seeds(self) -> list[int]:
+        """The seeds in which every norm has all cohorts that count, sorted."""
+        rows = self.by_seed.dropna().index.to_frame(index=False)
+        cohorts = rows.groupby("seed")["cohort"].nunique()
+        return cohorts.index[cohorts == rows["cohort"].nunique()].to_list()
+
+    @property
     def left_out(self) -> list[str]:
         """What was left out and because of which norm, a sentence each."""
         total = self.by_seed.groupby(level="cohort", observed=True).size()
