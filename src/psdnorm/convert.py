@@ -115,10 +115,7 @@ def choose_first(
 
 
 def resolve(
-    model: nn.Module,
-    found: Names,
-    names: Sequence[str],
-    why_not: Callable[[_BatchNorm, int], str],
+    model: nn.Module, found: Names, names: Sequence[str], why_not: Callable[[_BatchNorm, int], str]
 ) -> list[_BatchNorm]:
     """Return the batch norms of these names."""
     modules = dict(model.named_modules(remove_duplicate=False))

@@ -26,7 +26,7 @@ from psdnorm.staging.derivations import (
 
 
 def found(*labels):
-    return {each.name: each.expression for each in find_montage(labels).derivations}
+    return find_montage(labels)[0]
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_one_ear_serves_both_sides_where_there_is_no_other():
 
 
 def test_without_ears_channels_are_taken_as_they_are_and_that_is_said():
-    montage = find_montage(["F3", "C4-M1"])
-    assert [each.name for each in montage.derivations] == ["F3", "C4-M1"]
-    assert montage.notes == (
-        "F3 taken against the reference of the recording, as it has no mastoid or ear channel",
-    )
+    montage, notes = find_montage(["F3", "C4-M1"])
+    assert list(montage) == ["F3", "C4-M1"]
+    assert notes == [
+        "F3 taken against the reference of the recording, as it has no mastoid or ear channel"
+    ]
 
 
 def test_a_place_is_used_once_and_contralateral_by_choice():
@@ -94,12 +94,11 @@ def test_derivations_come_from_front_to_back_and_left_to_right():
     ]
 
 
-def test_of_many_derivations_the_recommended_are_used_and_the_rest_told():
+def test_of_many_derivations_the_recommended_are_used_and_the_rest_is_noted():
     labels = [f"{site}-M1" for site in ("Fp1", "Fp2", "F7", "F3", "F4", "C3", "C4", "O1", "O2")]
-    montage = find_montage(labels)
-    names = [each.name.partition("-")[0] for each in montage.derivations]
-    assert names == ["F3", "F4", "C3", "C4", "O1", "O2"]
-    assert montage.notes == ("6 of 9 EEG derivations are used",)
+    montage, notes = find_montage(labels)
+    assert [name.partition("-")[0] for name in montage] == ["F3", "F4", "C3", "C4", "O1", "O2"]
+    assert notes == ["6 of 9 EEG derivations are used"]
 
 
 def test_eeg_without_a_place_serves_where_no_channel_has_one():
@@ -108,9 +107,9 @@ def test_eeg_without_a_place_serves_where_no_channel_has_one():
 
 
 def test_labels_that_are_there_twice_are_not_used_and_that_is_said():
-    montage = find_montage(["C3-M2", "C3-M2", "C4-M1"])
-    assert [each.name for each in montage.derivations] == ["C4-M1"]
-    assert "same label" in montage.notes[0]
+    montage, notes = find_montage(["C3-M2", "C3-M2", "C4-M1"])
+    assert list(montage) == ["C4-M1"]
+    assert "same label" in notes[0]
 
 
 def test_all_pairs_vote_ten_at_most_the_foremost_first():

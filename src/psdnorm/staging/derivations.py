@@ -12,16 +12,7 @@ from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S
 from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError
-from psdnorm.io import (
-    Recording,
-    Source,
-    Wanted,
-    candidates,
-    fold,
-    microvolts,
-    one_rate,
-    resolve,
-)
+from psdnorm.io import Recording, Source, Wanted, candidates, fold, microvolts, one_rate, resolve
 from psdnorm.prepare import (
     NARROWEST_HZ,
     Quality,
@@ -54,46 +45,28 @@ _NOWHERE = re.compile(r"eeg[-_:.]?(?:\(?(?:sec|\d{1,3}|l|r|left|right)\)?)?")
 _RECOMMENDED = ("f3", "f4", "c3", "c4", "o1", "o2")
 
 
-class Derivation(NamedTuple):
-    """A name, and the expression that ``psdnorm.io`` reads it by."""
-
-    name: str
-    expression: str
-
-
-class Montage(NamedTuple):
-    """Derivations, one per site, front to back and left to right, and what to note of them."""
-
-    derivations: tuple[Derivation, ...]
-    notes: tuple[str, ...]
-
-
-def find_montage(labels: Sequence[str]) -> Montage:
-    """Find at most six EEG derivations among the labels of channels.
+def find_montage(labels: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Find at most six EEG derivations among the labels of channels; return them and notes.
 
     A channel that names two sites (``EEG Fpz-Cz``, ``C3-M2``, ``C4:M1``) is taken as it is. One
     with a common reference is taken against the mastoid or ear of the other side where that was
     recorded, else as it is, with a note. A channel that is just called EEG is taken only where no
-    label names a site.
+    label names a site. There is one derivation per site, front to back and left to right, as name
+    and the expression that ``psdnorm.io`` reads it by.
 
-    >>> find_montage(["EEG Fpz-Cz", "EOG horizontal"]).derivations
-    (Derivation(name='Fpz-Cz', expression='EEG Fpz-Cz'),)
-    >>> [each.expression for each in find_montage(["C4", "M1", "C3", "M2"]).derivations]
-    ['C3-M2', 'C4-M1']
+    >>> find_montage(["EEG Fpz-Cz", "EOG horizontal", "C4", "M1"])
+    ({'Fpz-Cz': 'EEG Fpz-Cz', 'C4-M1': 'C4-M1'}, [])
     """
 
     def too_many(n: int) -> list[str]:
-        used = f"{MOST_DERIVATIONS} of {n} EEG derivations are used"
-        return [used] if n > MOST_DERIVATIONS else []
+        note = f"{MOST_DERIVATIONS} of {n} EEG derivations are used"
+        return [note] if n > MOST_DERIVATIONS else []
 
     notes = []
     folded = [fold(label) for label in labels]
     twice = {text for text in folded if folded.count(text) > 1}
-    known = [
-        (text, label.strip())
-        for text, label in zip(folded, labels, strict=True)
-        if text not in twice
-    ]
+    pairs = zip(folded, labels, strict=True)
+    known = [(text, label.strip()) for text, label in pairs if text not in twice]
     if any(_DERIVATION.fullmatch(text) or _NOWHERE.fullmatch(text) for text in twice):
         notes.append(
             "several channels have the same label, and none of them is used: "
@@ -102,29 +75,28 @@ def find_montage(labels: Sequence[str]) -> Montage:
     ears = {
         match["ear"][1]: label for text, label in known if (match := _EAR_ALONE.fullmatch(text))
     }
-    by_site: dict[str, tuple[int, Derivation]] = {}
+    by_site: dict[str, tuple[int, str, str]] = {}
     for text, label in known:
-        match = _DERIVATION.fullmatch(text)
-        if match is None:
-            continue
-        worth, derivation = _derived(match, label, ears)
-        if worth > by_site.get(match["site"], (-1, derivation))[0]:
-            by_site[match["site"]] = worth, derivation
+        if match := _DERIVATION.fullmatch(text):
+            derived = _derived(match, label, ears)
+            if derived[0] > by_site.get(match["site"], (-1,))[0]:
+                by_site[match["site"]] = derived
     if not by_site:
-        unnamed = [Derivation(label, label) for text, label in known if _NOWHERE.fullmatch(text)]
-        notes += too_many(len(unnamed))
-        return Montage(tuple(unnamed[:MOST_DERIVATIONS]), tuple(notes))
+        unnamed = [label for text, label in known if _NOWHERE.fullmatch(text)]
+        return {label: label for label in unnamed[:MOST_DERIVATIONS]}, notes + too_many(
+            len(unnamed)
+        )
     ordered = sorted(by_site, key=_place)
     chosen = sorted(ordered, key=lambda site: site not in _RECOMMENDED)[:MOST_DERIVATIONS]
     kept = sorted(chosen, key=_place)
-    as_recorded = [by_site[site][1].name for site in kept if by_site[site][0] == 0]
+    as_recorded = [by_site[site][1] for site in kept if by_site[site][0] == 0]
     if as_recorded:
         notes.append(
             f"{', '.join(as_recorded)} taken against the reference of the recording, as it has "
             "no mastoid or ear channel"
         )
-    notes += too_many(len(by_site))
-    return Montage(tuple(by_site[site][1] for site in kept), tuple(notes))
+    derivations = {name: expression for _, name, expression in map(by_site.__getitem__, kept)}
+    return derivations, notes + too_many(len(by_site))
 
 
 def groups_of(names: Sequence[str], n_channels: int) -> tuple[tuple[tuple[str, ...], ...], str]:
@@ -137,37 +109,29 @@ def groups_of(names: Sequence[str], n_channels: int) -> tuple[tuple[tuple[str, .
     """
     if len(names) < n_channels:
         group = tuple(names[place % len(names)] for place in range(n_channels))
-        fed = listed(
-            [
-                f"{name} is fed {group.count(name)} times"
-                for name in dict.fromkeys(group)
-                if group.count(name) > 1
-            ]
-        )
+        times = {name: group.count(name) for name in group}
+        fed = listed([f"{name} is fed {n} times" for name, n in times.items() if n > 1])
         return (group,), f"{fed}, as the model takes {n_channels} channels"
-    places = sorted(
-        combinations(range(len(names)), n_channels), key=lambda group: (sum(group), group)
-    )
+    places = sorted(combinations(range(len(names)), n_channels), key=lambda p: (sum(p), p))
     groups = tuple(tuple(names[place] for place in group) for group in places[:MOST_GROUPS])
     if len(places) <= MOST_GROUPS:
         return groups, ""
     return groups, f"at most {MOST_GROUPS} of {len(places)} groups of channels vote"
 
 
-def _derived(match: re.Match[str], label: str, ears: dict[str, str]) -> tuple[int, Derivation]:
-    """Return a derivation and its rank among those of the same site."""
+def _derived(match: re.Match[str], label: str, ears: dict[str, str]) -> tuple[int, str, str]:
+    """Return the rank of a derivation among those of the same site, its name and expression."""
     site, against = match["site"], match["against"]
     if against is not None:
-        worth = 3 if against in (f"a{_other_side(site)}", f"m{_other_side(site)}") else 2
-        return worth, Derivation(f"{_spelt(site)}-{_spelt(against)}", label)
+        rank = 3 if against in (f"a{_other_side(site)}", f"m{_other_side(site)}") else 2
+        return rank, f"{_spelt(site)}-{_spelt(against)}", label
     if not ears:
-        return 0, Derivation(_spelt(site), label)
+        return 0, _spelt(site), label
     if site.endswith("z") and len(ears) == 2:
-        both = f"{label}-({ears['1']}+{ears['2']})/2"
-        return 1, Derivation(f"{_spelt(site)}-M1M2", both)
+        return 1, f"{_spelt(site)}-M1M2", f"{label}-({ears['1']}+{ears['2']})/2"
     ear = ears.get(_other_side(site)) or ears[min(ears)]
     ear_name = _spelt(_EAR_ALONE.fullmatch(fold(ear))["ear"])  # type: ignore[index]
-    return 1, Derivation(f"{_spelt(site)}-{ear_name}", f"{label}-{ear}")
+    return 1, f"{_spelt(site)}-{ear_name}", f"{label}-{ear}"
 
 
 def _place(site: str) -> tuple[int, int]:
@@ -224,9 +188,7 @@ def doubt_unit(spreads_uv: list[float], given: str | None, source: str) -> str:
     if not known:
         return ""
     found_uv = float(np.median(known))
-    factors = [
-        factor for factor in (1e3, 1e6, 1e-3, 1e-6) if _LEAST_UV <= factor * found_uv <= _MOST_UV
-    ]
+    factors = [f for f in (1e3, 1e6, 1e-3, 1e-6) if _LEAST_UV <= f * found_uv <= _MOST_UV]
     if _LEAST_UV <= found_uv <= _MOST_UV or not factors:
         return ""
     factor = min(factors, key=lambda each: abs(np.log10(each)))
@@ -257,14 +219,16 @@ def plan_channels(
     source: Source, wanted: Wanted | None, recipe: Recipe, unit: str | None
 ) -> tuple[list[PlannedChannel], list[str]]:
     """Return the channels to read, at least one, and notes; by default all known derivations."""
-    found: Montage = find_montage(source.header.labels)
+    found, notes = find_montage(source.header.labels)
+    planned, left_out = [], list[RecordingError]()
     if wanted is not None:
-        given = _by_label_or_name(wanted, found)
-        return [
-            _planned(source, name, options, recipe, unit) for name, options in given.items()
-        ], []
-    planned, notes, left_out = [], list(found.notes), list[RecordingError]()
-    for name, expression in found.derivations:
+        # what outputs call Fp1 may have the label EEG Fp1-LER
+        called = {fold(name): expression for name, expression in found.items()}
+        for name, given in candidates(wanted).items():
+            options = (*given, *(called[fold(each)] for each in given if fold(each) in called))
+            planned.append(_planned(source, name, options, recipe, unit))
+        return planned, []
+    for name, expression in found.items():
         try:
             planned.append(_planned(source, name, (expression,), recipe, unit))
         except RecordingError as error:  # others may do
@@ -282,15 +246,6 @@ def plan_channels(
             f"channels to use by --channels, as in 'C3-M2,C4-M1'{why}"
         )
     return planned, notes
-
-
-def _by_label_or_name(wanted: Wanted, found: Montage) -> dict[str, tuple[str, ...]]:
-    """Return candidates: what outputs call ``Fp1`` may have the label ``EEG Fp1-LER``."""
-    called = {fold(each.name): each.expression for each in found.derivations}
-    return {
-        name: (*options, *(called[fold(each)] for each in options if fold(each) in called))
-        for name, options in candidates(wanted).items()
-    }
 
 
 def _planned(
@@ -326,18 +281,11 @@ _LEAST_REST_S = 0.01  # less is rounding
 
 @dataclass(frozen=True, eq=False)
 class Spectrogram:
-    """How the power of one channel goes over the night.
-
-    Attributes
-    ----------
-    channel : str
-    frequencies_hz : ndarray, (F,)
-    power_db : ndarray, (E, F), float32
-        dB of µV²/Hz, the mean over each 30 s epoch; NaN in epochs that are not finite.
-    """
+    """How the power of one channel goes over the night."""
 
     channel: str
-    frequencies_hz: NDArray[np.float64]
+    frequencies_hz: NDArray[np.float64]  # (F,)
+    # dB of µV²/Hz, the mean over each 30 s epoch, (E, F); NaN in epochs that are not finite
     power_db: NDArray[np.float32]
 
 
@@ -387,8 +335,15 @@ def prepare_night(
     spreads_uv: list[float] = []
     ends: list[float] = []
     lengths: list[int] = []
-    for read, some in _read(source, planned, night):
-        recording = _scaled(read, some)
+    for recording, some in _read(source, planned, night):
+        duration_s = recording.signal.shape[1] / recording.sfreq
+        if not len(recording.stages):
+            raise RecordingError(
+                f"{recording.source} lasts {duration_s:g} s, expected at least {EPOCH_S} s"
+            )
+        for row, each in zip(recording.signal, some, strict=True):
+            if each.factor != 1:
+                row *= np.float32(each.factor)
         night.start = recording.start
         gaps_s, n_paused = recording.gaps_s, int(recording.in_gap.sum())
         if gaps_s and not ends:
@@ -397,7 +352,7 @@ def prepare_night(
                 f"the recording pauses {plural(len(gaps_s), 'time')}, for {gone_s:g} s in all: "
                 f"{plural(n_paused, 'epoch')} not staged"
             )
-        ends.append(recording.signal.shape[1] / recording.sfreq)
+        ends.append(duration_s)
         lengths.append(len(recording.stages))
         spreads_uv += [spread_uv(row, recording.sfreq) for row in recording.signal]
         doubt_unit(spreads_uv, unit, source.called)  # raises before anything takes long
@@ -453,23 +408,8 @@ def _batches(source: Source, planned: Sequence[PlannedChannel]) -> Iterator[list
             yield alike[first : first + step]
 
 
-def _scaled(read: Recording, some: Sequence[PlannedChannel]) -> Recording:
-    """Apply the unit that the user gave, in place; raise if there is no whole epoch."""
-    for row, each in zip(read.signal, some, strict=True):
-        if each.factor != 1:
-            row *= np.float32(each.factor)
-    if not len(read.stages):
-        duration_s = read.signal.shape[1] / read.sfreq
-        raise RecordingError(f"{read.source} lasts {duration_s:g} s, expected at least {EPOCH_S} s")
-    return read
-
-
 def _prepare_each(
-    recording: Recording,
-    between: Recording,
-    quality: Quality,
-    recipe: Recipe,
-    night: PreparedNight,
+    recording: Recording, between: Recording, quality: Quality, recipe: Recipe, night: PreparedNight
 ) -> None:
     """Prepare channels one by one from what lies ``between`` gaps, and put them back in time."""
     alone, in_gap = replace(recipe, n_channels=1), recording.in_gap
@@ -478,7 +418,11 @@ def _prepare_each(
         is_first = night.spectrogram is None
         try:
             prepared = preprocess(one, alone, quality=quality.at(np.s_[:, [index]]))
-            stored = _as_stored(prepared.signals[:, 0], recipe, name)
+            with np.errstate(over="ignore"):
+                # rounded as in a store: that is what a network was trained on
+                stored = prepared.signals[:, 0].astype(recipe.dtype)
+            if not np.isfinite(stored).all():
+                raise RecordingError(f"{name} has samples that are not finite in {recipe.dtype}")
         except RecordingError as error:
             night.unusable[name] = str(error).removeprefix(f"{recording.source}: ")
         else:
@@ -489,14 +433,3 @@ def _prepare_each(
         if is_first:
             row, n_epochs = recording.signal[index], len(recording.stages)
             night.spectrogram = spectrogram_of(row, recording.sfreq, n_epochs, name)
-
-
-def _as_stored(
-    epochs: NDArray[np.float32], recipe: Recipe, name: str
-) -> NDArray[np.float16 | np.float32]:
-    """Return epochs, (E, T), rounded as in a store: that is what a network was trained on."""
-    with np.errstate(over="ignore"):
-        stored = epochs.astype(recipe.dtype)
-    if not np.isfinite(stored).all():
-        raise RecordingError(f"{name} has samples that are not finite in {recipe.dtype}")
-    return stored

@@ -64,8 +64,6 @@ _COLUMNS = ("onset", "duration", "stage", *(f"p_{name}" for name in STAGES), "co
 # EDF+ standardises these texts, which MNE and EDFbrowser know; AASM's N1 is its 1
 _EDF_NAMES = ("W", "1", "2", "3", "R", "?")  # the last one is that of UNSCORED, -1
 _EDF_YEARS = range(1985, 2085)  # an EDF header has two digits for the year
-
-
 _SIGNALS = (".edf", ".bdf", ".vhdr", ".fif", ".fif.gz")
 _EDFS = (".edf", ".bdf")
 
@@ -111,18 +109,14 @@ def distinct_names(paths: Sequence[Path]) -> dict[str, Path]:
         names = ["-".join(part[-n:]) for part, n in zip(parts, used, strict=True)]
         folded = [name.casefold() for name in names]  # some file systems know no case
         times = Counter(folded)
-        ambiguous = [
-            index
-            for index, name in enumerate(folded)
-            if times[name] > 1 and used[index] < len(parts[index])
-        ]
+        twice = [index for index, name in enumerate(folded) if times[name] > 1]
+        ambiguous = [index for index in twice if used[index] < len(parts[index])]
         if not ambiguous:
             break
         for index in ambiguous:
             used[index] += 1
-    for index, path in enumerate(paths):  # night.edf and night.bdf in one folder
-        if times[folded[index]] > 1:
-            names[index] = path.name
+    for index in twice:  # night.edf and night.bdf in one folder
+        names[index] = paths[index].name
     return dict(zip(names, paths, strict=True))
 
 
@@ -164,7 +158,6 @@ def write_tsv(path: str | Path, stages: ArrayLike, probabilities: ArrayLike) -> 
 
     Parameters
     ----------
-    path : str or Path
     stages : array of int, (E,)
         0…4 as W, N1, N2, N3, REM; -1 where unscored, which is written as n/a.
     probabilities : array of float, (E, 5)
@@ -184,19 +177,9 @@ _STAGES = {name: stage for stage, name in enumerate(STAGES)} | {MISSING: UNSCORE
 
 
 def read_tsv(path: str | Path) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
-    """Read what :func:`~psdnorm.staging.write_tsv` wrote.
+    """Read what :func:`~psdnorm.staging.write_tsv` wrote: stages, (E,), and probabilities, (E, 5).
 
-    Returns
-    -------
-    stages : ndarray of int8, (E,)
-    probabilities : ndarray of float64, (E, 5)
-        To six decimals; NaN where n/a.
-
-    Raises
-    ------
-    RecordingError
-        If it cannot be read, is another table (such as a scoring without probabilities, which
-        :func:`psdnorm.io.read_stages` reads), or an epoch is missing or damaged.
+    Other tables are an error; :func:`psdnorm.io.read_stages` reads scorings without probabilities.
     """
     try:
         with os_errors_as(RecordingError, path, "cannot be read"):
@@ -243,17 +226,12 @@ def _number(cell: str, line: str) -> float:
 
 
 def write_edf_annotations(
-    path: str | Path,
-    stages: ArrayLike,
-    start: datetime | None = None,
-    *,
-    notice: str | None = None,
+    path: str | Path, stages: ArrayLike, start: datetime | None = None, *, notice: str | None = None
 ) -> None:
     """Write a hypnogram as an EDF+ file of annotations alone, one per 30 s epoch.
 
     Parameters
     ----------
-    path : str or Path
     stages : array of int, (E,)
         Written as ``Sleep stage W``, ``1``, ``2``, ``3``, ``R`` and ``?``.
     start : datetime, optional
@@ -261,11 +239,9 @@ def write_edf_annotations(
     notice : str, optional
         An annotation at 0 s without a duration, for readers of the file.
     """
-    annotations = [
-        (bout.onset_s, bout.duration_s, f"Sleep stage {_EDF_NAMES[bout.stage]}")
-        for bout in epochs_as_bouts(as_stages(stages).tolist())
-    ]
-    _annotate(path, annotations, start, notice)
+    bouts = epochs_as_bouts(as_stages(stages).tolist())
+    named = [(b.onset_s, b.duration_s, f"Sleep stage {_EDF_NAMES[b.stage]}") for b in bouts]
+    _annotate(path, named, start, notice)
 
 
 def edf_start(start: datetime | None) -> datetime | None:
@@ -307,23 +283,7 @@ def write_json(
 ) -> None:
     """Write the summary of a night: statistics, model, versions, agreement.
 
-    Parameters
-    ----------
-    path : str or Path
-    statistics : SleepStatistics
-    model : mapping, optional
-        Name, recipe, hash.
-    agreement : Agreement, optional
-        With a human scoring.
-    notice : str, optional
-        The first line of the file.
-    more : mapping, optional
-        Further sections by name.
-
-    Raises
-    ------
-    ArgumentError
-        If something in it cannot be JSON, or ``more`` repeats a section.
+    ``notice`` is the first line of the file; ``more`` holds further sections by name.
     """
     document: dict[str, Any] = {} if notice is None else {"notice": notice}
     document["statistics"] = statistics.to_dict()
@@ -337,12 +297,12 @@ def write_json(
     }
     for name in document.keys() & (more or {}).keys():
         raise ArgumentError(f"more has the section {name!r}, which the summary has already")
-    document = plain(document | dict(more or {}))
     try:
-        runtime.json_text(document)
+        text = runtime.json_text(plain(document | dict(more or {})))
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"{path} cannot be written as JSON: {error}") from error
-    runtime.write_json(Path(path), document)
+    with written(Path(path)) as file:
+        file.write(text.encode())
 
 
 def write_night(
@@ -358,8 +318,7 @@ def write_night(
     Parameters
     ----------
     folder : path
-        Made if it does not exist.
-    night : StagedNight
+        Made if it does not exist. Files in it that psdnorm did not write are never replaced.
     name : str, optional
         The files are ``NAME.json``, ``NAME.tsv``, ``NAME-hypnogram.edf``, ``NAME.txt``,
         ``NAME.html`` and ``NAME.png``; by default the name of the recording without its suffix.
@@ -373,11 +332,6 @@ def write_night(
     list of Path
         The summary first. Without matplotlib there is no page and no picture, and the notes of the
         summary say so.
-
-    Raises
-    ------
-    StoreError
-        If a file cannot be written, or would replace one that psdnorm did not write.
     """
     parent = Path(folder)
     stem = Path(night.source).stem if name is None else name
@@ -426,7 +380,12 @@ def _write_summary(
     endings: Sequence[str] | None,  # of the other files; None as long as they are not finished
 ) -> None:
     shift = night.shift
-    more: dict[str, Any] = {
+    # infinite in a flat channel
+    distances = [
+        {name: None if x in (math.inf, -math.inf) else x for name, x in vars(distance).items()}
+        for distance in shift.distances
+    ]
+    more = {
         "kind": _KIND,
         "finished": endings is not None,
         "files": endings or [],
@@ -437,16 +396,7 @@ def _write_summary(
         "mean_confidence": _mean(night.confidence),
         "channels": night.pairs,
         "mean_disagreement": _mean(night.disagreement),
-        "shift": {
-            **{name: getattr(shift, name) for name in _OF_SHIFT},
-            "distances": [
-                {
-                    name: None if value in (math.inf, -math.inf) else value  # a flat channel
-                    for name, value in vars(distance).items()
-                }
-                for distance in shift.distances
-            ],
-        },
+        "shift": {name: getattr(shift, name) for name in _OF_SHIFT} | {"distances": distances},
         "notes": night.notes,
     }
     about: dict[str, Any] = {"model": night.model, "agreement": agreement, "notice": night.notice}
@@ -547,21 +497,10 @@ def reopen(path: str | Path) -> ReopenedNight:
 
 
 def least_confident(probabilities: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Return the epochs whose most likely stage is least likely, least confident first.
+    """Return the ``n`` epochs whose most likely stage is least likely, least confident first.
 
-    Parameters
-    ----------
-    probabilities : array of float, (E, 5)
-        NaN where an epoch could not be staged; such epochs come first.
-    n : int
-        All E are returned if there are fewer.
+    Epochs that could not be staged (NaN) come first; all E are returned if there are fewer.
 
-    Returns
-    -------
-    ndarray of int, (min(n, E),)
-
-    Examples
-    --------
     >>> least_confident([[0.9, 0.1, 0, 0, 0], [0, 0.4, 0.3, 0.3, 0], [0, 0.2, 0.8, 0, 0]], 2)
     array([1, 2])
     """
@@ -585,22 +524,8 @@ def write_review(
     Each holds the stage and its probability as a question, ``N2? 0.41``: readers do not take it for
     a scoring until a person puts a stage in its place.
 
-    Parameters
-    ----------
-    path : str or Path
-    stages : array of int, (E,)
-    probabilities : array of float, (E, 5)
-    n : int
-        Number of epochs, as in :func:`least_confident`.
-    start : datetime, optional
-        Of the recording; EDFbrowser aligns annotations with a signal by the clock.
-    notice : str, optional
-        An annotation at 0 s without a duration, for readers of the file.
-
-    Returns
-    -------
-    ndarray of int, (min(n, E),)
-        The epochs written, by time.
+    Parameters are those of :func:`write_edf_annotations` and :func:`least_confident`; by ``start``
+    EDFbrowser aligns the annotations with a signal. Returns the epochs written, by time.
     """
     night = as_stages(stages)
     known = as_probabilities(probabilities, len(night))
@@ -616,40 +541,20 @@ def write_review(
 
 
 class Change(NamedTuple):
-    """A corrected epoch; ``pandas.DataFrame`` takes a list of them.
-
-    Attributes
-    ----------
-    epoch : int
-        Counted from 0.
-    onset_s : int
-        Seconds from the start of the recording.
-    before, after : str
-        W, N1, N2, N3, REM or unscored.
-    """
+    """A corrected epoch, counted from 0; ``pandas.DataFrame`` takes a list of them."""
 
     epoch: int
     onset_s: int
-    before: str
+    before: str  # W, N1, N2, N3, REM or unscored
     after: str
 
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """A scoring after a review.
-
-    Attributes
-    ----------
-    stages : ndarray of int8, (E,)
-        As before where the correction does not mention an epoch.
-    n_covered : int
-        Epochs that the correction mentions, changed or not.
-    changes : list of Change
-        By time.
-    """
+    """A scoring after a review: stages, (E,), and the changes by time."""
 
     stages: NDArray[np.int8]
-    n_covered: int
+    n_covered: int  # epochs that the correction mentions, changed or not
     changes: list[Change]
 
 
@@ -667,11 +572,6 @@ def read_corrected(
         As they were before.
     start : datetime, optional
         Of the recording, as in :func:`psdnorm.io.read_stages`.
-
-    Raises
-    ------
-    RecordingError
-        If the scoring cannot be read, goes beyond the recording or scores no epoch.
     """
     before = as_stages(stages)
     bouts = read_bouts(path, start)

@@ -33,13 +33,7 @@ from psdnorm.present import (
 )
 from psdnorm.report.figures import STAGE_LEVELS, draw_hypnogram, draw_probabilities
 from psdnorm.runtime import plural, written
-from psdnorm.staging.night_statistics import (
-    GIVEN,
-    UNKNOWN,
-    Agreement,
-    in_minutes,
-    in_percent,
-)
+from psdnorm.staging.night_statistics import GIVEN, UNKNOWN, Agreement, in_minutes, in_percent
 from psdnorm.staging.trust import IN_RANGE, NOT_TRUSTED, UNUSUAL, Distance, ShiftReport
 
 if TYPE_CHECKING:

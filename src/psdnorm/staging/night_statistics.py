@@ -11,13 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.errors import ArgumentError, ShapeError
-from psdnorm.evaluation import (
-    accuracy,
-    balanced_accuracy,
-    cohen_kappa,
-    confusion_matrix,
-    macro_f1,
-)
+from psdnorm.evaluation import accuracy, balanced_accuracy, cohen_kappa, confusion_matrix, macro_f1
 
 
 def plain(value: Any) -> Any:
@@ -143,8 +137,7 @@ def find_lights(
 def _main_sleep(asleep: NDArray[np.bool_]) -> tuple[int, int]:
     """Return the stretch in which sleep outweighs wake the most, with dozing up to 30 min around.
 
-    Naps stay out, and so do wrong epochs of sleep by day; waking in the night is in if more sleep
-    follows than it takes.
+    Naps and wrong epochs of sleep by day stay out; a long waking is in if more sleep follows.
     """
     gained = np.concatenate([[0], np.cumsum(np.where(asleep, 1, -1))])  # (E + 1,)
     lowest = np.minimum.accumulate(gained)
@@ -273,11 +266,6 @@ def sleep_statistics(
         Without sleep, total sleep time and sleep period are 0 and what needs an onset is NaN.
         Without a scored epoch, minutes of stages and of sleep are NaN, too.
 
-    Raises
-    ------
-    ArgumentError, ShapeError
-        If stages are invalid, or the lights do not fit the recording.
-
     Examples
     --------
     >>> night = [0] * 40 + [1] * 4 + [2] * 100 + [0] * 6 + [4] * 50 + [0] * 20
@@ -288,71 +276,48 @@ def sleep_statistics(
     night = as_stages(stages)
     first, end, source = find_lights(night, lights_off, lights_on)
     in_bed = night[first:end]
-    durations = _durations(in_bed)
+    minutes = [_minutes(in_bed == stage) for stage in range(len(STAGES))]
+    if (in_bed == UNSCORED).all():  # nobody knows, nor whether there was a sleep period
+        minutes = [math.nan] * len(STAGES)
+    tib_min, tst_min = _EPOCH_MIN * len(in_bed), sum(minutes[1:])
+
+    asleep = in_bed > _WAKE
+    onset = _first(asleep)
+    slept = not math.isnan(onset)
+    begin = int(onset) if slept else len(in_bed)
+    period = in_bed[begin : len(in_bed) - int(_first(asleep[::-1])) if slept else begin]
+    period_min = math.nan if math.isnan(tst_min) else _EPOCH_MIN * len(period)
+    # an unscored epoch neither hides an awakening nor makes one
+    scored = period[period != UNSCORED]
+    awakenings = np.count_nonzero((scored[:-1] > _WAKE) & (scored[1:] == _WAKE))
+
+    counts = np.zeros((len(STAGES), len(STAGES)), np.int64)
+    before, after = in_bed[:-1], in_bed[1:]
+    both = (before != UNSCORED) & (after != UNSCORED)
+    np.add.at(counts, (before[both], after[both]), 1)
     return SleepStatistics(
         lights=source,
         lights_off_s=float(EPOCH_S * first),
         lights_on_s=float(EPOCH_S * end),
-        **durations,
-        **_around_onset(in_bed, durations["tst_min"]),
-        **_changes(in_bed, durations["tst_min"]),
+        tib_min=tib_min,
+        tst_min=tst_min,
+        sleep_efficiency_percent=100 * _ratio(tst_min, tib_min),
+        sol_min=_EPOCH_MIN * onset,
+        persistent_sol_min=_EPOCH_MIN * _first_run(asleep, _PERSISTENT_EPOCHS),
+        sleep_period_min=period_min,
+        sleep_maintenance_percent=100 * _ratio(tst_min, period_min),
+        waso_min=_minutes(in_bed[begin:] == _WAKE) if slept else math.nan,
+        waso_sleep_period_min=_minutes(period == _WAKE) if slept else math.nan,
+        rem_latency_min=_EPOCH_MIN * _first(period == _REM),
+        latency_min={s: _EPOCH_MIN * _first(in_bed == n) for n, s in enumerate(STAGES) if n},
+        stage_min=dict(zip(STAGES, minutes, strict=True)),
+        stage_percent={s: 100 * _ratio(minutes[n], tst_min) for n, s in enumerate(STAGES) if n},
+        awakenings=int(awakenings),
+        transition_counts=tuple(map(tuple, counts.tolist())),
+        transitions=int(counts.sum() - counts.trace()),
+        fragmentation_per_h=60 * _ratio(int(counts[1:, _WAKE].sum()), tst_min),
+        unscored_min=_minutes(in_bed == UNSCORED),
     )
-
-
-def _durations(in_bed: NDArray[np.int8]) -> dict[str, Any]:
-    """Return durations and latencies of stages."""
-    minutes = [_minutes(in_bed == stage) for stage in range(len(STAGES))]
-    if (in_bed == UNSCORED).all():  # nobody knows
-        minutes = [math.nan] * len(STAGES)
-    tib_min, tst_min = _EPOCH_MIN * len(in_bed), sum(minutes[1:])
-    latencies = [_EPOCH_MIN * _first(in_bed == stage) for stage in range(len(STAGES))]
-    percents = [100 * _ratio(part, tst_min) for part in minutes]
-    return {
-        "tib_min": tib_min,
-        "tst_min": tst_min,
-        "sleep_efficiency_percent": 100 * _ratio(tst_min, tib_min),
-        "latency_min": dict(zip(STAGES[1:], latencies[1:], strict=True)),
-        "stage_min": dict(zip(STAGES, minutes, strict=True)),
-        "stage_percent": dict(zip(STAGES[1:], percents[1:], strict=True)),
-        "unscored_min": _minutes(in_bed == UNSCORED),
-    }
-
-
-def _around_onset(in_bed: NDArray[np.int8], tst_min: float) -> dict[str, Any]:
-    """Return the fields that are counted from sleep onset."""
-    asleep = in_bed > _WAKE
-    onset = _first(asleep)
-    slept = not math.isnan(onset)
-    first = int(onset) if slept else len(in_bed)
-    last = len(in_bed) - int(_first(asleep[::-1])) if slept else first
-    period = in_bed[first:last]
-    # without a scored epoch nobody knows whether there was a sleep period
-    period_min = math.nan if math.isnan(tst_min) else _EPOCH_MIN * len(period)
-    scored = period[period != UNSCORED]
-    return {
-        "sol_min": _EPOCH_MIN * onset,
-        "persistent_sol_min": _EPOCH_MIN * _first_run(asleep, _PERSISTENT_EPOCHS),
-        "sleep_period_min": period_min,
-        "sleep_maintenance_percent": 100 * _ratio(tst_min, period_min),
-        "waso_min": _minutes(in_bed[first:] == _WAKE) if slept else math.nan,
-        "waso_sleep_period_min": _minutes(period == _WAKE) if slept else math.nan,
-        "rem_latency_min": _EPOCH_MIN * _first(period == _REM),
-        # an unscored epoch neither hides an awakening nor makes one
-        "awakenings": int(np.count_nonzero((scored[:-1] > _WAKE) & (scored[1:] == _WAKE))),
-    }
-
-
-def _changes(in_bed: NDArray[np.int8], tst_min: float) -> dict[str, Any]:
-    """Return the fields that count transitions between scored epochs."""
-    counts = np.zeros((len(STAGES), len(STAGES)), np.int64)
-    before, after = in_bed[:-1], in_bed[1:]
-    scored = (before != UNSCORED) & (after != UNSCORED)
-    np.add.at(counts, (before[scored], after[scored]), 1)
-    return {
-        "transition_counts": tuple(map(tuple, counts.tolist())),
-        "transitions": int(counts.sum() - counts.trace()),
-        "fragmentation_per_h": 60 * _ratio(int(counts[1:, _WAKE].sum()), tst_min),
-    }
 
 
 def _minutes(found: NDArray[np.bool_]) -> float:
@@ -411,16 +376,8 @@ def short_rows(statistics: Mapping[str, Any], *, shares: bool = True) -> list[tu
 class Disagreement(NamedTuple):
     """An epoch on which scoring and prediction differ; ``pandas.DataFrame`` takes a list of them.
 
-    Attributes
-    ----------
-    epoch : int
-        Counted from 0.
-    onset_s : int
-        Seconds from the start of the recording.
-    true, predicted : str
-        W, N1, N2, N3 or REM.
-    confidence : float
-        The probability of the predicted stage; NaN if it is unknown.
+    The epoch is counted from 0, stages go by name, and the confidence is the probability of the
+    predicted one, NaN if it is unknown.
     """
 
     epoch: int
@@ -438,8 +395,6 @@ class Agreement:
     ----------
     n_compared, n_left_out : int
         Epochs that both score, and those that at least one of them leaves unscored.
-    accuracy, kappa, balanced_accuracy, macro_f1 : float
-        As in :mod:`psdnorm.evaluation.metrics`.
     confusion : ndarray of int64, (5, 5)
         Rows are true stages, columns predicted ones.
     disagreements : list of Disagreement
@@ -474,11 +429,6 @@ def agreement(
         compared.
     probabilities : array of float, (E, 5), optional
         Of the prediction; without them confidences are NaN.
-
-    Raises
-    ------
-    ShapeError, ArgumentError
-        If the two differ in length, or stages or probabilities are invalid.
 
     Examples
     --------

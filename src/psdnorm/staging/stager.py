@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -43,8 +44,6 @@ from psdnorm.training import Forward, resolve_device
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_CLOCKS = ("%H:%M", "%H:%M:%S")
-
 
 @dataclass(frozen=True, eq=False)
 class StagedNight:
@@ -64,7 +63,6 @@ class StagedNight:
         The P groups of channels, usually pairs, that voted.
     pair_probabilities : ndarray of float32, (P, E, 5)
         What each of them gave; NaN where none of its channels was measured.
-    statistics : SleepStatistics
     shift : ShiftReport
         How far to trust it.
     spectrogram : Spectrogram
@@ -228,23 +226,20 @@ def seconds_of(name: str, time: float | str | None, start: datetime | None) -> f
     """
     if time is None or isinstance(time, int | float):
         return time
-    try:
+    with suppress(ValueError):
         return float(time)
-    except ValueError:
-        pass
-    for form in _CLOCKS:
-        try:
+    for form in ("%H:%M", "%H:%M:%S"):
+        with suppress(ValueError):
             clock = datetime.strptime(time.strip(), form).time()
-        except ValueError:
-            continue
-        if start is None:
-            raise ArgumentError(
-                f"{name} is {time!r}, but the recording does not say when it starts: expected "
-                "seconds from its start"
-            )
-        wait = datetime.combine(start.date(), clock) - start
-        return (wait % timedelta(days=1)).total_seconds()
-    raise ArgumentError(f"{name} is {time!r}, expected seconds or a clock time as 23:15")
+            break
+    else:
+        raise ArgumentError(f"{name} is {time!r}, expected seconds or a clock time as 23:15")
+    if start is None:
+        raise ArgumentError(
+            f"{name} is {time!r}, but the recording does not say when it starts: expected "
+            "seconds from its start"
+        )
+    return ((datetime.combine(start.date(), clock) - start) % timedelta(days=1)).total_seconds()
 
 
 def _lights_s(

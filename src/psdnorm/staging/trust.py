@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 IN_RANGE, UNUSUAL, NOT_TRUSTED = "in range", "unusual", "do not trust"
 VERDICTS = (IN_RANGE, UNUSUAL, NOT_TRUSTED)
-# in limits; a limit is some 2.5 standard deviations from the middle of the training nights, so
-# this is more than 4
+# in limits, each some 2.5 standard deviations from the middle of the training nights: more than 4
 TRUSTED_EXCESS = 1.75
 # a band with less of a channel's power than this, in dB, is weak: losing it loses little signal
 WEAK_BAND_DB = -6.0
@@ -183,8 +182,7 @@ def _of_channel(
 
 
 def _of_swap(night: NightSpectra, spread: Spread, channels: Sequence[str]) -> list[Reason]:
-    # swapping changes the sign of the gap; a gap smaller than in 99 % of the training nights tells
-    # nothing
+    # swapping changes the sign of the gap; one smaller than in 99 % of the training nights is moot
     if spread.least_gap <= 0 or len(channels) != 2 or channels[0] == channels[1]:
         return []
     gap = swap_gap(night.sqrt_psd, spread.sqrt_barycenter, night.size)
@@ -210,23 +208,12 @@ _MOST_EPOCHS = 240  # whose spectra are taken, evenly spaced
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing that is wrong with a channel.
-
-    Attributes
-    ----------
-    channel : str
-    kind : {"not finite", "flat", "saturated", "clipped", "amplitude", "noise", "line", "electrode"}
-    share : float
-        Of the epochs.
-    verdict : {"unusual", "do not trust"}
-        On the night.
-    sentence : str
-    """
+    """One thing that is wrong with a channel."""
 
     channel: str
-    kind: str
-    share: float
-    verdict: str
+    kind: str  # not finite, flat, saturated, clipped, amplitude, noise, line or electrode
+    share: float  # of the epochs
+    verdict: str  # on the night, "unusual" or "do not trust"
     sentence: str
 
 
@@ -238,25 +225,8 @@ def channel_conditions(
 ) -> tuple[Condition, ...]:
     """Look for flat, saturated, clipped, noisy and implausibly large channels.
 
-    Parameters
-    ----------
-    signal_uv : ndarray, (C, T)
-        In µV, neither filtered nor scaled.
-    sfreq : float
-    names : sequence of str
-        C names.
-    source : str
-        The file, for errors.
-
-    Returns
-    -------
-    tuple of Condition
-        Empty if nothing is wrong.
-
-    Raises
-    ------
-    RecordingError
-        If the arguments do not fit together.
+    ``signal_uv`` are C ``names`` by T samples in µV, neither filtered nor scaled; errors name
+    ``source``. The result is empty if nothing is wrong.
     """
     signal = np.ascontiguousarray(signal_uv, dtype=np.float32)
     n_epochs = whole_epochs(signal.shape[-1] / sfreq) if sfreq > 0 else 0
@@ -283,11 +253,7 @@ def conditions_of(recording: Recording, quality: Quality) -> list[Condition]:
 def electrode_conditions(
     source: "Source", planned: Sequence["PlannedChannel"], measured: Mapping[str, NDArray[np.bool_]]
 ) -> list[Condition]:
-    """Find electrodes that are flat where the derivation from them is not.
-
-    They make a night unusual and no worse: files may hold the electrode that all others were
-    recorded against, which is flat by right.
-    """
+    """Find electrodes that are flat where the derivation from them is not."""
     found = []
     for each in planned:
         for electrode in each.electrodes if each.name in measured else ():
@@ -297,6 +263,7 @@ def electrode_conditions(
             if share >= UNUSUAL_SHARE:
                 of_epochs = f"{percent(share)} of the epochs"
                 sentence = f"The electrode {electrode} of {each.name} is flat in {of_epochs}."
+                # no worse: it may be the one that all others were recorded against
                 found.append(Condition(each.name, "electrode", share, UNUSUAL, sentence))
     return found
 
@@ -386,27 +353,13 @@ def _outside(value: float, usual: tuple[float, float], possible: tuple[float, fl
 
 @dataclass(frozen=True)
 class Distance:
-    """How far a night's PSDs are from a barycenter, beside the training nights.
+    """How far a night's PSDs are from a barycenter, beside the training nights."""
 
-    Attributes
-    ----------
-    where : str
-        ``input``, or the name of a PSDNorm layer in the model.
-    value : float
-        Bures–Wasserstein distance, in the unit of the prepared signal (of the layer's input).
-    typical : float
-        Median of the training nights.
-    limit : float
-        99 % of the training nights are below, in this and all other measures at once.
-    rank : float
-        Share of the training nights that are nearer, from 0 to 1.
-    """
-
-    where: str
-    value: float
-    typical: float
-    limit: float
-    rank: float
+    where: str  # "input", or the name of a PSDNorm layer in the model
+    value: float  # Bures–Wasserstein, in the unit of the prepared signal (of the layer's input)
+    typical: float  # median of the training nights
+    limit: float  # 99 % of the training nights are below, in this and all other measures at once
+    rank: float  # share of the training nights that are nearer, from 0 to 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,18 +441,10 @@ def shift_report(
         The night, prepared by the model's recipe. Epochs that are not finite are left out.
     channels : sequence of str
         C names.
-    sfreq : float
-        Of ``signals``, in Hz.
     conditions : sequence of Condition
         From :func:`channel_conditions`.
-
-    Raises
-    ------
-    ShapeError, ArgumentError, CheckpointError
-        If the night, or the spread in the model's card, does not fit the model.
     """
-    pair = measure_pair(model, signals, channels, sfreq)
-    return night_report(model, [pair], conditions)
+    return night_report(model, [measure_pair(model, signals, channels, sfreq)], conditions)
 
 
 def measure_pair(
@@ -558,13 +503,11 @@ def night_report(
 
 
 def _distances(found: Mapping[str, float], spread: Spread) -> tuple[Distance, ...]:
-    names = ["input", *(name for name in found if name.startswith("layer/"))]
     distances = []
-    for name in names:
-        limits, value = spread.ranges.get(name), found[name]
+    for name, value in found.items():
+        limits = spread.ranges.get(name) if name.startswith(("input", "layer/")) else None
         if limits is not None and math.isfinite(value):
-            where = name.removeprefix("layer/")
-            rank = limits.rank(value)
+            where, rank = name.removeprefix("layer/"), limits.rank(value)
             distances.append(Distance(where, value, limits.typical, limits.high, rank))
     return tuple(distances)
 
@@ -575,14 +518,12 @@ def _density(sqrt_psd: NDArray[np.float64], night: NightSpectra) -> NDArray[np.f
 
 
 def doubt_of_unit(night: "PreparedNight", groups: Sequence[tuple[str, ...]]) -> list[Reason]:
-    """Return the doubt of the unit as a reason if nothing that votes has the amplitude of EEG.
-
-    Else it becomes a note: other channels or a drift have raised it.
-    """
+    """Return the doubt of the unit as a reason if nothing that votes has the amplitude of EEG."""
     bad = [each for each in night.conditions if each.verdict == NOT_TRUSTED]
     wrong = {each.channel for each in bad if each.kind in ("amplitude", "flat")}
     if night.unit_doubt and wrong.issuperset(name for group in groups for name in group):
         return [Reason(NOT_TRUSTED, f"{night.unit_doubt}.")]
+    # other channels or a drift have raised it
     night.notes += filter(None, [night.unit_doubt])
     return []
 
