@@ -1,14 +1,24 @@
 """The same batches from disk, from memory and from the device."""
 
+import gc
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from properties import given, st
 from stores import filled, night
 
-from psdnorm.batches import Loader
-from psdnorm.batches.loader import RESIDENCES, ahead, available_memory, choose_residence
+from psdnorm.batches import Loader, Sequences, window_starts
+from psdnorm.batches.loader import (
+    RESIDENCES,
+    Copying,
+    Rooms,
+    ahead,
+    available_memory,
+    choose_residence,
+)
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.store import Store
 from psdnorm.store.folder import night_path
@@ -222,3 +232,159 @@ def test_a_batch_or_epoch_that_does_not_exist_is_refused_at_once(store):
         loader.epoch(0, 3)
     with pytest.raises(ArgumentError, match=r"^epoch is -1"):
         loader.epoch(-1)
+
+
+sizes = st.tuples(st.integers(1, 40), st.integers(1, 40)).map(lambda p: (max(p), min(p)))
+
+
+def index_of(*hypnograms):
+    return pd.DataFrame(
+        {
+            "recording": [f"r{i}" for i in range(len(hypnograms))],
+            "stages": [np.array(stages, np.int8).tobytes() for stages in hypnograms],
+        }
+    )
+
+
+@given(st.integers(1, 2000), sizes)
+def test_windows_cover_the_night_and_only_the_last_is_closer(n_epochs, size):
+    length, stride = size
+    starts = window_starts(n_epochs, length, stride)
+    covered = np.zeros(max(n_epochs, length), bool)
+    for start in starts:
+        covered[start : start + length] = True
+    assert covered[:n_epochs].all()
+    assert starts[0] == 0
+    assert starts[-1] == max(0, n_epochs - length)
+    steps = np.diff(starts)
+    assert (steps[:-1] == stride).all()
+    assert not len(steps) or 0 < steps[-1] <= stride
+
+
+def test_the_windows_of_a_night_are_35_long_and_21_apart():
+    assert window_starts(35).tolist() == [0]
+    assert window_starts(56).tolist() == [0, 21]
+    assert window_starts(57).tolist() == [0, 21, 22]
+
+
+@given(
+    st.lists(st.lists(st.integers(-1, 4), min_size=1, max_size=60), min_size=1, max_size=5), sizes
+)
+def test_every_scored_epoch_is_drawn_and_no_sequence_without_one(hypnograms, size):
+    sequences = Sequences(index_of(*hypnograms), *size)
+    drawn = [np.zeros(len(stages), bool) for stages in hypnograms]
+    for number, start, own in zip(sequences.night, sequences.start, sequences.n_own, strict=True):
+        stages = hypnograms[number][start : start + own]
+        assert own == len(stages) == min(size[0], len(hypnograms[number]))
+        assert max(stages) >= 0
+        drawn[number][start : start + own] = True
+    for stages, seen in zip(hypnograms, drawn, strict=True):
+        assert seen[np.array(stages) >= 0].all()
+
+
+def test_all_windows_are_there_if_unscored_ones_are_asked_for():
+    index = index_of([-1] * 80 + [0] * 20, [-1] * 10)
+    sequences = Sequences(index, only_scored=False)
+    assert sequences.night.tolist() == [0] * 5 + [1]
+    assert sequences.start.tolist() == [0, 21, 42, 63, 65, 0]
+    assert len(Sequences(index)) < 5
+
+
+def test_nights_are_laid_end_to_end():
+    sequences = Sequences(index_of([0] * 40, [1] * 3))
+    assert sequences.offsets.tolist() == [0, 40, 43]
+    assert sequences.stages.tolist() == [0] * 40 + [1] * 3
+    assert sequences.n_own.tolist() == [35, 35, 3]
+
+
+def test_an_order_is_a_permutation_that_seed_and_epoch_decide():
+    sequences = Sequences(index_of(*[[0] * 100] * 20))
+    orders = {(s, e): tuple(sequences.order(s, e)) for s in range(3) for e in range(3)}
+    assert all(sorted(order) == list(range(len(sequences))) for order in orders.values())
+    assert len(set(orders.values())) == 9
+    again = Sequences(index_of(*[[0] * 100] * 20))
+    assert tuple(again.order(2, 1)) == orders[2, 1]
+
+
+def test_the_order_is_the_same_on_every_machine():
+    sequences = Sequences(index_of([0] * 10), length=1, stride=1)
+    assert sequences.order(0, 0).tolist() == [3, 2, 1, 8, 6, 0, 7, 4, 5, 9]
+
+
+def test_sizes_that_would_skip_epochs_are_refused():
+    with pytest.raises(ArgumentError, match=r"^stride is 36, expected an integer from 1 to 35$"):
+        Sequences(index_of([0]), 35, 36)
+    with pytest.raises(ArgumentError, match=r"^length is 0, expected"):
+        Sequences(index_of([0]), 0)
+    with pytest.raises(ArgumentError, match=r"^seed and epoch are 0 and -1"):
+        Sequences(index_of([0])).order(0, -1)
+
+
+def noise(n, n_times, dtype):
+    return np.random.default_rng(n).standard_normal((n, 2, n_times)).astype(dtype)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("n_pieces", [1, 2, 5, 64])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_every_piece_arrives_in_its_place(n_threads, n_pieces, dtype):
+    copying = Copying()
+    copying.n_threads = n_threads
+    sources = [noise(1 + n % 4, 31, dtype) for n in range(n_pieces)]
+    targets = [np.full(source.shape, np.nan, np.float32) for source in sources]
+    copying(targets, sources)
+    for target, source in zip(targets, sources, strict=True):
+        np.testing.assert_array_equal(target, source)
+
+
+@pytest.mark.parametrize("n_times", [3, 3000, 40_000])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_pieces_larger_than_torch_copies_with_one_thread_arrive_whole(n_times, dtype):
+    sources = [noise(35, n_times, dtype) for _ in range(3)]
+    targets = [np.full(source.shape, np.nan, np.float32) for source in sources]
+    Copying()(targets, sources)
+    for target, source in zip(targets, sources, strict=True):
+        np.testing.assert_array_equal(target, source)
+
+
+def test_an_error_in_another_thread_is_raised():
+    copying = Copying()
+    copying.n_threads = 2
+    sources = [np.zeros((1, 2), np.float32)] * 8
+    with pytest.raises(ValueError, match="broadcast"):
+        copying([np.zeros((1, 3), np.float32)] * 8, sources)
+    with pytest.raises(RuntimeError, match="size"):
+        copying([np.zeros((1, 3), np.float16)] * 8, sources)
+
+
+def test_the_threads_end_with_the_one_who_copies():
+    copying = Copying()
+    copying.n_threads = 3
+    copying([np.zeros((1, 2))] * 30, [np.ones((1, 2))] * 30)
+    threads = [t for t in threading.enumerate() if t.name.startswith("psdnorm-copy")]
+    assert threads
+    del copying
+    gc.collect()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_room_is_used_again_only_when_nobody_refers_to_it():
+    rooms = Rooms()
+    first = rooms.empty((4, 2))
+    second = rooms.empty((4, 2))
+    assert first.data_ptr() != second.data_ptr()
+    address = first.data_ptr()
+    part = first[1:]
+    del first
+    assert rooms.empty((4, 2)).data_ptr() != address  # the part still lives there
+    del part
+    gc.collect()
+    assert address in {rooms.empty((4, 2)).data_ptr(), rooms.empty((4, 2)).data_ptr()}
+
+
+def test_a_room_has_the_shape_that_was_asked_for():
+    rooms = Rooms()
+    rooms.empty((4, 2))
+    assert rooms.empty((3, 2)).shape == (3, 2)

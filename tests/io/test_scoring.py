@@ -8,10 +8,10 @@ import pytest
 from scorings import nsrr, profusion
 
 from psdnorm.constants import STAGES
-from psdnorm.errors import ArgumentError, RecordingError
+from psdnorm.errors import ArgumentError, PsdnormError, RecordingError
 from psdnorm.io import read_stages
 from psdnorm.io.edf import read_annotations, write_annotations
-from psdnorm.io.scoring import FORMATS, grid_s, read_bouts, stage_of, write_stages
+from psdnorm.io.scoring import FORMATS, grid_s, read_bouts, says_stage, stage_of, write_stages
 from psdnorm.models import checkpoint as card
 
 W, N1, N2, N3, REM, NO = 0, 1, 2, 3, 4, -1
@@ -397,3 +397,121 @@ def test_others_read_the_annotations_that_we_write(tmp_path):
 def test_an_unknown_format_to_write_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="form must be one of nsrr, profusion, edf, tsv, text"):
         write_stages(tmp_path / "n.doc", [0], "doc")
+
+
+HEAD = "onset\tduration\ttrial_type\n"
+
+
+@pytest.fixture
+def stages(tmp_path):
+    """Stages of a scoring of that text, on four epochs."""
+
+    def read(text, name="events.tsv"):
+        (tmp_path / name).write_text(text)
+        return read_stages(tmp_path / name, 120).tolist()
+
+    return read
+
+
+def events(*rows):
+    return HEAD + "".join(f"{onset}\t{duration}\t{text}\n" for onset, duration, text in rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        *(("sleep_stage_W", True), ("Stage_2", True), ("SLEEP STAGE: R", True)),
+        *(("stages", False), ("Staged", False), ("N2", False)),
+    ],
+)
+def test_an_underscore_ends_the_word_stage(text, says):
+    assert says_stage(text) is says
+
+
+def test_events_in_mixed_spellings_are_all_taken(stages):
+    text = events((0, 30, "sleep_stage_W"), (30, 30, "N1"), (60, 30, "Sleep stage N2"))
+    assert stages(text + "90\tn/a\tREM\n") == [W, N1, N2, REM]
+
+
+def test_a_bare_name_within_a_stage_is_a_marker(stages):
+    text = events((0, 60, "Sleep stage W"), (20, 25, "R"), (10, "n/a", "R"), (60, 30, "N3"))
+    assert stages(text) == [W, W, N3, NO]
+
+
+def test_a_short_bare_name_or_one_that_scores_nothing_is_a_marker(stages):
+    text = events((0, 30, "Sleep stage W"), (40, 5, "R"), (31, 30, "n/a"), (55, "n/a", "M"))
+    assert stages(text) == [W, NO, NO, NO]
+
+
+def test_a_bare_name_that_overlaps_a_stage_is_refused(stages):
+    with pytest.raises(RecordingError, match="overlapping stages, one from 0 s for 30 s and one"):
+        stages(events((0, 30, "Sleep stage W"), (20, 30, "N1")))
+
+
+@pytest.mark.parametrize("before", ["Sleep stage W", "W"])
+def test_a_number_that_lasts_an_epoch_beside_stages_is_refused(stages, before):
+    with pytest.raises(RecordingError, match=r"has '2' from 30 s for 30 s, which may be a stage"):
+        stages(events((0, 30, before), (30, 30, "2")))
+
+
+def test_a_number_within_a_stage_or_of_another_length_is_a_marker(stages):
+    text = events((0, 60, "Sleep stage W"), (0, 30, "2"), (70, 12, "1"), (80, "n/a", "3"))
+    assert stages(text) == [W, W, NO, NO]
+
+
+def test_a_semicolon_separates_as_well(stages):
+    text = "onset;duration;stage\n0;30;W\n30;60;N2\n"
+    assert stages(text, "scoring.csv") == [W, N2, N2, NO]
+
+
+@pytest.mark.parametrize("name", ["night.eannot", "night.txt"])
+def test_lunas_letter_for_lights_on_is_unscored(stages, name):
+    assert stages("L\nW\n?\nR\n", name) == [NO, W, NO, REM]
+
+
+def test_the_letter_of_lights_is_no_stage_among_events(stages):
+    with pytest.raises(RecordingError, match="has 'L' as a stage, expected W"):
+        stages("onset\tduration\tstage\n0\t30\tL\n")
+
+
+def mutated(text, rng):
+    """Damage an XML: characters replaced, cut out or doubled, tokens put in."""
+    content = bytearray(text.encode())
+    tokens = [b"<", b">", b"&", b"&a;", b"]]>", b"<!DOCTYPE x>", b"-1", b"nan", b"1e9", b"\x00\xff"]
+    for _ in range(rng.integers(1, 6)):
+        place = int(rng.integers(len(content)))
+        end = place + int(rng.integers(1, 12))
+        kind = rng.integers(4)
+        if kind == 0:
+            content[place] = rng.integers(256)
+        elif kind == 1:
+            del content[place:end]
+        elif kind == 2:
+            content[place:place] = content[place:end]
+        else:
+            content[place:place] = tokens[rng.integers(len(tokens))]
+    return bytes(content)
+
+
+def fuzz(path, n):
+    rng = np.random.default_rng(11)
+    events = [(f"Stage {1 + i % 3} sleep|{1 + i % 3}", 30 * i, 30) for i in range(6)]
+    texts = (nsrr(*events), profusion(0, 1, 2, 3, 5, 9))
+    messages = []
+    for index in range(n):
+        path.write_bytes(mutated(texts[index % 2], rng))
+        try:
+            assert read_stages(path, 300).shape == (10,)
+        except PsdnormError as error:
+            messages.append(str(error))
+    assert all(str(path) in message and "\n" not in message for message in messages)
+    return len(messages)
+
+
+def test_damaged_xml_gives_only_our_own_errors(tmp_path):
+    assert 100 < fuzz(tmp_path / "n.xml", 500) < 500
+
+
+@pytest.mark.slow
+def test_much_damaged_xml_gives_only_our_own_errors(tmp_path):
+    assert 2000 < fuzz(tmp_path / "n.xml", 10_000) < 10_000
