@@ -330,7 +330,7 @@ def share_improved(
     """
     check_share("confidence", confidence)
     kept, basis = _pair(values, norm, reference)
-    gains = (kept[norm] - kept[reference]).to_numpy()
+    gains = kept[norm] - kept[reference]
     n, improved = len(kept), int((gains > 0).sum())
     share = low = high = np.nan
     if n:
@@ -338,8 +338,6 @@ def share_improved(
         test = scipy().stats.binomtest(improved, n)
         low, high = map(float, test.proportion_ci(confidence, method="wilson"))
     return ImprovedResult(
-        norm=norm,
-        reference=reference,
         improved=improved,
         tied=int((gains == 0).sum()),
         worse=int((gains < 0).sum()),
@@ -384,29 +382,24 @@ def gain_on_hardest(
     if by not in ("reference", "mean"):
         raise ArgumentError(f"by is {by!r}, expected 'reference' or 'mean'")
     kept, basis = _pair(values, norm, reference)
-    gains = (kept[norm] - kept[reference]).to_numpy()
-    score = (kept[reference] if by == "reference" else kept.mean(axis=1).round(DECIMALS)).to_numpy()
-    hardest, threshold = np.zeros(len(kept), bool), np.nan
-    if len(kept):
-        if by == "reference":
-            basis["note"] = f"hardest by the scores of {reference} itself, which favours {norm}"
-        place = max(1, round(share * len(kept))) - 1
-        threshold = float(np.partition(score, place)[place])
-        hardest = score <= threshold
+    gains = kept[norm] - kept[reference]
+    score = kept[reference] if by == "reference" else kept.mean(axis=1).round(DECIMALS)
+    threshold = float(score.nsmallest(max(1, round(share * len(kept)))).max())
+    hardest = score <= threshold
+    if len(kept) and by == "reference":
+        basis["note"] = f"hardest by the scores of {reference} itself, which favours {norm}"
     return HardestResult(
-        norm=norm,
-        reference=reference,
         by=by,
         n_hardest=int(hardest.sum()),
         threshold=threshold,
-        gain=float(gains[hardest].mean()) if len(kept) else np.nan,
-        gain_of_all=float(gains.mean()) if len(kept) else np.nan,
+        gain=float(gains[hardest].mean()),
+        gain_of_all=float(gains.mean()),
         **basis,
     )
 
 
 def _pair(values: pd.DataFrame, norm: str, reference: str) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return the scores of two norms for those who have both, and the basis."""
+    """Return the scores of two norms for those who have both, and what a result says of them."""
     for name, found in (("norm", norm), ("reference", reference)):
         if found not in values:
             known = ", ".join(map(str, values.columns))
@@ -415,7 +408,7 @@ def _pair(values: pd.DataFrame, norm: str, reference: str) -> tuple[pd.DataFrame
         raise ArgumentError(f"norm and reference are both {norm!r}, expected two norms")
     kept, basis = complete_blocks(values[[norm, reference]])
     note = "" if len(kept) else f"no block is left that {norm} and {reference} both have"
-    return kept, {**basis, "note": note}
+    return kept, {**basis, "note": note, "norm": norm, "reference": reference}
 
 
 @dataclass(frozen=True, kw_only=True)
