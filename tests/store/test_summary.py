@@ -117,10 +117,10 @@ def test_an_empty_store_and_a_night_with_samples_that_are_not_finite_are_named(t
         mean_psd(store)
 
 
-DRAWN_LAYOUT = Layout(2, 300, 10.0, "float32")
+DRAWN = Layout(2, 300, 10.0, "float32")
 
 
-def store_of(path, nights, layout=DRAWN_LAYOUT, **recipe):
+def store_of(path, nights, layout=DRAWN, **recipe):
     store = Store.create(path / "store", {"name": "paper", "scaling": "none"} | recipe, layout)
     for each in nights:
         store.add(each)
@@ -135,9 +135,7 @@ def texts_of(store, path):
 
 
 def nights(**known):
-    return [
-        night(f"{cohort}-{n}", 30, layout=DRAWN_LAYOUT, **known) for cohort in "ab" for n in (1, 2)
-    ]
+    return [night(f"{cohort}-{n}", 30, layout=DRAWN, **known) for cohort in "ab" for n in (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +156,7 @@ def test_cohorts_stages_counts_and_recipe_are_on_it(tmp_path):
 
 def test_the_share_of_each_stage_is_written_into_its_bar(tmp_path):
     stages = np.repeat([0, 2, 4, -1], [7, 11, 2, 10])
-    store = store_of(tmp_path, [night("a-1", 30, layout=DRAWN_LAYOUT, stages=stages)])
+    store = store_of(tmp_path, [night("a-1", 30, layout=DRAWN, stages=stages)])
     texts = texts_of(store, tmp_path)
     assert {"35", "55", "10"} <= set(texts)
 
@@ -186,7 +184,7 @@ def test_what_is_not_known_is_written_out(tmp_path):
 
 
 def test_silence_and_names_that_look_like_formulas_are_drawn(tmp_path):
-    flat = night("a-1", 30, layout=DRAWN_LAYOUT, cohort="a$_$睡", age=30)
+    flat = night("a-1", 30, layout=DRAWN, cohort="a$_$睡", age=30)
     flat.signals[:] = 0
     assert "a$_$睡" in texts_of(store_of(tmp_path, [flat]), tmp_path)
 
