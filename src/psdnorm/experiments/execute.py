@@ -70,23 +70,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the execution of a run ended.
-
-    Attributes
-    ----------
-    run : Run
-    status : {"done", "already there", "elsewhere", "failed"}
-        "elsewhere" if another process works on it.
-    reason : str
-        One sentence if it failed, else "".
-    seconds : float
-    balanced_accuracy : float
-        NaN unless it is done.
-    """
+    """How the execution of a run ended."""
 
     run: Run
-    status: str
-    reason: str = ""
+    status: str  # FINISHED, THERE, FAILURE or, if another process works on it, ELSEWHERE
+    reason: str = ""  # one sentence if it failed
     seconds: float = 0.0
     balanced_accuracy: float = float("nan")
 
@@ -125,10 +113,6 @@ def run_grid(
 
     Parameters
     ----------
-    store : Store
-    grid : sequence of Run
-        From :func:`psdnorm.experiments.grid_of`.
-    protocol : Protocol, optional
     runs : ExperimentFolder or path
         If it has other runs, these are added.
     device, fast, keep, save_every_s
@@ -147,12 +131,7 @@ def run_grid(
     ------
     Outcome
         One for each run, as they come. Closing the iterator, or Ctrl-C, interrupts the runs in
-        work, except those on a Dask cluster.
-
-    Raises
-    ------
-    ArgumentError
-        Before anything is written, see :func:`check_grid`.
+        work, except those on a Dask cluster. Invalid arguments raise before anything is written.
     """
     protocol = protocol or Protocol()
     runs = runs if isinstance(runs, ExperimentFolder) else ExperimentFolder(runs)

@@ -30,26 +30,14 @@ Unit = tuple[Run, ...]
 
 @dataclass(frozen=True)
 class Axes:
-    """A block of cells: every combination of these, each once.
-
-    Parameters
-    ----------
-    models, norms : tuple of str
-        Norms are those of :class:`psdnorm.training.Run`, and "adabn3", "adabn12", "adabnall", ….
-    filter_sizes, norm_depths : tuple of int
-        For the norms that have them; a filter size may be "auto".
-    hold_outs : tuple of str
-    balanced : tuple of int or None
-        None for all subjects.
-    seeds : tuple of int
-    """
+    """A block of a grid: every combination of these, each once."""
 
     models: tuple[str, ...] = ("usleep",)
     norms: tuple[str, ...] = PAPER_NORMS
     filter_sizes: tuple[int | str, ...] = (5,)
     norm_depths: tuple[int, ...] = (3,)
     hold_outs: tuple[str, ...] = ()
-    balanced: tuple[int | None, ...] = (None,)
+    balanced: tuple[int | None, ...] = (None,)  # None for all subjects
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def cells(self) -> Iterator[Run]:
@@ -194,12 +182,7 @@ class Entry:
 
 
 class ExperimentFolder:
-    """The folder of an experiment.
-
-    Parameters
-    ----------
-    path : path
-    """
+    """The folder of an experiment."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()  # workers may have been started elsewhere

@@ -59,9 +59,7 @@ def predict_night(
     length, stride : int
         S epochs of a window, and from one to the next.
     batch_size : int
-        N; every batch has this shape.
-    device : torch.device or str
-        Where ``forward`` wants its input.
+        N; incomplete batches are filled.
 
     Returns
     -------
@@ -96,18 +94,7 @@ def predict_nights(
 
     Batches are filled across nights, so short nights cost no more than long ones.
 
-    Parameters
-    ----------
-    forward : callable
-    store : Store
-    index : DataFrame
-        The nights: rows of ``store.index``.
-    length, stride, batch_size, device
-        As in :func:`predict_night`.
-
-    Yields
-    ------
-    NightPrediction
+    ``index`` has rows of ``store.index``; the rest is as in :func:`predict_night`.
     """
     loader = Loader(
         store,

@@ -323,7 +323,7 @@ class Protocol(_Plain):
     Parameters
     ----------
     lr : float
-        Adam's step size.
+        Of Adam.
     batch_size : int
         Sequences of a batch, over all devices together.
     patience : int

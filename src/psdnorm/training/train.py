@@ -77,12 +77,8 @@ class Result:
 
     Attributes
     ----------
-    run : Run
-    folder : Path
     balanced_accuracy : float
         Mean over the subjects of the held-out cohort, of central epochs; NaN if none is scored.
-    subjects : int
-        Held-out subjects.
     epochs, best_epoch, steps : int
         Epochs trained, the one whose weights were kept (from 0), steps taken.
     seconds : float
@@ -137,14 +133,10 @@ def train_run(
 
     Parameters
     ----------
-    store : Store
     run : Run
         Any but AdaBN, which has no training of its own.
-    protocol : Protocol, optional
     folder : path
         Of this run alone, see :mod:`psdnorm.training.run_folder`; one process at a time.
-    device : str or torch.device
-        "auto" takes a CUDA device where there is one.
     devices : int
         Several of them share every batch, each in a process of its own.
     fast : {"auto", True, False}
@@ -153,10 +145,8 @@ def train_run(
         What to keep: each includes those before it.
     residence : str
         Where the nights are meanwhile, see :class:`psdnorm.batches.Loader`.
-    save_every_s : float
-        Seconds between resume files; there is one at the end of every epoch, too.
-    save_every_steps : int, optional
-        Steps between them.
+    save_every_s, save_every_steps
+        Between resume files; there is one at the end of every epoch, too.
     watcher : Watcher, optional
         Such as :class:`psdnorm.training.Bars`.
     lock : bool
