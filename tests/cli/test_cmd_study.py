@@ -42,7 +42,7 @@ def test_in_pieces_it_says_what_is_left_and_then_that_all_is_done(study, tmp_pat
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(_grids.Progress, "tell", interrupt)
+        patch.setattr(_grids.Progress, "show", interrupt)
         patch.setattr(cmd_study, "time_limit", minutes_that_end_as_ctrl_c)
         code, out, err = study(*arguments)
     assert code == 1
@@ -85,7 +85,7 @@ def test_ctrl_c_says_how_to_go_on_and_packs_what_is_finished(study, tmp_path, mo
         if "psd" in name:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(_grids.Progress, "tell", interrupt)
+    monkeypatch.setattr(_grids.Progress, "show", interrupt)
     path = trained_study(tmp_path / "files")
     code, _, err = study(path, "--work", tmp_path / "work", "--device", "cpu")
     assert code == 130

@@ -39,7 +39,7 @@ SIMULATED = "The nights are simulated: this says nothing about patients."
 
 
 class Progress:
-    """One bar over cells, and a line for each that runs now."""
+    """One bar over all runs, and a line for each that is in work."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._work = {entry.run: relative_work(entry) for entry in entries}
@@ -72,12 +72,12 @@ class Progress:
             if not errors.is_terminal:
                 errors.print()  # what is no terminal gets no line's end from rich
 
-    def tell(self, name: str, words: str) -> None:
-        """Show how a cell goes."""
+    def show(self, name: str, words: str) -> None:
+        """Show the progress of a run."""
         self._running[name] = words
 
     def finish(self, outcome: "Outcome") -> None:
-        """Count a cell, and say what became of it unless it was finished before."""
+        """Count a run, and print its outcome unless it was finished before."""
         self._running.pop(outcome.run.name, None)
         self._left -= self._work[outcome.run]
         if outcome.status == "done":
@@ -106,7 +106,7 @@ def print_grid(
     device: str,
     workers: int,
 ) -> None:
-    """Print what would be run, what of it is done, and how long the rest may take."""
+    """Print the grid, what of it is done, and an estimate of the time for the rest."""
     seconds, source = _expected(store, cells, protocol, runs, device)
     table = Table(title=f"{store.path} (recipe {recipe_name(store)}) → {runs.path}")
     table.add_column("what", no_wrap=True)
@@ -138,7 +138,7 @@ def print_grid(
 def warn_of_short_patience(
     cells: Sequence[Run], is_done: Callable[[Run], bool], amounts: Amounts, protocol: Protocol
 ) -> None:
-    """Say if networks that are still to be trained may be stopped before they have learned."""
+    """Warn if trainings may be stopped before the networks have learned."""
     left = [base for base in (run.base for run in cells) if not is_done(base)]
     sentence = short_patience(left, amounts, protocol)
     if sentence is not None:

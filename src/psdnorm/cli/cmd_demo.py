@@ -65,7 +65,7 @@ def _train(made: Any) -> list[Any]:
     outcomes = []
     with (
         Progress([amounts.entry(cell) for cell in made.cells]) as shown,
-        closing(made.train(shown.tell)) as grid,
+        closing(made.train(shown.show)) as grid,
     ):
         for outcome in grid:
             shown.finish(outcome)

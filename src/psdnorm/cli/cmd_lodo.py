@@ -148,7 +148,7 @@ def lodo(
     amounts = Amounts(nights, protocol)
     shown, outcomes = Progress([amounts.entry(cell) for cell in cells]), []
     options = {"fast": "auto" if fast else False, "keep": keep, **place}
-    grid: Any = run_grid(nights, cells, protocol, runs, **options, on_progress=shown.tell)
+    grid: Any = run_grid(nights, cells, protocol, runs, **options, on_progress=shown.show)
     _warn_of_other_data(preset, nights)
     warn_of_short_patience(cells, runs.is_done, amounts, protocol)
     try:

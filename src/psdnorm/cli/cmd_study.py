@@ -226,7 +226,7 @@ def _run_cells(
     shown = Progress([amounts.entry(cell) for cell in left])
     outcomes: list[Outcome] = []
     cells: Any = run_study(
-        described, store, runs, meter, workers=workers, device=device, on_progress=shown.tell
+        described, store, runs, meter, workers=workers, device=device, on_progress=shown.show
     )
     with shown, closing(cells):
         for outcome in cells:

@@ -49,7 +49,7 @@ class Position:
     seconds: float = 0.0  # of all processes that worked on it
 
     def end_epoch(self, row: Row, patience: int, max_epochs: int) -> bool:
-        """Move on to the next epoch, or finish; tell whether this one was the best."""
+        """Move on to the next epoch, or finish; return whether this one was the best."""
         loss = float(row["validation_loss"])
         is_best = loss < self.best_loss
         if is_best:
