@@ -41,7 +41,6 @@ def calibrate(
 
     Parameters
     ----------
-    model : nn.Module
     batches : iterable of Tensor, or of tuples or lists that begin with one
         Such as a DataLoader. Empty batches are skipped.
     device : torch.device or str, optional
@@ -52,13 +51,6 @@ def calibrate(
     nn.Module
         The same model, with training flags and momenta as before. A channel without a valid row
         keeps its barycenter; on any error, all do.
-
-    Raises
-    ------
-    ConversionError
-        If the model has no PSDNorm with a barycenter.
-    ArgumentError
-        If there are no batches, or ``model`` is not a module.
 
     Examples
     --------
@@ -108,17 +100,10 @@ def adapt_batchnorm(
     layers : int, "all" or sequence of str
         Number of batch norms with running statistics, in execution order, or their names.
 
-    Yields
-    ------
-    nn.Module
-        The same model.
-
     Raises
     ------
     ConversionError
         If there are fewer layers, no running statistics, or values that are not finite.
-    ArgumentError
-        If there are no batches, or an argument is invalid.
 
     Warns
     -----
@@ -141,7 +126,9 @@ def adapt_batchnorm(
     tensor([0., 0.])
     """
     check_model(model)
-    wanted = _check_choice(layers)
+    by_name = isinstance(layers, Iterable) and not isinstance(layers, str)
+    expected = 'a whole number from 1 on, "all" or a sequence of layer names'
+    wanted = check_names("layers", layers) if by_name else check_layers(layers, expected)
     found = find_batch_norms(model)
     inputs = _inputs(model, batches)
     first = next(inputs)
@@ -150,29 +137,19 @@ def adapt_batchnorm(
     else:
         calls = record_calls(model, (first,), found)
         chosen = choose_first(found, calls, wanted, _why_not_adaptable)
-    _warn_of_training_mode({norm: found[norm] for norm in chosen})
+    training = [found[norm] for norm in chosen if norm.training]
+    if training:
+        warnings.warn(
+            f"{len(training)} of {len(chosen)} adapted layers, from {training[0]!r} on, are in "
+            "training mode, where adapted statistics have no effect: call model.eval() first",
+            stacklevel=3,  # past this function and contextlib: the with statement
+        )
     former = copy_buffers(chosen)
     try:
         _reestimate(model, chain([first], inputs), {norm: found[norm] for norm in chosen})
         yield model
     finally:
         restore(former)
-
-
-def _check_choice(layers) -> int | str | list[str]:
-    if isinstance(layers, Iterable) and not isinstance(layers, str):
-        return check_names("layers", layers)
-    return check_layers(layers, 'a whole number from 1 on, "all" or a sequence of layer names')
-
-
-def _warn_of_training_mode(norms: Names) -> None:
-    training = [name for norm, name in norms.items() if norm.training]
-    if training:
-        warnings.warn(
-            f"{len(training)} of {len(norms)} adapted layers, from {training[0]!r} on, are in "
-            "training mode, where adapted statistics have no effect: call model.eval() first",
-            stacklevel=4,  # past this function, adapt_batchnorm and contextlib: the with statement
-        )
 
 
 def _why_not_adaptable(norm: _BatchNorm, position: int = 0) -> str:

@@ -58,10 +58,8 @@ class TMA(TransformerMixin, BaseEstimator):
     ----------
     sqrt_barycenter_ : ndarray, (C, F)
         Square root of the barycenter at ``F = f // 2 + 1`` bins, in float64 whatever X is.
-    n_channels_in_ : int
-        Number of channels C seen in ``fit``.
-    n_domains_ : int
-        Number of training domains.
+    n_channels_in_, n_domains_ : int
+        Numbers of channels C and of training domains seen in ``fit``.
     filter_size_ : int
         The filter size that the barycenter belongs to.
 
@@ -135,33 +133,18 @@ class TMA(TransformerMixin, BaseEstimator):
     def fit(
         self, X: ArrayLike, y: Any = None, *, domains: Iterable[Hashable] | None = None
     ) -> Self:
-        """Compute the barycenter of the training domains.
+        """Compute the barycenter of the training domains of X, (n_windows, C, T).
 
-        Parameters
-        ----------
-        X : array-like, (n_windows, C, T)
-        y : ignored
-            Domains go by keyword: ``fit(X, subjects)`` would silently be one domain.
-        domains : array-like, (n_windows,), optional
-            The domain of each window: any hashable labels. One domain if not given.
+        ``domains`` has a hashable label for each window; without it, all are one domain.
         """
         self._fit(X, domains)
         return self
 
     def transform(self, X: ArrayLike, *, domains: Iterable[Hashable] | None = None) -> Signals:
-        """Carry each domain's PSD onto the barycenter.
+        """Carry the PSD of each domain of X, (n_windows, C, T), onto the barycenter.
 
-        Parameters
-        ----------
-        X : array-like, (n_windows, C, T)
-            Not modified.
-        domains : array-like, (n_windows,), optional
-            The domain of each window, seen in ``fit`` or not. One domain if not given.
-
-        Returns
-        -------
-        ndarray, (n_windows, C, T)
-            float32 if X is float32, float64 otherwise.
+        ``domains`` as in :meth:`fit`, seen there or not. X is not modified; the result is float32
+        if X is float32, float64 otherwise.
         """
         check_is_fitted(self)
         filter_size = self._checked_filter_size()
@@ -180,11 +163,7 @@ class TMA(TransformerMixin, BaseEstimator):
     def fit_transform(
         self, X: ArrayLike, y: Any = None, *, domains: Iterable[Hashable] | None = None
     ) -> Signals:
-        """Compute the barycenter of the training domains and carry each of them onto it.
-
-        Arguments are those of :meth:`fit`; the result is that of :meth:`transform`, with one pass
-        over X less.
-        """
+        """Compute the barycenter and carry each domain onto it, with one pass over X less."""
         return self._align(*self._fit(X, domains))
 
     def __sklearn_tags__(self):
@@ -218,13 +197,9 @@ class TMA(TransformerMixin, BaseEstimator):
         return filter_size
 
     def _checked_signals(self, X: ArrayLike, filter_size: int) -> Signals:
+        dtypes = [np.float64, np.float32]
         signals: Signals = check_array(
-            X,
-            dtype=[np.float64, np.float32],
-            ensure_2d=False,
-            allow_nd=True,
-            estimator=self,
-            input_name="X",
+            X, dtype=dtypes, ensure_2d=False, allow_nd=True, estimator=self, input_name="X"
         )
         shape = signals.shape
         if len(shape) != 3:

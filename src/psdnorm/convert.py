@@ -145,18 +145,15 @@ def evaluating(model: nn.Module, training: Collection[nn.Module] = ()) -> Iterat
         # flags rather than train() and eval(), which models override
         for module in flags:
             module.training = module in training
-        with torch.no_grad(), _eager_mode():
+        # a graph that was compiled before runs no hook that came later; asking for eager mode
+        # imports the compiler, so ask only where it is in use
+        in_use = "torch._dynamo" in sys.modules
+        eager = torch.compiler.set_stance("force_eager") if in_use else nullcontext()
+        with torch.no_grad(), eager:
             yield
     finally:
         for module, flag in flags.items():
             module.training = flag
-
-
-def _eager_mode():
-    # a graph that was compiled before runs no hook that came later; asking for eager mode imports
-    # the compiler, so ask only where it is in use
-    in_use = "torch._dynamo" in sys.modules
-    return torch.compiler.set_stance("force_eager") if in_use else nullcontext()
 
 
 @contextmanager
@@ -230,7 +227,6 @@ def convert_norm(
 
     Parameters
     ----------
-    model : nn.Module
     filter_size : int
         Of the first layer; the i-th one (from 0) gets ``max(1, filter_size // 2**i)``.
     layers : int or "all", optional
@@ -258,13 +254,6 @@ def convert_norm(
     list of Conversion
         In the order of their filter sizes.
 
-    Raises
-    ------
-    ConversionError
-        If the model cannot be converted as asked, or does not run its new layers.
-    ArgumentError
-        If arguments contradict each other or do not exist.
-
     Notes
     -----
     Convert before making the optimizer, which otherwise holds the old parameters. A layer that is
@@ -286,7 +275,10 @@ def convert_norm(
     count = check_layers(DEFAULT_LAYERS if layers is None else layers)
     names = None if names is None else check_names("names", names)
     _check_selection(layers, example_input, names, where)
-    _check_options(filter_size, options)
+    for name in options:
+        if name not in _OPTIONS:
+            raise ArgumentError(f"unknown option {name!r}, expected one of {', '.join(_OPTIONS)}")
+    PSDNorm(1, filter_size, **options)  # the layer itself checks the values
     found = find_batch_norms(model)
     _check_container(model)
     args = example_input if isinstance(example_input, tuple) else (example_input,)
@@ -331,14 +323,6 @@ def _check_selection(layers, example_input, names, where) -> None:
         raise ArgumentError(
             f"example_input must be a tensor or a tuple of positional arguments, found a {kind}"
         )
-
-
-def _check_options(filter_size, options) -> None:
-    for name in options:
-        if name not in _OPTIONS:
-            raise ArgumentError(f"unknown option {name!r}, expected one of {', '.join(_OPTIONS)}")
-    # the layer itself checks the values
-    PSDNorm(1, filter_size, **options)
 
 
 def _halved(filter_size: int, position: int) -> int:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,11 +51,8 @@ def segment_size(model: Pretrained) -> int:
 def bures_wasserstein(
     sqrt_first: NDArray[np.floating], sqrt_second: NDArray[np.floating], size: int
 ) -> NDArray[np.float64]:
-    """Return the Bures–Wasserstein distance of stationary signals, per sample of time.
-
-    It is the root mean square of what the Monge map changes in a sample, in the signals' unit.
-    Takes roots of PSDs, (…, F), and the segments' ``size``; returns (…).
-    """
+    """Return the Bures–Wasserstein distance of stationary signals from roots of PSDs, (…, F)."""
+    # per sample of time: the RMS of what the Monge map changes in a sample, in the signals' unit
     square = (np.asarray(sqrt_first, np.float64) - sqrt_second) ** 2
     return np.sqrt((square * bin_weights(size)).sum(axis=-1))
 
@@ -72,8 +69,7 @@ def bin_weights(size: int) -> NDArray[np.float64]:
 def measure_night(model: Pretrained, signals: NDArray | Tensor) -> NightSpectra:
     """Measure eight windows, evenly spaced, of a prepared night, (E, C, T).
 
-    Epochs that are not finite are left out; a channel without a finite epoch is NaN. The model may
-    be on any device, and is left as it was.
+    Epochs that are not finite are left out; a channel without a finite epoch is NaN.
     """
     shape = (model.config["n_chans"], model.config["n_times"])
     if signals.ndim != 3 or signals.shape[1:] != shape or not len(signals):
@@ -193,21 +189,12 @@ class Spread:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        ranges = {
-            name: {
-                "typical": _rounded(each.typical),
-                "low": None if each.low == -math.inf else _rounded(each.low),
-                "high": _rounded(each.high),
-                "quantiles": _rounded(each.quantiles),
-            }
-            for name, each in self.ranges.items()
-        }
         return {
             "format": _FORMAT,
             "nights": self.n_nights,
             "sqrt_barycenter": _rounded(self.sqrt_barycenter),
             "least_gap": _rounded(self.least_gap),
-            "ranges": ranges,
+            "ranges": {name: _rounded(asdict(each)) for name, each in self.ranges.items()},
         }
 
 
@@ -263,9 +250,8 @@ def measures(
 ) -> dict[str, float]:
     """Return all in which a night is compared with the training nights, by name.
 
-    ``input``, the distance of the input; ``channel/0`` …, of each channel; ``layer/NAME``, of each
-    PSDNorm layer; ``level/0/power``, ``level/0/delta`` …, levels in dB. ``unseen`` is a factor on
-    the distances of input and channels.
+    Distances are ``input``, ``channel/0`` … and ``layer/NAME``, levels in dB ``level/0/power``,
+    ``level/0/delta`` …; ``unseen`` is a factor on the distances of input and channels.
     """
     distances = unseen * bures_wasserstein(night.sqrt_psd, sqrt_barycenter, night.size)  # (C,)
     found = {"input": float(np.sqrt(np.mean(distances**2)))}
@@ -279,12 +265,10 @@ def measures(
 def swap_gap(
     sqrt_psd: NDArray[np.float64], sqrt_barycenter: NDArray[np.float64], size: int
 ) -> float:
-    """Return how much nearer two channels are to their own barycenters than to each other's.
-
-    The difference of the sums of squared distances, for PSDs (2, F).
-    """
+    """Return how much nearer two channels, (2, F), are to their own barycenters than swapped."""
     if len(sqrt_psd) != 2:
         return 0.0
+    # the difference of the sums of squared distances
     differences = (sqrt_psd[0] - sqrt_psd[1]) * (sqrt_barycenter[0] - sqrt_barycenter[1])
     return float(2 * (differences * bin_weights(size)).sum())
 
@@ -322,4 +306,8 @@ def _range(document: Mapping[str, Any]) -> Range:
 
 
 def _rounded(values: Any) -> Any:
-    return [*map(_rounded, values)] if np.ndim(values) else float(f"{values:.{_DIGITS}g}")
+    if isinstance(values, dict):
+        return {name: _rounded(value) for name, value in values.items()}
+    if np.ndim(values):
+        return [*map(_rounded, values)]
+    return None if values == -math.inf else float(f"{values:.{_DIGITS}g}")

@@ -218,8 +218,7 @@ def row_of(outcome: Outcome) -> list[str]:
     file = outcome.path.name
     summary = outcome.summary or {}
     statistics = summary.get("statistics", {})
-    cells: list[Any] = [outcome.name, file, outcome.status]
-    cells.append(summary.get("shift", {}).get("verdict"))
+    cells: list[Any] = [outcome.name, file, outcome.status, summary.get("shift", {}).get("verdict")]
     cells.append(summary["epochs"] / 120 if summary else None)
     cells += [statistics.get(name) for name in _FIGURES]
     cells += [statistics.get("stage_percent", {}).get(stage) for stage in STAGES[1:]]

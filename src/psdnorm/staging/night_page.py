@@ -106,17 +106,15 @@ def sleep_words(night: "StagedNight") -> str:
         return "No epoch could be staged."
     confidence = night.confidence[night.hypnogram != UNSCORED]
     unstaged_min = np.count_nonzero(night.hypnogram == UNSCORED) * EPOCH_S / 60
+    asleep, in_bed = (
+        "{} h {:02d} min".format(*divmod(round(x), 60)) for x in (found.tst_min, found.tib_min)
+    )
     return (
-        f"{_hours(found.tst_min)} of sleep in {_hours(found.tib_min)} in bed "
+        f"{asleep} of sleep in {in_bed} in bed "
         f"({found.sleep_efficiency_percent:.0f} %). The median confidence is "
         f"{100 * np.median(confidence):.0f} %, and {100 * np.mean(confidence < 0.5):.0f} % of the "
         "epochs are below 50 %."
     ) + (f" {unstaged_min:g} min could not be staged." if unstaged_min else "")
-
-
-def _hours(minutes: float) -> str:
-    hours, minutes = divmod(round(minutes), 60)
-    return f"{hours} h {minutes:02d} min"
 
 
 def picture_words(night: "StagedNight") -> str:
@@ -201,8 +199,7 @@ def _with_unit(field: str, value: float) -> str:
 
 
 _WIDTH, _HEIGHT = 10.0, 8.4
-_LETTERS_PER_LINE = 100
-_MOST_LETTERS = 300  # in a title
+_LETTERS_PER_LINE, _MOST_LETTERS = 100, 300  # of a title
 # page and PNG show the same picture, and drawing takes longer than all else
 _PICTURES: "WeakKeyDictionary[StagedNight, bytes]" = WeakKeyDictionary()
 _UNNAMED = "_"  # leaves an artist out of the legend
@@ -226,7 +223,12 @@ def draw_night(night: "StagedNight") -> "Canvas":
         _legend(axes[1], upwards=True)
         _draw_spectrogram(canvas, axes[2], night, edges_s)
         _draw_confidence(axes[3], night, edges_s)
-        _draw_time(axes[3], night, edges_s)
+        ticks_s, labels = clock_ticks(night.start, float(edges_s[-1]))
+        axes[3].set_xticks(ticks_s, labels)
+        axes[3].set_xlim(edges_s[0], edges_s[-1])
+        what = "time from the start of the recording" if night.start is None else "clock time"
+        seconds = ":s" if labels and labels[-1].count(":") == 2 else ""
+        axes[3].set_xlabel(f"{what} (h:min{seconds})")
         canvas.suptitle(_title(night), x=0.01, ha="left", fontsize=11, fontweight="bold")
         if night.notice:
             canvas.supxlabel(night.notice, x=0.01, ha="left", fontsize=9, fontweight="bold")
@@ -325,14 +327,9 @@ def _draw_confidence(axes: "Axes", night: "StagedNight", edges_s: NDArray[np.int
     means = "\n(means of 5 min)" if step > 1 else ""
     borders_s = np.append(edges_s[:-1:step], edges_s[-1])
     if len(night.pairs) > 1:
-        axes.stairs(
-            100 * _means(night.disagreement, step),
-            borders_s,
-            fill=True,
-            color=VERMILION,
-            lw=0,
-            label=f"of {len(night.pairs)} pairs,\ndisagree{means}",
-        )
+        label = f"of {len(night.pairs)} pairs,\ndisagree{means}"
+        disagreement = 100 * _means(night.disagreement, step)
+        axes.stairs(disagreement, borders_s, fill=True, color=VERMILION, lw=0, label=label)
     confidence = 100 * _means(night.confidence, step)
     label = f"confidence{means}"
     axes.stairs(confidence, borders_s, baseline=None, color=BLACK, lw=0.8, label=label)
@@ -349,15 +346,6 @@ def _means(values: NDArray[np.float32], step: int) -> NDArray[np.float64]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Mean of empty slice")
         return np.nanmean(padded.reshape(-1, step), axis=1)
-
-
-def _draw_time(axes: "Axes", night: "StagedNight", edges_s: NDArray[np.int64]) -> None:
-    places, labels = clock_ticks(night.start, float(edges_s[-1]))
-    axes.set_xticks(places, labels)
-    axes.set_xlim(edges_s[0], edges_s[-1])
-    seconds = ":s" if labels and labels[-1].count(":") == 2 else ""
-    what = "time from the start of the recording" if night.start is None else "clock time"
-    axes.set_xlabel(f"{what} (h:min{seconds})")
 
 
 def _legend(axes: "Axes", upwards: bool = False) -> None:
@@ -412,7 +400,8 @@ def draw_spectra(shift: ShiftReport) -> "Canvas":
         for (spectra, response), place in zip(table, places, strict=True):
             channel, hz = printable(shift.channels[place]), shift.frequencies_hz
             spectra.set_title(f"{channel}: spectrum", loc="left")
-            night, training = _db(shift.night_psd[place]), _db(shift.training_psd[place])
+            powers = (shift.night_psd[place], shift.training_psd[place])  # 0 in a flat channel
+            night, training = (10 * np.log10(np.where(p > 0, p, np.nan)) for p in powers)
             spectra.plot(hz, night, color=VERMILION, lw=1.4, label="this night")
             if np.isfinite(training).any():
                 look = {"color": BLACK, "ls": "--", "lw": 1.2}
@@ -453,12 +442,6 @@ def _in_limits(distance: Distance) -> tuple[float, float]:
     return distance.typical / limit, distance.value / limit
 
 
-def _db(power: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return dB; NaN where there is no power, as in a flat channel."""
-    known = np.where(power > 0, power, np.nan)
-    return 10 * np.log10(known)
-
-
 _KINDS = {UNUSUAL: "caution", NOT_TRUSTED: "alarm"}
 _SHOWN_DISAGREEMENTS = 20
 
@@ -476,7 +459,6 @@ def night_page(night: "StagedNight", agreement: Agreement | None = None) -> Page
     part = page.part().text(_VERDICTS[shift.verdict]).items([*shift.reasons, *shift.remarks])
     page.verdict(part.text(sleep_words(night)), _KINDS.get(shift.verdict, ""))
     _add_night(page, night)
-    _add_statistics(page, night)
     if agreement is not None:
         _add_agreement(page, night, agreement)
     _add_shift(page, night)
@@ -488,17 +470,12 @@ def night_page(night: "StagedNight", agreement: Agreement | None = None) -> Page
 def _add_night(page: Page, night: "StagedNight") -> None:
     page.heading("The night")
     of_pairs = ", and the share of pairs that disagree" * (len(night.pairs) > 1)
-    page.picture(
-        night_png(night),
-        picture_words(night),
+    caption = (
         "From top to bottom: hypnogram; probability of each stage; spectrogram of "
         f"{printable(night.spectrogram.channel)}; confidence, the probability of the stage "
-        f"given{of_pairs}.",
-        scrolls=True,
+        f"given{of_pairs}."
     )
-
-
-def _add_statistics(page: Page, night: "StagedNight") -> None:
+    page.picture(night_png(night), picture_words(night), caption, scrolls=True)
     page.heading("Sleep statistics")
     head = ["statistic", "value", "definition"]
     page.table("Sleep statistics", head, statistics_rows(night), unseen=True, words={2})
@@ -532,15 +509,13 @@ def _add_agreement(page: Page, night: "StagedNight", found: Agreement) -> None:
     if not shown:
         page.text("All epochs agree.")
         return
-    page.table(
-        f"The {len(shown)} most confident of {len(found.disagreements):,} disagreements",
-        ["time", "epoch, from 0", "scored", "staged", "confidence"],
-        [
-            [time_words(night.start, d.onset_s), str(d.epoch), *d[2:4], _share(d.confidence)]
-            for d in shown
-        ],
-        sortable=True,
-    )
+    caption = f"The {len(shown)} most confident of {len(found.disagreements):,} disagreements"
+    head = ["time", "epoch, from 0", "scored", "staged", "confidence"]
+    rows = [
+        [time_words(night.start, d.onset_s), str(d.epoch), *d[2:4], _share(d.confidence)]
+        for d in shown
+    ]
+    page.table(caption, head, rows, sortable=True)
 
 
 def _add_shift(page: Page, night: "StagedNight") -> None:
@@ -558,15 +533,12 @@ def _add_shift(page: Page, night: "StagedNight") -> None:
             "training nights, of the input and at each PSDNorm layer of the model. That of the "
             f"input is in {unit or 'units of the prepared signal'}; the others have no unit."
         )
-        rows = [
-            [
-                printable(each.where),
-                *map(_three_digits, (each.value, each.typical, each.limit)),
-                _share(each.rank, digits=0),
-                "within" if each.value <= each.limit else "beyond",
-            ]
-            for each in shift.distances
-        ]
+        rows = []
+        for each in shift.distances:
+            known = (each.value, each.typical, each.limit)  # NaN or infinite for a flat channel
+            figures = (UNKNOWN if np.isnan(x) else f"{x:.3g}".replace("inf", "∞") for x in known)
+            limit = "within" if each.value <= each.limit else "beyond"
+            rows.append([printable(each.where), *figures, _share(each.rank, digits=0), limit])
         words = " ".join(f"{row[0]}: {row[1]}, {row[5]} the limit of {row[3]}." for row in rows)
         words = f"Distances from the training nights. {words}"
         page.picture(as_png(draw_distances(shift.distances)), words, scrolls=True)
@@ -584,11 +556,6 @@ def _add_shift(page: Page, night: "StagedNight") -> None:
         "that maps the first onto the second; 0 dB changes nothing.",
         scrolls=True,
     )
-
-
-def _three_digits(value: float) -> str:
-    """Return a distance, which is NaN or infinite for a flat channel."""
-    return UNKNOWN if np.isnan(value) else f"{value:.3g}".replace("inf", "∞")
 
 
 def _spectra_words(shift: ShiftReport) -> str:

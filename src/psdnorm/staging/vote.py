@@ -42,10 +42,9 @@ def choose_voters(
     for pair in excluded:
         assert pair.worst is not None
         names_by_reason.setdefault(pair.worst.sentence, []).append(pair.name)
-    night.notes += [
-        f"{listed(names)} {'does' if len(names) == 1 else 'do'} not vote: {sentence}"
-        for sentence, names in names_by_reason.items()
-    ]
+    for sentence, names in names_by_reason.items():
+        do = "does" if len(names) == 1 else "do"
+        night.notes.append(f"{listed(names)} {do} not vote: {sentence}")
     return trusted, excluded
 
 
@@ -75,7 +74,7 @@ def predict_groups(
     """Return the model's probabilities for each group of channels, (P, E, 5).
 
     NaN in epochs in which no channel of the group was measured; the model is shown the others as
-    if they followed each other. ``forward`` is the network, accelerated.
+    if they followed each other.
     """
     stride = STRIDE_ALONE if len(groups) == 1 else STRIDE_TOGETHER
     predict = model.network.to(device) if forward is None else forward
@@ -123,10 +122,8 @@ def dissenters(
     """
     reasons = []
     for group, vote in zip(groups, votes, strict=True):
-        votes_here = ~np.isnan(vote).any(axis=1)
-        if not votes_here.any():
-            continue
-        share = float(np.mean(vote[votes_here].argmax(axis=1) != stages[votes_here]))
+        here = ~np.isnan(vote).any(axis=1)
+        share = float(np.mean(vote[here].argmax(axis=1) != stages[here])) if here.any() else 0.0
         if share > MOST_DISSENT:
             sentence = (
                 f"From {together(group)} alone, the model gives another stage than the vote in "
