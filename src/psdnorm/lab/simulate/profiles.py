@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from importlib.resources import files
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -193,7 +194,7 @@ class CohortProfile:
     gain_db: float = 0.0
     gain_sd_db: float = 0.0
     highpass_hz: float = 0.0
-    lowpass_hz: float = float("inf")
+    lowpass_hz: float = inf
     tilt_db_per_octave: float = 0.0
     response_sd: float = 0.0
     line_uv: float = 0.0
@@ -238,73 +239,54 @@ class CohortProfile:
         scaled["boundary_s"] = min(scaled["boundary_s"], MOST_BOUNDARY_S)
         scaled["age_sd_y"] = max(scaled["age_sd_y"], 0.0)
         # a corner at infinity is no filter: scale the reciprocal
-        scaled["lowpass_hz"] = self.lowpass_hz / shift if shift > 0 else float("inf")
+        scaled["lowpass_hz"] = self.lowpass_hz / shift if shift > 0 else inf
         return replace(self, **scaled)
 
 
 _AS_THEY_ARE = ("name", "sfreq", "unit", "line_hz", "channels", "lowpass_hz")
-_CENTRAL = ("C3-A2", "C4-A1")
-
-
-def _nsrr(
-    name: str, sfreq: float, age: tuple[float, float], women: float, **knobs
-) -> CohortProfile:
-    montage: dict[str, Any] = {"channels": _CENTRAL, "ecg_uv": 12.0} | knobs
-    return CohortProfile(
-        name, sfreq, age_mean_y=age[0], age_sd_y=age[1], female_share=women, **montage
-    )
-
-
 # Ages and sexes are from the paper's first table (except phys-st). Everything else but SHHS's rate
 # is an unchecked guess: the cohorts need a data agreement.
-_ALL = (
-    _nsrr("ABC", 256, (48.8, 9.8), 0.43, gain_db=1.0, gain_sd_db=1.0, highpass_hz=0.16,
-          lowpass_hz=100, tilt_db_per_octave=0.3, response_sd=0.15, line_uv=1.5, electrode_uv=1.0,
-          pops_per_hour=0.5, artefact_log_rate=0.3, wake_log_odds=0.4, n1_bias=0.5, n3_bias=-0.25,
-          transition_noise=0.10, scorer_sd=0.3),
-    _nsrr("CCSHS", 128, (17.7, 0.4), 0.50, gain_db=-1.5, gain_sd_db=1.0, highpass_hz=0.3,
-          lowpass_hz=50, tilt_db_per_octave=-0.3, response_sd=0.15, line_uv=1.0, electrode_uv=1.5,
-          pops_per_hour=1.0, artefact_log_rate=0.0, n1_bias=-0.5, n3_bias=0.4,
-          transition_noise=0.08, scorer_sd=0.3),
-    _nsrr("CFS", 128, (41.7, 20.0), 0.55, gain_db=-2.5, gain_sd_db=1.5, highpass_hz=0.3,
-          lowpass_hz=45, tilt_db_per_octave=-0.4, response_sd=0.2, line_uv=2.0, electrode_uv=1.5,
-          pops_per_hour=1.0, artefact_log_rate=0.3, wake_log_odds=0.3, n1_bias=-0.7,
-          n3_bias=0.25, transition_noise=0.10, scorer_sd=0.4),
-    _nsrr("HPAP", 200, (46.5, 11.9), 0.43, gain_db=2.0, gain_sd_db=2.5, highpass_hz=0.3,
-          lowpass_hz=70, tilt_db_per_octave=0.5, response_sd=0.4, line_uv=3.0, electrode_uv=2.0,
-          pops_per_hour=2.0, artefact_log_rate=0.5, wake_log_odds=0.6, n1_bias=1.0,
-          n3_bias=-0.5, transition_noise=0.15, scorer_sd=0.6, unit="mV"),
-    _nsrr("MROS", 256, (76.4, 5.5), 0.00, gain_db=-1.0, gain_sd_db=1.5, highpass_hz=0.15,
-          lowpass_hz=60, tilt_db_per_octave=-0.2, response_sd=0.2, line_uv=2.0, electrode_uv=1.5,
-          pops_per_hour=1.5, artefact_log_rate=0.4, wake_log_odds=0.3, n1_bias=-0.5,
-          n3_bias=0.15, transition_noise=0.10, scorer_sd=0.3),
-    CohortProfile("PHYS", 100, age_mean_y=58.8, age_sd_y=22.0, female_share=0.33,
-                  gain_sd_db=0.8, response_sd=0.1, electrode_uv=0.5, pops_per_hour=0.5,
-                  artefact_log_rate=0.2, n1_bias=0.2, transition_noise=0.05, scorer_sd=0.3),
-    _nsrr("SHHS", 125, (63.1, 11.2), 0.52, gain_db=-3.0, gain_sd_db=1.5, highpass_hz=0.15,
-          lowpass_hz=40, tilt_db_per_octave=-0.6, response_sd=0.2, line_uv=2.5, electrode_uv=2.0,
-          pops_per_hour=2.0, artefact_log_rate=0.5, wake_log_odds=0.3, n1_bias=-1.0,
-          n3_bias=0.25, transition_noise=0.12, scorer_sd=0.4),
-    CohortProfile("MASS", 256, channels=("Fp1+Fp2-Cz", "Pz-Oz (LER)"), age_mean_y=42.5,
-                  age_sd_y=18.9, female_share=0.55, gain_db=1.5, gain_sd_db=0.8, highpass_hz=0.3,
-                  lowpass_hz=100, tilt_db_per_octave=0.4, response_sd=0.1, line_uv=0.8,
-                  electrode_uv=0.8, pops_per_hour=0.3, n1_bias=0.3, n3_bias=0.15,
-                  transition_noise=0.06, scorer_sd=0.2),
-    _nsrr("CHAT", 200, (6.6, 1.4), 0.52, gain_db=0.5, gain_sd_db=2.0, highpass_hz=0.3,
-          lowpass_hz=70, tilt_db_per_octave=0.3, response_sd=0.3, line_uv=2.0, electrode_uv=2.0,
-          pops_per_hour=2.0, artefact_log_rate=0.6, n1_bias=0.5, n3_bias=0.25,
-          transition_noise=0.10, scorer_sd=0.4),
-    _nsrr("SOF", 128, (82.8, 3.1), 1.00, gain_db=-1.5, gain_sd_db=1.5, highpass_hz=0.3,
-          lowpass_hz=50, tilt_db_per_octave=-0.3, response_sd=0.2, line_uv=2.0, electrode_uv=1.5,
-          pops_per_hour=1.5, artefact_log_rate=0.4, wake_log_odds=0.3, n1_bias=-0.5,
-          n3_bias=0.15, transition_noise=0.10, scorer_sd=0.3),
-    CohortProfile("phys-st", 100, age_mean_y=40.2, age_sd_y=18.0, female_share=0.68,
-                  gain_db=0.5, gain_sd_db=0.8, highpass_hz=0.3, response_sd=0.1, electrode_uv=0.8,
-                  pops_per_hour=0.5, wake_log_odds=0.2, n1_bias=0.3, transition_noise=0.05,
-                  scorer_sd=0.3),
+_NAMES = (
+    "ABC", "CCSHS", "CFS", "HPAP", "MROS", "PHYS", "SHHS", "MASS", "CHAT", "SOF", "phys-st",
 )  # fmt: skip
+_KNOBS = {
+    "sfreq":              (  256,  128,  128,  200,  256,  100,  125,  256,  200,  128,  100),
+    "age_mean_y":         ( 48.8, 17.7, 41.7, 46.5, 76.4, 58.8, 63.1, 42.5,  6.6, 82.8, 40.2),
+    "age_sd_y":           (  9.8,  0.4,   20, 11.9,  5.5,   22, 11.2, 18.9,  1.4,  3.1,   18),
+    "female_share":       ( 0.43,  0.5, 0.55, 0.43,    0, 0.33, 0.52, 0.55, 0.52,    1, 0.68),
+    "gain_db":            (    1, -1.5, -2.5,    2,   -1,    0,   -3,  1.5,  0.5, -1.5,  0.5),
+    "gain_sd_db":         (    1,    1,  1.5,  2.5,  1.5,  0.8,  1.5,  0.8,    2,  1.5,  0.8),
+    "highpass_hz":        ( 0.16,  0.3,  0.3,  0.3, 0.15,    0, 0.15,  0.3,  0.3,  0.3,  0.3),
+    "lowpass_hz":         (  100,   50,   45,   70,   60,  inf,   40,  100,   70,   50,  inf),
+    "tilt_db_per_octave": (  0.3, -0.3, -0.4,  0.5, -0.2,    0, -0.6,  0.4,  0.3, -0.3,    0),
+    "response_sd":        ( 0.15, 0.15,  0.2,  0.4,  0.2,  0.1,  0.2,  0.1,  0.3,  0.2,  0.1),
+    "line_uv":            (  1.5,    1,    2,    3,    2,    0,  2.5,  0.8,    2,    2,    0),
+    "electrode_uv":       (    1,  1.5,  1.5,    2,  1.5,  0.5,    2,  0.8,    2,  1.5,  0.8),
+    "pops_per_hour":      (  0.5,    1,    1,    2,  1.5,  0.5,    2,  0.3,    2,  1.5,  0.5),
+    "ecg_uv":             (   12,   12,   12,   12,   12,    0,   12,    0,   12,   12,    0),
+    "artefact_log_rate":  (  0.3,    0,  0.3,  0.5,  0.4,  0.2,  0.5,    0,  0.6,  0.4,    0),
+    "wake_log_odds":      (  0.4,    0,  0.3,  0.6,  0.3,    0,  0.3,    0,    0,  0.3,  0.2),
+    "n1_bias":            (  0.5, -0.5, -0.7,    1, -0.5,  0.2,   -1,  0.3,  0.5, -0.5,  0.3),
+    "n3_bias":            (-0.25,  0.4, 0.25, -0.5, 0.15,    0, 0.25, 0.15, 0.25, 0.15,    0),
+    "transition_noise":   (  0.1, 0.08,  0.1, 0.15,  0.1, 0.05, 0.12, 0.06,  0.1,  0.1, 0.05),
+    "scorer_sd":          (  0.3,  0.3,  0.4,  0.6,  0.3,  0.3,  0.4,  0.2,  0.4,  0.3,  0.3),
+}  # fmt: skip
+_CHANNELS = {
+    "PHYS": ("Fpz-Cz", "Pz-Oz"),
+    "phys-st": ("Fpz-Cz", "Pz-Oz"),
+    "MASS": ("Fp1+Fp2-Cz", "Pz-Oz (LER)"),
+}
+
+
+def _profile(name: str, knobs: dict[str, Any]) -> CohortProfile:
+    channels, unit = _CHANNELS.get(name, ("C3-A2", "C4-A1")), "mV" if name == "HPAP" else "uV"
+    line_hz = float(COHORTS[name].line_hz)
+    return CohortProfile(name, unit=unit, line_hz=line_hz, channels=channels, **knobs)
+
+
 PROFILES: dict[str, CohortProfile] = {
-    profile.name: replace(profile, line_hz=float(COHORTS[profile.name].line_hz)) for profile in _ALL
+    name: _profile(name, {knob: float(row[place]) for knob, row in _KNOBS.items()})
+    for place, name in enumerate(_NAMES)
 }
 """The paper's ten cohorts, and Sleep-EDF's telemetry."""
 

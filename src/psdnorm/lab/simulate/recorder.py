@@ -1,6 +1,6 @@
 """The simulated recorder: electrodes, montage, amplifier, other channels."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.fft
@@ -10,80 +10,31 @@ from numpy.typing import NDArray
 from psdnorm.errors import ArgumentError
 from psdnorm.lab.simulate.profiles import CohortProfile
 
-
-@dataclass(frozen=True)
-class Derivation:
-    """Weights of the sources in one derivation; 1 is that of Fpz-Cz or Pz-Oz for its own."""
-
-    # background
-    anterior: float = 0.0
-    posterior: float = 0.0
-    left: float = 0.0
-    right: float = 0.0
-    # sleep
-    slow: float = 0.0
-    spindle: float = 0.0
-    k_complex: float = 0.0
-    vertex: float = 0.0
-    sawtooth: float = 0.0
-    # artefacts
-    eye: float = 0.0
-    muscle: float = 0.0
-    movement: float = 1.0
-    heart: float = 0.0
-
-
 BACKGROUND = ("anterior", "posterior", "left", "right")
-_LEFT = Derivation(
-    0.75, 0.55, 0.5, 0.1, slow=0.9, spindle=1.1, k_complex=1.0, vertex=1.3, sawtooth=1.3,
-    eye=0.25, muscle=0.7, heart=1.0,
+DERIVATIONS = (
+    "Fpz-Cz", "Pz-Oz", "C3-A2", "C4-A1", "Fp1+Fp2-Cz", "Pz-Oz (LER)", "F3-A2", "F4-A1", "O1-A2",
+    "O2-A1", "Cz-A1",
 )  # fmt: skip
-_RIGHT = Derivation(
-    0.75, 0.55, 0.1, 0.5, slow=0.9, spindle=1.05, k_complex=1.0, vertex=1.3, sawtooth=1.3,
-    # eyes and heart are seen from the other side
-    eye=-0.2, muscle=0.7, heart=-0.6,
-)  # fmt: skip
-DERIVATIONS = {
-    "Fpz-Cz": Derivation(
-        anterior=1.0, slow=1.0, spindle=0.8, k_complex=1.0, vertex=0.8, sawtooth=0.8, eye=1.0,
-        muscle=1.0,
-    ),
-    "Pz-Oz": Derivation(
-        posterior=1.0, slow=0.65, spindle=0.7, k_complex=0.45, vertex=0.4, sawtooth=0.4, eye=0.1,
-        muscle=0.9, movement=0.6,
-    ),
-    "C3-A2": _LEFT,
-    "C4-A1": _RIGHT,
-    "Fp1+Fp2-Cz": Derivation(
-        anterior=1.05, left=0.15, right=0.15, slow=1.05, spindle=0.85, k_complex=1.05, vertex=0.8,
-        sawtooth=0.8, eye=1.2, muscle=0.8,
-    ),
-    "Pz-Oz (LER)": Derivation(
-        anterior=0.05, posterior=0.95, slow=0.6, spindle=0.75, k_complex=0.4, vertex=0.35,
-        sawtooth=0.35, eye=0.08, muscle=0.7, movement=0.6, heart=0.05,
-    ),
-    "F3-A2": Derivation(
-        0.95, 0.25, 0.45, 0.1, slow=1.05, spindle=0.95, k_complex=1.1, vertex=1.0, sawtooth=1.0,
-        eye=0.6, muscle=0.9, heart=1.0,
-    ),
-    "F4-A1": Derivation(
-        0.95, 0.25, 0.1, 0.45, slow=1.05, spindle=0.9, k_complex=1.1, vertex=1.0, sawtooth=1.0,
-        eye=-0.5, muscle=0.9, heart=-0.6,
-    ),
-    "O1-A2": Derivation(
-        0.2, 0.95, 0.4, 0.05, slow=0.6, spindle=0.6, k_complex=0.5, vertex=0.4, sawtooth=0.4,
-        eye=0.1, muscle=0.8, heart=1.0,
-    ),
-    "O2-A1": Derivation(
-        0.2, 0.95, 0.05, 0.4, slow=0.6, spindle=0.55, k_complex=0.5, vertex=0.4, sawtooth=0.4,
-        eye=-0.08, muscle=0.8, heart=-0.6,
-    ),
-    "Cz-A1": Derivation(
-        0.8, 0.5, 0.2, 0.3, slow=1.0, spindle=1.2, k_complex=1.2, vertex=1.5, sawtooth=1.4,
-        eye=-0.15, muscle=0.6, heart=-0.6,
-    ),
-}  # fmt: skip
 REFERENCE = ("Fpz-Cz", "Pz-Oz")
+# weight of each source in the derivations above; 1 is that of Fpz-Cz or Pz-Oz for its own
+_WEIGHTS = {
+    # background
+    "anterior":  (  1,    0, 0.75, 0.75, 1.05, 0.05, 0.95, 0.95,  0.2,   0.2,   0.8),
+    "posterior": (  0,    1, 0.55, 0.55,    0, 0.95, 0.25, 0.25, 0.95,  0.95,   0.5),
+    "left":      (  0,    0,  0.5,  0.1, 0.15,    0, 0.45,  0.1,  0.4,  0.05,   0.2),
+    "right":     (  0,    0,  0.1,  0.5, 0.15,    0,  0.1, 0.45, 0.05,   0.4,   0.3),
+    # sleep
+    "slow":      (  1, 0.65,  0.9,  0.9, 1.05,  0.6, 1.05, 1.05,  0.6,   0.6,     1),
+    "spindle":   (0.8,  0.7,  1.1, 1.05, 0.85, 0.75, 0.95,  0.9,  0.6,  0.55,   1.2),
+    "k_complex": (  1, 0.45,    1,    1, 1.05,  0.4,  1.1,  1.1,  0.5,   0.5,   1.2),
+    "vertex":    (0.8,  0.4,  1.3,  1.3,  0.8, 0.35,    1,    1,  0.4,   0.4,   1.5),
+    "sawtooth":  (0.8,  0.4,  1.3,  1.3,  0.8, 0.35,    1,    1,  0.4,   0.4,   1.4),
+    # artefacts; eyes and heart are seen from the other side at the right electrodes
+    "eye":       (  1,  0.1, 0.25, -0.2,  1.2, 0.08,  0.6, -0.5,  0.1, -0.08, -0.15),
+    "muscle":    (  1,  0.9,  0.7,  0.7,  0.8,  0.7,  0.9,  0.9,  0.8,   0.8,   0.6),
+    "movement":  (  1,  0.6,    1,    1,    1,  0.6,    1,    1,    1,     1,     1),
+    "heart":     (  0,    0,    1, -0.6,    0, 0.05,    1, -0.6,    1,  -0.6,  -0.6),
+}  # fmt: skip
 
 
 def weights(channels: tuple[str, str], shift: float) -> dict[str, NDArray]:
@@ -93,13 +44,9 @@ def weights(channels: tuple[str, str], shift: float) -> dict[str, NDArray]:
         known = ", ".join(DERIVATIONS)
         raise ArgumentError(f"channel {unknown[0]!r} is no known derivation, expected {known}")
     blend = min(shift, 1.0)
-    pairs = [(DERIVATIONS[a], DERIVATIONS[b]) for a, b in zip(REFERENCE, channels, strict=True)]
-    return {
-        f.name: np.array(
-            [(1 - blend) * getattr(a, f.name) + blend * getattr(b, f.name) for a, b in pairs]
-        )
-        for f in fields(Derivation)
-    }
+    usual, own = ([DERIVATIONS.index(name) for name in pair] for pair in (REFERENCE, channels))
+    rows = {source: np.array(row, dtype=float) for source, row in _WEIGHTS.items()}
+    return {source: (1 - blend) * row[usual] + blend * row[own] for source, row in rows.items()}
 
 
 # the tilt pivots at this frequency and ends about an octave below the slowest waves
