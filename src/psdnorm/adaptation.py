@@ -52,6 +52,11 @@ def calibrate(
         The same model, with training flags and momenta as before. A channel without a valid row
         keeps its barycenter; on any error, all do.
 
+    Raises
+    ------
+    ConversionError
+        If the model has no PSDNorm with a barycenter.
+
     Examples
     --------
     >>> model = nn.Sequential(PSDNorm(2, filter_size=1))

@@ -254,6 +254,11 @@ def convert_norm(
     list of Conversion
         In the order of their filter sizes.
 
+    Raises
+    ------
+    ConversionError
+        If the model cannot be converted as asked, or does not run its new layers.
+
     Notes
     -----
     Convert before making the optimizer, which otherwise holds the old parameters. A layer that is

@@ -157,7 +157,7 @@ def test_adapted_layers_are_counted_in_execution_order():
 
 
 @pytest.mark.parametrize(("layers", "adapted"), [(12, 12), (np.int64(12), 12), ("all", 14)])
-def test_of_many_layers_exactly_the_first_so_many_in_execution_order_adapt(layers, adapted):
+def test_of_many_layers_exactly_the_first_in_execution_order_adapt(layers, adapted):
     model = Backwards(14).eval()
     with adapt_batchnorm(model, [signals(4)], layers=layers):
         touched = [bool((norm.running_var != 7).all()) for norm in reversed(model.norms)]
@@ -263,7 +263,7 @@ def test_adapting_a_compiled_model_that_ran_before():
         (network, 3, [X, X * torch.inf], "'0.norm' saw values that are not finite"),
     ],
 )
-def test_an_adaptation_that_cannot_be_is_refused(build, layers, data, message):
+def test_an_impossible_adaptation_raises(build, layers, data, message):
     model = build().eval()
     before = buffers(model)
     with pytest.raises(ConversionError, match=message), adapt_batchnorm(model, data, layers):
@@ -293,7 +293,7 @@ def test_adapting_names_an_argument_that_makes_no_sense(layers, data, message):
         pass
 
 
-def test_adapting_refuses_what_is_no_module():
+def test_adapting_what_is_no_module_raises():
     with (
         pytest.raises(ArgumentError, match=r"model must be an nn\.Module, found a NoneType"),
         adapt_batchnorm(None, [X]),

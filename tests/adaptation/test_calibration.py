@@ -118,7 +118,7 @@ def test_calibration_needs_a_barycenter(build):
         ([X[:0]], "batches is empty, expected at least one batch with values"),
     ],
 )
-def test_batches_that_hold_no_inputs_are_refused(data, message):
+def test_batches_that_hold_no_inputs_raise(data, message):
     model = two_norms()
     before = buffers(model)
     with pytest.raises(ArgumentError, match=message):
@@ -134,6 +134,6 @@ def test_an_empty_batch_says_nothing_to_calibration():
 
 
 @pytest.mark.parametrize(("model", "kind"), [(None, "NoneType"), ([PSDNorm(2)], "list")])
-def test_calibration_refuses_what_is_no_module(model, kind):
+def test_calibrating_what_is_no_module_raises(model, kind):
     with pytest.raises(ArgumentError, match=f"model must be an nn.Module, found a {kind}"):
         calibrate(model, [X])

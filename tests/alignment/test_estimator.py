@@ -204,7 +204,7 @@ def test_domains_routed_to_predict_change_the_prediction(labelled):
     assert np.abs(with_domains - without).max() > 0.05
 
 
-def test_a_pipeline_that_did_not_ask_for_domains_refuses_them(labelled):
+def test_a_pipeline_that_did_not_ask_for_domains_raises_for_them(labelled):
     X, y, domains = labelled
     with sklearn.config_context(enable_metadata_routing=True):
         model = make_pipeline(TMA(), FunctionTransformer(log_power), LogisticRegression())

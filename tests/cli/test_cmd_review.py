@@ -123,7 +123,9 @@ def test_corrected_files_are_called_as_asked(night, tmp_path):
             assert (tmp_path / f"{name}{ending}").exists()
 
 
-def test_without_its_summary_a_night_is_reviewed_and_what_is_missing_is_said(night, tmp_path):
+def test_without_its_summary_a_night_is_reviewed_and_the_output_says_what_is_missing(
+    night, tmp_path
+):
     (tmp_path / "night.json").unlink()
     result = review(night)
     assert result.exit_code == 0
@@ -175,7 +177,7 @@ def test_what_cannot_be_done_is_one_sentence(night, tmp_path):
     assert "has the columns" in sentence(review(tmp_path / "human.tsv"))
 
 
-def test_a_table_and_a_summary_of_two_stagings_are_refused(night, tmp_path, probabilities):
+def test_a_table_and_a_summary_of_two_stagings_raise(night, tmp_path, probabilities):
     write_tsv(night, STAGES[:100], probabilities[:100])
     assert sentence(review(night)) == (
         f"{night} has 100 epochs and night.json beside it 204, expected files of one staging"

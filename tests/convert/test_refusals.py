@@ -135,7 +135,7 @@ def test_a_long_list_of_reasons_is_cut():
         convert_norm(model, example_input=torch.randn(2, 2, 4, 4))
 
 
-def test_a_script_module_is_refused():
+def test_a_script_module_raises():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         model = nn.Sequential(torch.jit.trace(network(1), signals(1)), nn.BatchNorm1d(6))
@@ -178,6 +178,6 @@ def test_arguments_that_make_no_sense_are_named(arguments, message):
 
 
 @pytest.mark.parametrize(("model", "kind"), [(None, "NoneType"), ("net", "str"), ([], "list")])
-def test_what_is_no_module_is_refused(model, kind):
+def test_what_is_no_module_raises(model, kind):
     with pytest.raises(ArgumentError, match=f"model must be an nn.Module, found a {kind}"):
         convert_norm(model, example_input=X)

@@ -140,7 +140,7 @@ def test_the_example_leaves_the_new_layers_as_if_there_were_none():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_the_example_runs_on_a_machine_that_lacks_the_backend_asked_for():
+def test_the_example_runs_on_a_machine_without_the_backend_asked_for():
     (conversion,) = convert_norm(network(1), layers=1, example_input=signals(1), backend="fused")
     assert conversion.new.backend == "fused"
 

@@ -71,11 +71,11 @@ def test_channels_of_a_common_reference_are_taken_against_the_other_side():
     }
 
 
-def test_one_ear_serves_both_sides_where_there_is_no_other():
+def test_one_ear_is_used_for_both_sides_where_there_is_no_other():
     assert found("F3", "F4", "M1") == {"F3-M1": "F3-M1", "F4-M1": "F4-M1"}
 
 
-def test_without_ears_channels_are_taken_as_they_are_and_that_is_said():
+def test_without_ears_channels_are_taken_as_they_are_with_a_note():
     montage, notes = find_montage(["F3", "C4-M1"])
     assert list(montage) == ["F3", "C4-M1"]
     assert notes == [
@@ -101,12 +101,12 @@ def test_of_many_derivations_the_recommended_are_used_and_the_rest_is_noted():
     assert notes == ["6 of 9 EEG derivations are used"]
 
 
-def test_eeg_without_a_place_serves_where_no_channel_has_one():
+def test_eeg_without_a_place_is_used_where_no_channel_has_one():
     assert found("EEG", "EEG(sec)", "ECG") == {"EEG": "EEG", "EEG(sec)": "EEG(sec)"}
     assert found("EEG", "C3-M2") == {"C3-M2": "C3-M2"}
 
 
-def test_labels_that_are_there_twice_are_not_used_and_that_is_said():
+def test_labels_that_are_there_twice_are_not_used_with_a_note():
     montage, notes = find_montage(["C3-M2", "C3-M2", "C4-M1"])
     assert list(montage) == ["C4-M1"]
     assert "same label" in notes[0]
@@ -120,11 +120,11 @@ def test_all_pairs_vote_ten_at_most_the_foremost_first():
     assert len(groups_of("abcd", 2)[0]) == 6
 
 
-def test_a_model_of_one_channel_hears_each_alone():
+def test_a_model_of_one_channel_is_shown_each_alone():
     assert groups_of("abc", 1) == ((("a",), ("b",), ("c",)), "")
 
 
-def test_too_few_channels_are_repeated_and_that_is_said():
+def test_too_few_channels_are_repeated_with_a_note():
     assert groups_of(["Cz"], 2) == (
         (("Cz", "Cz"),),
         "Cz is fed 2 times, as the model takes 2 channels",
@@ -140,7 +140,7 @@ def test_eeg_of_a_usual_size_raises_no_doubt(spread):
 @pytest.mark.parametrize(
     ("spread", "words"), [(2e-5, "1000000 times larger"), (2e7, "1000000 times smaller")]
 )
-def test_what_can_be_eeg_in_another_unit_alone_is_refused_with_the_flag(spread, words):
+def test_what_can_be_eeg_in_another_unit_alone_is_an_error_that_names_the_option(spread, words):
     with pytest.raises(RecordingError) as caught:
         doubt_unit([spread], None, "night.edf")
     assert str(caught.value).startswith("night.edf: 30 s of its EEG vary by")
@@ -149,15 +149,15 @@ def test_what_can_be_eeg_in_another_unit_alone_is_refused_with_the_flag(spread, 
 
 
 @pytest.mark.parametrize("spread", [0.02, 20000.0])
-def test_what_may_be_flat_or_too_large_for_other_reasons_is_said(spread):
+def test_what_may_be_flat_or_too_large_for_other_reasons_is_only_noted(spread):
     assert "if so, give --unit" in doubt_unit([spread], None, "night.edf")
 
 
-def test_a_unit_that_was_given_and_does_not_fit_is_said_and_obeyed():
+def test_a_unit_that_was_given_and_does_not_fit_is_used_with_a_warning():
     assert "the unit V was given" in doubt_unit([2e7], "V", "night.edf")
 
 
-def test_nothing_is_said_of_the_unit_of_a_flat_signal():
+def test_nothing_is_reported_of_the_unit_of_a_flat_signal():
     assert doubt_unit([float("nan")], None, "night.edf") == ""
     assert doubt_unit([1e-12], None, "night.edf") == ""
 
@@ -224,7 +224,7 @@ def test_epochs_that_are_flat_or_not_finite_are_not_measured(tmp_path):
     assert "C4-M1 flat 25 %" in night.notes
 
 
-def test_epochs_with_a_gap_in_them_are_not_measured_and_that_is_said(tmp_path):
+def test_epochs_with_a_gap_in_them_are_not_measured_with_a_note(tmp_path):
     onsets = (0, 30, 75, 105)
     channels = [edf_files.channel("C3-M2", samples(4))]
     channels.append(edf_files.annotations([b"+%d\x14\x14\x00" % onset for onset in onsets]))
@@ -255,7 +255,7 @@ def test_a_pause_that_is_longer_than_the_recording_is_no_flat_signal(tmp_path, m
     np.testing.assert_array_equal(night.prepared["C3-M2"][[0, 1, 30, 31]], alone)
 
 
-def test_a_recording_that_pauses_in_every_epoch_is_refused(tmp_path):
+def test_a_recording_that_pauses_in_every_epoch_raises(tmp_path):
     channels = [edf_files.channel("C3-M2", samples(4)[:, :2000])]
     channels.append(edf_files.annotations([b"+%d\x14\x14\x00" % (30 * n) for n in range(4)]))
     path = tmp_path / "night.edf"
@@ -291,7 +291,7 @@ def test_a_night_of_bad_channels_alone_has_its_length_and_its_reasons(tmp_path):
     assert night.spectrogram.power_db.shape[0] == 4
 
 
-def test_channels_of_several_rates_are_all_used_and_that_is_said(tmp_path):
+def test_channels_of_several_rates_are_all_used_with_a_note(tmp_path):
     slow, fast = samples(4, 100), samples(4, 200, 1)
     channels = [edf_files.channel("C4-M1", fast), edf_files.channel("C3-M2", slow)]
     path = tmp_path / "night.edf"
@@ -361,13 +361,13 @@ def test_a_scoring_is_not_asked_for_its_channels(tmp_path):
     assert said.endswith("scoring.edf has no channel, as a scoring has none: expected EEG")
 
 
-def test_a_rate_that_is_too_low_is_no_flat_night_but_refused(tmp_path):
+def test_a_rate_that_is_too_low_is_an_error_and_no_flat_night(tmp_path):
     path = recording(tmp_path / "night.edf", labels=("C3-M2",), sfreq=50)
     expected = f"{path} has 'C3-M2' at 50 Hz, expected at least 64 Hz"
     assert refusal(path) == expected
 
 
-def test_ten_seconds_are_refused(tmp_path):
+def test_ten_seconds_raise(tmp_path):
     path = tmp_path / "night.edf"
     content = edf_files.edf([edf_files.channel("C3-M2", samples(1)[:, :1000])], record_s=10)
     path.write_bytes(content)
@@ -379,7 +379,7 @@ def volts(unit, physical):
     return edf_files.edf([one], record_s=30)
 
 
-def test_volts_that_are_called_microvolts_are_refused_until_the_unit_is_given(tmp_path):
+def test_volts_that_are_called_microvolts_raise_until_the_unit_is_given(tmp_path):
     right, wrong = tmp_path / "right.edf", tmp_path / "wrong.edf"
     right.write_bytes(volts("V", (-0.0032, 0.0032)))
     wrong.write_bytes(volts("uV", (-0.0032, 0.0032)))
@@ -392,7 +392,7 @@ def test_volts_that_are_called_microvolts_are_refused_until_the_unit_is_given(tm
     np.testing.assert_allclose(night.prepared["C3-M2"], expected, rtol=2e-3)
 
 
-def test_microvolts_that_are_called_volts_are_refused_until_the_unit_is_given(tmp_path):
+def test_microvolts_that_are_called_volts_raise_until_the_unit_is_given(tmp_path):
     path = tmp_path / "night.edf"
     path.write_bytes(volts("V", (-3276.8, 3276.7)))
     assert "1000000 times smaller" in refusal(path)
@@ -414,7 +414,7 @@ def test_the_recipe_of_one_channel_is_that_of_two(tmp_path):
     np.testing.assert_array_equal(one.prepared["C3-M2"], two.prepared["C3-M2"])
 
 
-def test_a_channel_beyond_the_type_of_the_store_is_refused_alone(tmp_path):
+def test_a_channel_beyond_the_type_of_the_store_is_left_out_alone(tmp_path):
     huge = edf_files.channel("C3-M2", samples(4), physical=(-9e6, 9e6))
     usual = edf_files.channel("C4-M1", samples(4))
     path = tmp_path / "night.edf"

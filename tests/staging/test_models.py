@@ -33,7 +33,7 @@ def test_a_checkpoint_brings_its_recipe_and_no_notice(tmp_path):
     assert not model.network.training
 
 
-def test_the_folder_of_a_run_serves_by_its_weights(tmp_path):
+def test_the_folder_of_a_run_is_loaded_by_its_weights(tmp_path):
     small_model(tmp_path / "run" / "weights")
     (tmp_path / "run" / "config.json").write_text("{}")  # the run's own
     assert load_model(tmp_path / "run").description["name"] == "run"
@@ -55,7 +55,7 @@ def test_a_run_that_kept_no_weights_says_how_to_keep_them(tmp_path):
     assert "--keep weights" in refusal(tmp_path)
 
 
-def test_models_that_cannot_stage_are_refused(tmp_path):
+def test_models_that_cannot_stage_raise(tmp_path):
     assert "is not a folder" in refusal(tmp_path / "nowhere")
     small_network().save_pretrained(tmp_path / "a")
     assert "does not say how its recordings were prepared" in refusal(tmp_path / "a")
@@ -76,7 +76,7 @@ def test_models_that_cannot_stage_are_refused(tmp_path):
         {"sqrt_barycenter": [[1.0, 2.0, 3.0]] * 2},
     ],
 )
-def test_a_model_of_aligned_nights_without_its_barycenter_is_refused(tmp_path, facts):
+def test_a_model_of_aligned_nights_without_its_barycenter_raises(tmp_path, facts):
     small_model(tmp_path, training_data=facts)
     assert "(TMA) and does not say onto what" in refusal(tmp_path)
 

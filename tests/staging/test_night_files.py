@@ -74,7 +74,7 @@ def test_a_file_whose_name_looks_like_a_pattern_is_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("argument", ["nowhere.edf", "*.edf", "."])
-def test_what_names_nothing_is_refused(tmp_path, monkeypatch, argument):
+def test_what_names_nothing_raises(tmp_path, monkeypatch, argument):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ArgumentError) as caught:
         find_recordings([argument])
@@ -157,7 +157,7 @@ def test_without_a_start_annotations_have_the_date_that_stands_for_none(tmp_path
     assert read_annotations(tmp_path / "night.edf")[1] == datetime(1985, 1, 1)
 
 
-def test_a_start_that_two_digits_of_a_year_cannot_say_is_refused(tmp_path):
+def test_a_start_that_two_digits_of_a_year_cannot_say_raises(tmp_path):
     with pytest.raises(ArgumentError, match="start is in 1970, expected 1985 to 2084"):
         write_edf_annotations(tmp_path / "night.edf", STAGES, datetime(1970, 1, 1))
 
@@ -210,7 +210,7 @@ def test_a_summary_without_a_notice_has_none(tmp_path):
         ({"made": float("inf")}, "night.json cannot be written as JSON"),
     ],
 )
-def test_a_summary_that_would_not_be_json_is_refused_and_not_written(tmp_path, more, message):
+def test_a_summary_that_cannot_be_json_raises_and_is_not_written(tmp_path, more, message):
     with pytest.raises(ArgumentError, match=message):
         write_json(tmp_path / "night.json", sleep_statistics(STAGES), more=more)
     assert list(tmp_path.iterdir()) == []
@@ -257,7 +257,7 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path, probabilities, form):
         WRITERS[form](tmp_path / "nowhere" / f"night.{form}", probabilities)
 
 
-def test_probabilities_of_another_night_are_refused_before_anything_is_written(tmp_path):
+def test_probabilities_of_another_night_raise_before_anything_is_written(tmp_path):
     with pytest.raises(ShapeError, match=r"shape \(4, 5\), expected \(9, 5\)"):
         write_tsv(tmp_path / "night.tsv", STAGES, np.full((4, 5), 0.2))
     assert list(tmp_path.iterdir()) == []
@@ -280,7 +280,7 @@ ROW = "0\t30\tW\t1.0\t0.0\t0.0\t0.0\t0.0\t1.0\n"
         (HEAD + ROW.replace("0.0", "0.5", 1), "at epoch 0, expected five from 0 to 1"),
     ],
 )
-def test_a_damaged_tsv_is_refused_with_its_line(tmp_path, text, message):
+def test_a_damaged_tsv_raises_and_names_the_line(tmp_path, text, message):
     path = tmp_path / "night.tsv"
     path.write_text(text)
     with pytest.raises(RecordingError, match=f"night.tsv.* ?{message}"):
@@ -409,7 +409,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path, night):
         night.write(tmp_path / "file" / "out")
 
 
-def test_without_matplotlib_the_rest_is_written_and_what_is_missing_said(
+def test_without_matplotlib_the_rest_is_written_and_what_is_missing_is_noted(
     tmp_path, night, monkeypatch
 ):
     def refuse(*arguments):
@@ -438,7 +438,7 @@ def test_a_start_that_edf_cannot_hold_is_left_out_of_the_annotations_alone(
     assert (tmp_path / "S1-hypnogram.edf").read_bytes()[168:176] == b"01.01.85"
 
 
-def test_nobodys_identity_reaches_an_output(tmp_path):
+def test_no_identity_reaches_an_output(tmp_path):
     who = ("Haagse", "Harry", "0234567", "MAY-1951", "02.05.51", "Jones", "Telefax", "PSG-12")
     path = tmp_path / "S1.edf"
     channels = [
@@ -503,7 +503,7 @@ def test_more_epochs_than_there_are_is_all_of_them(given):
     assert sorted(least_confident(given, 100)) == list(range(7))
 
 
-def test_no_epoch_at_all_is_refused(given):
+def test_no_epoch_at_all_raises(given):
     with pytest.raises(ArgumentError, match="n is 0, expected at least one epoch"):
         least_confident(given, 0)
 
@@ -519,7 +519,7 @@ def test_a_review_asks_about_each_epoch_by_stage_and_confidence(tmp_path, given)
     assert read_annotations(tmp_path / "review.edf")[1] == START
 
 
-def test_a_review_that_nobody_answered_is_no_scoring(tmp_path, given):
+def test_an_unanswered_review_is_no_scoring(tmp_path, given):
     write_review(tmp_path / "review.edf", SHORT, given, 4, START)
     with pytest.raises(RecordingError, match=r"review\.edf scores no epoch"):
         read_corrected(tmp_path / "review.edf", SHORT, START)
@@ -565,7 +565,7 @@ def test_a_correction_is_placed_by_the_clock(tmp_path):
     assert read_corrected(path, SHORT, START).changes == [(2, 60, "N2", "REM")]
 
 
-def test_a_correction_of_a_longer_night_is_refused(tmp_path):
+def test_a_correction_of_a_longer_night_raises(tmp_path):
     write_text(tmp_path / "corrected.txt", [2] * 20)
     with pytest.raises(RecordingError, match=r"corrected\.txt scores 0 to 600 s, .* 210 s"):
         read_corrected(tmp_path / "corrected.txt", SHORT)

@@ -312,7 +312,7 @@ def test_what_could_not_be_staged_is_a_gap_that_is_named():
     assert {"not staged", "no signal"} <= set(texts(axes[0].figure))
 
 
-def test_one_pair_has_nobody_to_disagree_with():
+def test_one_pair_has_no_disagreement():
     assert not any("disagree" in text for text in texts(draw_night(staged_nights.fed_twice())))
 
 
@@ -350,7 +350,7 @@ def test_a_name_is_text_whatever_is_in_it():
     assert night_png(night).startswith(b"\x89PNG")
 
 
-def test_a_picture_is_there_whole_or_not_at_all(tmp_path):
+def test_pictures_are_written_atomically(tmp_path):
     write_png(tmp_path / "night.png", staged_nights.one_epoch())
     from PIL import Image
 

@@ -138,7 +138,7 @@ def test_a_dictionary_of_statistics_is_json_without_nan():
         ([True], ArgumentError, "stages is of type bool"),
     ],
 )
-def test_what_are_no_stages_is_refused(stages, error, message):
+def test_invalid_stages_raise(stages, error, message):
     with pytest.raises(error, match=message):
         sleep_statistics(stages)
 
@@ -253,13 +253,13 @@ def test_lights_may_go_on_in_the_part_of_an_epoch_that_ends_a_recording():
 
 @pytest.mark.parametrize("argument", ["lights_off", "lights_on"])
 @pytest.mark.parametrize("seconds", [-1, 30 * len(HOUR_OF_SLEEP) + 30, math.nan, math.inf])
-def test_lights_outside_of_the_recording_are_refused_by_name(argument, seconds):
+def test_lights_outside_the_recording_raise_and_are_named(argument, seconds):
     with pytest.raises(ArgumentError, match=f"{argument} is .*0 to 16200"):
         sleep_statistics(HOUR_OF_SLEEP, **{argument: seconds})
 
 
 @pytest.mark.parametrize(("off", "on"), [(3000, 600), (600, 610), (16200, None)])
-def test_lights_with_no_epoch_between_them_are_refused(off, on):
+def test_lights_with_no_epoch_between_them_raise(off, on):
     with pytest.raises(ArgumentError, match="expected lights_on to be at least 30 s later"):
         sleep_statistics(HOUR_OF_SLEEP, lights_off=off, lights_on=on)
 
@@ -345,7 +345,7 @@ def test_where_nothing_can_be_compared_every_metric_is_nan():
     assert np.isnan(values).all()
 
 
-def test_different_lengths_are_refused_with_both_numbers():
+def test_different_lengths_raise_with_both_numbers():
     with pytest.raises(ShapeError, match="true has 3 epochs and predicted 2, expected the same"):
         agreement([0, 1, 2], [0, 1])
 
@@ -362,7 +362,7 @@ def test_different_lengths_are_refused_with_both_numbers():
         (np.eye(5, dtype=int)[:2], ArgumentError, "of type int64, expected floats"),
     ],
 )
-def test_what_are_no_probabilities_is_refused(probabilities, error, message):
+def test_invalid_probabilities_raise(probabilities, error, message):
     with pytest.raises(error, match=message):
         agreement([0, 1], [0, 1], probabilities)
 

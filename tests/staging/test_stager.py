@@ -65,14 +65,14 @@ def test_pairs_vote_and_their_disagreement_is_told(tmp_path, model):
     assert 0 < night.disagreement.mean() < 1
 
 
-def test_one_channel_is_fed_twice_and_that_is_said(tmp_path, model):
+def test_one_channel_is_fed_twice_with_a_note(tmp_path, model):
     night = stage(recording(tmp_path / "night.edf", labels=("C3-M2",)), model)
     assert night.pairs == (("C3-M2", "C3-M2"),)
     assert "C3-M2 is fed 2 times, as the model takes 2 channels" in night.notes
     assert (night.hypnogram >= 0).all()
 
 
-def test_a_model_of_one_channel_hears_each(tmp_path):
+def test_a_model_of_one_channel_is_shown_each(tmp_path):
     single = load_model(small_model(tmp_path / "model", n_chans=1))
     night = stage(recording(tmp_path / "night.edf"), single)
     assert night.pairs == (("C3-M2",), ("C4-M1",))
@@ -256,7 +256,7 @@ def test_what_cannot_be_done_is_one_sentence(tmp_path, model, arguments, error, 
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_neither_path_nor_raw_is_refused(model):
+def test_what_is_neither_path_nor_raw_raises(model):
     with pytest.raises(ArgumentError, match="raw_or_path is a int, expected a path or an MNE Raw"):
         stage(3, model)
 

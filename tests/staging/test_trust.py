@@ -159,7 +159,7 @@ def test_a_channel_that_is_flat_or_not_measured_is_not_trusted_and_named(value):
     assert all(math.isfinite(each.value) for each in found.distances)
 
 
-def test_a_dead_channel_is_said_once_and_by_a_model_that_knows_no_nights_too():
+def test_a_dead_channel_is_reported_once_and_by_a_model_that_knows_no_nights_too():
     signals = night(1000)
     signals[:, 0] = 0
     said = Condition("C3-A2", "flat", 1.0, NOT_TRUSTED, "C3-A2 is flat in 100 % of the epochs.")
@@ -232,7 +232,7 @@ def test_a_single_epoch_gets_a_report():
     assert all(math.isfinite(each.value) for each in found.distances)
 
 
-def test_a_night_that_is_not_as_the_model_expects_it_is_refused():
+def test_a_night_that_is_not_as_the_model_expects_it_raises():
     with pytest.raises(ArgumentError, match="sfreq is 100 Hz, expected the model's 64 Hz"):
         shift_report(trained(), night(0), CHANNELS, 100.0)
     with pytest.raises(ArgumentError, match="channels has 1 names, expected the model's 2"):
@@ -428,7 +428,7 @@ def test_a_recording_without_a_whole_epoch_has_no_condition():
     assert conditions(signal[:, :100]) == ()
 
 
-def test_names_that_do_not_fit_are_refused():
+def test_names_that_do_not_fit_raise():
     signal, sfreq, _ = eeg()
     with pytest.raises(RecordingError, match=r"n\.edf: channels has 1 names"):
         channel_conditions(signal, sfreq, ["C3-A2"], source="n.edf")
@@ -456,7 +456,7 @@ def half_flat(n_epochs=4):
     return spoilt
 
 
-def test_where_all_electrodes_are_on_nothing_is_said(tmp_path):
+def test_where_all_electrodes_are_attached_nothing_is_reported(tmp_path):
     assert off_electrodes(recording(tmp_path / "night.edf")) == []
 
 
@@ -493,11 +493,11 @@ def test_a_channel_that_the_file_holds_itself_has_no_electrode_besides(tmp_path)
 
 
 @pytest.mark.parametrize(("unit", "n_flat"), [("uV", 0), ("nV", 2)])
-def test_electrodes_are_looked_at_in_the_unit_that_was_given(tmp_path, unit, n_flat):
+def test_electrodes_are_examined_in_the_unit_that_was_given(tmp_path, unit, n_flat):
     assert len(off_electrodes(recording(tmp_path / "night.edf"), unit=unit)) == n_flat
 
 
-def test_electrodes_of_what_mne_has_opened_are_looked_at_too(tmp_path):
+def test_electrodes_of_what_mne_has_opened_are_examined_too(tmp_path):
     mne = pytest.importorskip("mne")
     path = recording(tmp_path / "night.edf", C4=flat())
     (found,) = off_electrodes(mne.io.read_raw_edf(path, verbose=False))
@@ -653,7 +653,7 @@ def test_a_doubt_of_the_unit_is_a_note_where_a_channel_votes_that_is_as_large_as
     assert night.notes == [DOUBT]
 
 
-def test_without_a_doubt_of_the_unit_nothing_is_said(tmp_path):
+def test_without_a_doubt_of_the_unit_nothing_is_reported(tmp_path):
     night = PreparedNight(conditions=[size("C3", "flat")])
     assert doubt_of_unit(night, ()) == []
     assert night.notes == []

@@ -37,7 +37,7 @@ def test_a_vote_counts_by_the_share_of_its_channels_that_were_measured():
     np.testing.assert_allclose(probabilities[0], (2 * found[0, 0] + found[1, 0]) / 3, rtol=1e-6)
 
 
-def test_an_epoch_of_which_nobody_says_anything_is_unscored():
+def test_an_epoch_without_votes_is_unscored():
     found = votes(2, 2)
     found[:, 1] = np.nan
     stages, probabilities = count_votes(found, np.array([[1.0, 0.0], [1.0, 0.0]]))
@@ -46,7 +46,7 @@ def test_an_epoch_of_which_nobody_says_anything_is_unscored():
     assert np.isnan(probabilities[1]).all()
 
 
-def test_nobody_at_all_leaves_all_epochs_unscored():
+def test_without_groups_all_epochs_are_unscored():
     stages, probabilities = count_votes(np.empty((0, 3, 5), np.float32), np.empty((0, 3)))
     assert stages.tolist() == [-1] * 3
     assert np.isnan(probabilities).all()

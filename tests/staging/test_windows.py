@@ -69,6 +69,6 @@ def test_a_network_gives_every_epoch_a_distribution_from_half_precision_too():
     assert (found.std(axis=0) > 0).all()
 
 
-def test_a_night_without_epochs_is_refused():
+def test_a_night_without_epochs_raises():
     with pytest.raises(ShapeError, match="E from 1"):
         predict_epochs(forward, np.zeros((0, 2, 8), np.float32), stride=7)

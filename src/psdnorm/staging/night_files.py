@@ -179,7 +179,8 @@ _STAGES = {name: stage for stage, name in enumerate(STAGES)} | {MISSING: UNSCORE
 def read_tsv(path: str | Path) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
     """Read what :func:`~psdnorm.staging.write_tsv` wrote: stages, (E,), and probabilities, (E, 5).
 
-    Other tables are an error; :func:`psdnorm.io.read_stages` reads scorings without probabilities.
+    Raises RecordingError for other tables and where an epoch is missing or damaged;
+    :func:`psdnorm.io.read_stages` reads scorings without probabilities.
     """
     try:
         with os_errors_as(RecordingError, path, "cannot be read"):
@@ -283,7 +284,8 @@ def write_json(
 ) -> None:
     """Write the summary of a night: statistics, model, versions, agreement.
 
-    ``notice`` is the first line of the file; ``more`` holds further sections by name.
+    ``notice`` is the first line of the file; ``more`` holds further sections by name. Raises
+    ArgumentError if something in it cannot be JSON, or ``more`` repeats a section.
     """
     document: dict[str, Any] = {} if notice is None else {"notice": notice}
     document["statistics"] = statistics.to_dict()
@@ -318,7 +320,7 @@ def write_night(
     Parameters
     ----------
     folder : path
-        Made if it does not exist. Files in it that psdnorm did not write are never replaced.
+        Made if it does not exist. Files that psdnorm did not write are not replaced: StoreError.
     name : str, optional
         The files are ``NAME.json``, ``NAME.tsv``, ``NAME-hypnogram.edf``, ``NAME.txt``,
         ``NAME.html`` and ``NAME.png``; by default the name of the recording without its suffix.
@@ -562,6 +564,8 @@ def read_corrected(
     path: str | Path, stages: ArrayLike, start: datetime | None = None
 ) -> Correction:
     """Read a corrected scoring, of a whole night or of the epochs in a review, and what changed.
+
+    Raises RecordingError if it cannot be read, goes beyond the recording or scores no epoch.
 
     Parameters
     ----------

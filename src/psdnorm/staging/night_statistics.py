@@ -277,7 +277,7 @@ def sleep_statistics(
     first, end, source = find_lights(night, lights_off, lights_on)
     in_bed = night[first:end]
     minutes = [_minutes(in_bed == stage) for stage in range(len(STAGES))]
-    if (in_bed == UNSCORED).all():  # nobody knows, nor whether there was a sleep period
+    if (in_bed == UNSCORED).all():  # unknown, as is whether there was a sleep period
         minutes = [math.nan] * len(STAGES)
     tib_min, tst_min = _EPOCH_MIN * len(in_bed), sum(minutes[1:])
 
@@ -389,7 +389,7 @@ class Disagreement(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """Metrics of one night against a scoring; NaN where they are not defined.
+    """Metrics (:mod:`psdnorm.evaluation`) of one night against a scoring; NaN where undefined.
 
     Attributes
     ----------

@@ -161,7 +161,7 @@ def _of_channel(
     for name, (excess, level, typical) in levels.items():
         is_lost = name != "power" and level < typical < WEAK_BAND_DB
         (lost if is_lost else beyond).append(excess)
-    # losing two weak bands is unusual at most; with a third, most of what tells stages is gone
+    # losing two weak bands is unusual at most; with a third, most of what tells stages is lost
     lost.sort()
     beyond += [*lost[:-2], *(min(each, TRUSTED_EXCESS) for each in lost[-2:])]
     verdict = verdict_of(max(beyond))
@@ -225,7 +225,7 @@ def channel_conditions(
 ) -> tuple[Condition, ...]:
     """Look for flat, saturated, clipped, noisy and implausibly large channels.
 
-    ``signal_uv`` are C ``names`` by T samples in µV, neither filtered nor scaled; errors name
+    ``signal_uv`` is (C, T) in µV, neither filtered nor scaled, ``names`` has C, and errors name
     ``source``. The result is empty if nothing is wrong.
     """
     signal = np.ascontiguousarray(signal_uv, dtype=np.float32)
@@ -430,7 +430,7 @@ def shift_report(
     sfreq: float,
     conditions: Sequence[Condition] = (),
 ) -> ShiftReport:
-    """Compare a night with those that a model was trained on.
+    """Compare a night with those that a model was trained on; raise if it does not fit the model.
 
     Parameters
     ----------
@@ -477,11 +477,11 @@ def night_report(
     others: Sequence[Reason] = (),
 ) -> ShiftReport:
     """Return the verdict on a night: no better than the worst pair that votes."""
-    said = {dead(each.channel) for each in conditions if each.verdict == NOT_TRUSTED}
+    known = {dead(each.channel) for each in conditions if each.verdict == NOT_TRUSTED}
     # a wrong unit comes first, as it explains the rest
     ordered = sorted(conditions, key=lambda each: each.kind != "amplitude")
     of_conditions = [Reason(each.verdict, each.sentence) for each in ordered]
-    of_pairs = [reason for pair in pairs for reason in pair.reasons if reason not in said]
+    of_pairs = [reason for pair in pairs for reason in pair.reasons if reason not in known]
     reasons = most_telling([*others, *of_conditions, *of_pairs])
     shown = max(pairs, key=lambda pair: pair.worst.weight if pair.worst else (0, 0.0))
     night, spread = shown.spectra, spread_of(model)
@@ -538,11 +538,11 @@ def report_of_votes(
     """Return the verdict of the pairs that voted; a remark names what did not."""
     if not voters:
         return _nothing_staged(night, doubts)
-    heard = {name for pair in voters for name in pair.channels}
-    concerned = [each for each in night.conditions if each.channel in heard]
+    voted = {name for pair in voters for name in pair.channels}
+    concerned = [each for each in night.conditions if each.channel in voted]
     report = night_report(model, voters, concerned, doubts)
-    silent = [name for name in (*night.prepared, *night.unusable) if name not in heard]
-    silent += [pair.name for pair in excluded if heard.issuperset(pair.channels)]
+    silent = [name for name in (*night.prepared, *night.unusable) if name not in voted]
+    silent += [pair.name for pair in excluded if voted.issuperset(pair.channels)]
     if not silent:
         return report
     remark = f"The verdict does not cover {listed(silent)}, which did not vote: see the notes."
