@@ -59,11 +59,8 @@ class Contest:
     @cached_property
     def percent(self) -> BlockTables:
         """The tables in percent."""
-        tables = self.tables
-        scaled = (100 * each for each in (tables.by_seed, tables.subjects, tables.datasets))
-        return replace(
-            tables, **dict(zip(("by_seed", "subjects", "datasets"), scaled, strict=True))
-        )
+        names = ("by_seed", "subjects", "datasets")
+        return replace(self.tables, **{name: 100 * getattr(self.tables, name) for name in names})
 
     @cached_property
     def means(self) -> pd.DataFrame:
@@ -123,11 +120,10 @@ class Contest:
 def contests(results: Results) -> list[Contest]:
     """Return one contest per model and training size: those with most norms, then cells, first."""
     groups = results.cells.groupby(["model", "balanced"], dropna=False, sort=False)
-    return sorted((_contest(results, cells) for _, cells in groups), key=_largest_first)
-
-
-def _largest_first(contest: Contest) -> tuple:
-    return (-len(contest.arms), -len(contest.by_seed), *paper_order(contest))
+    return sorted(
+        (_contest(results, cells) for _, cells in groups),
+        key=lambda contest: (-len(contest.arms), -len(contest.by_seed), *paper_order(contest)),
+    )
 
 
 def paper_order(contest: Contest) -> tuple:
@@ -144,10 +140,12 @@ def _contest(results: Results, cells: pd.DataFrame) -> Contest:
     chosen = cells[cells["arm"].isin(compared.values())]
     scores = results.subjects[results.subjects["cell"].isin(chosen["cell"])]
     columns = scores[["cell", "cohort", "subject", METRIC]]
-    tables = block_tables(
-        columns.merge(chosen[["cell", "norm", "seed"]], on="cell"), METRIC, norms=kept
-    )
+    merged = columns.merge(chosen[["cell", "norm", "seed"]], on="cell")
+    tables = block_tables(merged, METRIC, norms=kept)
     labels, other_settings = _settings(cells, compared)
+    asked = {
+        (cell.hold_out, cell.seed) for cell in results.missing if cell.label in {*compared.values()}
+    }
     first = cells.iloc[0]
     return Contest(
         results=replace(results, cells=chosen, subjects=scores),
@@ -160,7 +158,7 @@ def _contest(results: Results, cells: pd.DataFrame) -> Contest:
         tables=tables,
         reasons={n: _reason(n, places[n], kept, shared) for n in arms if n not in kept},
         uncounted=uncounted_scores(tables),
-        partial=_partial(results, {arms[norm]: places[norm] for norm in kept}, tables),
+        partial=_partial([places[n] for n in kept], asked, tables.complete_seeds),
         other_settings=other_settings,
     )
 
@@ -233,12 +231,7 @@ def has_seeds(values: pd.DataFrame) -> bool:
     return bool((seeds_of_cohorts(values) > 1).any())
 
 
-def _partial(results: Results, places: dict[str, set[Place]], tables: BlockTables) -> str:
-    asked = {(cell.hold_out, cell.seed) for cell in results.missing if cell.label in places}
-    return partial_grid(list(places.values()), asked, tables.complete_seeds)
-
-
-def partial_grid(
+def _partial(
     places: Sequence[set[Place]], asked: Collection[Place], complete: Sequence[int]
 ) -> str:
     """Say how many cells have no result and how the others count; empty if all have one."""

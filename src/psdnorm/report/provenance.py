@@ -5,6 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from psdnorm.experiments import Axes, ExperimentFolder, grid_of, paper_presets
@@ -13,10 +14,8 @@ from psdnorm.runtime import listed, read_json
 from psdnorm.training import AUTO, CONFIG, DONE, KEEP, LENDER, TMA, Protocol, Run
 
 Arm = tuple[str, str, int | str | None, int | None, int | None]
-_PROTOCOL_OPTIONS = {
-    name: f"--{name.replace('_', '-')}"
-    for name in ("max_epochs", "patience", "batch_size", "model_arguments")
-}
+_PROTOCOL_OPTIONS = ("max_epochs", "patience", "batch_size", "model_arguments")
+_arm = attrgetter("model", "norm", "filter_size", "norm_depth", "balanced")
 _OPTIONS = {
     "norms": "--norms",
     "models": "--models",
@@ -38,7 +37,7 @@ class Provenance:
 
 def provenance(results: Results, runs_name: str) -> Provenance:
     """Read where results come from; ``runs_name`` is the folder as commands name it."""
-    versions: dict[str, int] = {}
+    versions: Counter[str] = Counter()
     tested: dict[str, tuple[int, int]] = {}
     cohorts: set[str] = set()
     kept: dict[str, str] = {}
@@ -46,7 +45,7 @@ def provenance(results: Results, runs_name: str) -> Provenance:
         config = read_json(folder / CONFIG)
         said = ", ".join(f"{name} {version}" for name, version in config["versions"].items())
         said += f", run in the study {config[LENDER]}" if LENDER in config else ""
-        versions[said] = versions.get(said, 0) + 1
+        versions[said] += 1
         test = config["data"]["test"]
         tested[config["cell"]["hold_out"]] = (test["subjects"], test["nights"])
         cohorts.update(*(part["cohorts"] for part in config["data"].values()))
@@ -113,10 +112,9 @@ def _hold_out(hold_outs: Sequence[str], cohorts: Collection[str]) -> tuple[list[
 def _blocks(cells: Sequence[Run]) -> Iterable[tuple[list[str], tuple[str, ...], str]]:
     """Yield the options of a command without its cohorts, the cohorts, and a remark."""
     hold_outs = tuple(sorted({cell.hold_out for cell in cells}))
-    wanted = {*cells}
     n_seeds = max(cell.seed for cell in cells) + 1
     for preset in paper_presets().values():
-        if preset.blocks and {*preset.cells(hold_outs, range(n_seeds))} == wanted:
+        if preset.blocks and {*preset.cells(hold_outs, range(n_seeds))} == {*cells}:
             yield ["--preset", preset.name, "--seeds", str(n_seeds)], hold_outs, ""
             return
     for axes, seeds in _products(cells):
@@ -136,11 +134,10 @@ def _products(cells: Sequence[Run]) -> Iterable[tuple[Axes, tuple[int, ...]]]:
         places.setdefault(_arm(cell), {}).setdefault(cell.hold_out, []).append(cell.seed)
     groups: dict[tuple, list[Arm]] = {}
     for arm, seeds_of in places.items():
-        by_seeds: dict[tuple[int, ...], list[str]] = {}
-        for hold_out, own in seeds_of.items():
-            by_seeds.setdefault(tuple(sorted(own)), []).append(hold_out)
-        for seeds, hold_outs in by_seeds.items():
-            groups.setdefault((seeds, tuple(sorted(hold_outs))), []).append(arm)
+        all_seeds = {hold_out: tuple(sorted(own)) for hold_out, own in seeds_of.items()}
+        for seeds in dict.fromkeys(all_seeds.values()):
+            hold_outs = tuple(sorted(name for name, own in all_seeds.items() if own == seeds))
+            groups.setdefault((seeds, hold_outs), []).append(arm)
     for (seeds, hold_outs), arms in groups.items():
         for rectangle in _rectangles(arms):
             yield _axes(rectangle, hold_outs, seeds), seeds
@@ -165,10 +162,6 @@ def _is_product(arms: list[Arm]) -> bool:
     return {_arm(cell) for cell in cells} == {*arms}
 
 
-def _arm(cell: Run) -> Arm:
-    return cell.model, cell.norm, cell.filter_size, cell.norm_depth, cell.balanced
-
-
 def _axes(arms: list[Arm], hold_outs: tuple[str, ...], seeds: tuple[int, ...]) -> Axes:
     def axis(place: int, default: tuple) -> tuple:
         values = tuple(dict.fromkeys(arm[place] for arm in arms))
@@ -183,11 +176,11 @@ def _protocol_options(protocol: dict[str, Any]) -> tuple[list[str], str]:
     usual = Protocol().to_json()
     options, others = [], []
     for name, value in protocol.items():
-        text = json.dumps(value) if isinstance(value, dict) else str(value)
         if value == usual.get(name):
             continue
+        text = json.dumps(value) if isinstance(value, dict) else str(value)
         if name in _PROTOCOL_OPTIONS:
-            options += [_PROTOCOL_OPTIONS[name], text]
+            options += [f"--{name.replace('_', '-')}", text]
         else:
             others.append(f"{name} {text}")
     remark = f"  # with {', '.join(others)}, which only Python can set" if others else ""

@@ -96,7 +96,11 @@ def build_report(
     drawn: list[Figure] = []
     if figures:
         progress("Drawing figures")
-        drawn, missing = _draw(results, store, missing)
+        drawn = found = build_figures(results, store)
+        listed_tables = {sentence.partition(": ")[0] for sentence in missing}
+        # a table that is listed says already why its figure is missing
+        alone = [each for each in found.missing if each.partition(": ")[0] not in listed_tables]
+        missing = [*dict.fromkeys([*missing, *alone])]
     else:
         missing = [*missing, "Figures were not requested."]
     progress("Writing")
@@ -131,40 +135,24 @@ def build_report(
     return verdicts[0], results
 
 
-def _draw(
-    results: Results, store: "Store | None", missing: Sequence[str]
-) -> tuple[list[Figure], list[str]]:
-    """Return figures and what is missing, except figures whose table is already listed."""
-    drawn = build_figures(results, store)
-    tables = {sentence.partition(": ")[0] for sentence in missing}
-    alone = [sentence for sentence in drawn.missing if sentence.partition(": ")[0] not in tables]
-    return list(drawn), list(dict.fromkeys([*missing, *alone]))
-
-
 def _add_verdicts(page: Part, verdicts: Sequence[Verdict]) -> None:
     """Add who won, by how much, how surely, and what cannot be said; the first contest in full."""
     main = verdicts[0]
     page.heading("Verdict")
     page.verdict(page.part().text(main.headline).items(main.sentences))
     recipe, nights = main.results.recipe, " of simulated nights" if main.results.simulated else ""
-    page.table(
+    caption = (
         f"{main.contest.name}: balanced accuracy{nights}, recipe {recipe}; gains are over "
-        "BatchNorm unless their column says otherwise, in points of Mean(Dataset)",
-        main.head,
-        main.rows(),
-        sortable=True,
+        "BatchNorm unless their column says otherwise, in points of Mean(Dataset)"
     )
+    page.table(caption, main.head, main.rows(), sortable=True)
     page.heading("What this cannot say", 3).items(main.limits)
     if len(verdicts) > 1:
         page.heading("Other models and training sizes", 3)
         for verdict in verdicts[1:]:
+            caption = f"{verdict.contest.name}: balanced accuracy{nights}, recipe {recipe}"
             part = page.part().items(verdict.sentences)
-            part.table(
-                f"{verdict.contest.name}: balanced accuracy{nights}, recipe {recipe}",
-                verdict.head,
-                verdict.rows(),
-                sortable=True,
-            )
+            part.table(caption, verdict.head, verdict.rows(), sortable=True)
             part.text("What this cannot say:").items(verdict.limits)
             page.fold(f"{verdict.contest.name}: {verdict.headline}", part)
 
@@ -177,8 +165,7 @@ def _add_tables(page: Part, tables: Sequence[Table]) -> None:
         page.heading(table.title, 3)
         page.table(table.title, table.head, table.rows, sortable=True, unseen=True)
         page.items(table.notes[:_SHOWN_NOTES])
-        others = table.notes[_SHOWN_NOTES:]
-        if others:
+        if others := table.notes[_SHOWN_NOTES:]:
             page.fold(f"More notes on this table: {len(others)}", page.part().items(others))
         files = [(f"{TABLES}/{table.name}.{kind}", kind) for kind in ("md", "tex", "csv")]
         page.links("As", files)
@@ -327,8 +314,7 @@ def _subject_rows(
     others with their means over all seeds.
     """
     norm_of = {arm: norm for norm, arm in arms.items()}
-    named = people.assign(norm=people["arm"].map(norm_of))
-    wide = named.pivot(index="subject", columns="norm", values=METRIC)
+    wide = people.pivot(index="subject", columns="arm", values=METRIC).rename(columns=norm_of)
     values = verdict.contest.subjects
     own = values.index.get_level_values("cohort") == people["cohort"].iloc[0]
     shared = values[own].droplevel("cohort")
@@ -390,15 +376,12 @@ def check_place(path: Path) -> None:
     if not path.exists() or not any(path.iterdir()):
         return
     if not (path / RECORD).exists():
-        raise ArgumentError(
-            f"{path} holds something other than a report, expected an empty folder or an earlier "
-            "report"
-        )
+        expected = "expected an empty folder or an earlier report"
+        raise ArgumentError(f"{path} holds something other than a report, {expected}")
     record = read_json(path / RECORD)
     if not isinstance(record, dict) or not isinstance(record.get("files"), list):
         raise ArgumentError(f"{path / RECORD} is not of a report")
-    others = sorted({*_files(path)} - {*record["files"]})
-    if others:
+    if others := sorted({*_files(path)} - {*record["files"]}):
         raise ArgumentError(
             f"{path} holds {others[0]}, which no report wrote: move it, or give another folder"
         )

@@ -27,15 +27,7 @@ from psdnorm.evaluation.statistics import (
     share_improved,
     wilcoxon_holm,
 )
-from psdnorm.present import (
-    BLUE,
-    VERMILION,
-    CannotDraw,
-    Drawing,
-    look_of,
-    new_canvas,
-    panels,
-)
+from psdnorm.present import BLUE, VERMILION, CannotDraw, Drawing, look_of, new_canvas, panels
 from psdnorm.report.contest import BATCH, Contest, has_seeds, shortened
 from psdnorm.runtime import listed, plural
 from psdnorm.training import ADABN, HISTORY

@@ -13,14 +13,7 @@ from psdnorm.report.paper import misprints, paper_table
 from psdnorm.report.results import Results, model_place, norm_place
 from psdnorm.report.tables.table import OURS, PAPER, Entry, Table, figure, with_best
 from psdnorm.runtime import listed, plural
-from psdnorm.training import (
-    ALL,
-    ARM,
-    AUTO,
-    AUTO_SIZE,
-    Arm,
-    setting_name,
-)
+from psdnorm.training import ALL, ARM, AUTO, AUTO_SIZE, Arm, setting_name
 
 Setting = tuple[str, int | str]  # a model, and balanced@N or "all"
 

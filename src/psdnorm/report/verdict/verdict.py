@@ -12,6 +12,7 @@ from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.evaluation.statistics import (
     BEST_BASELINE,
     FewerSubjectsResult,
+    HardestResult,
     bootstrap_gains,
     cohort_caveat,
     friedman,
@@ -198,12 +199,9 @@ class Verdict:
                 "subject's mean over the seeds that all norms have, and there is no ±."
             )
         found += [*self._interval_limits(), *self._norm_limits()]
-        n = len(results.missing)
-        if n:
-            found.append(
-                f"{plural(n, 'requested cell')} gave no result; the page lists "
-                f"{'them' if n > 1 else 'it'}."
-            )
+        if n := len(results.missing):
+            them = "them" if n > 1 else "it"
+            found.append(f"{plural(n, 'requested cell')} gave no result; the page lists {them}.")
         found.append(
             f"The recipe is {results.recipe}: with another one, other differences between cohorts "
             "reach the network, and gains may differ."
@@ -275,29 +273,32 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """Return it for programs: words, and numbers as shares; None for NaN."""
-        pairs, tables = self.duels.items(), self.contest.tables
-        return {
+        duels, tables = self.duels.items(), self.contest.tables
+        counts = ("share", "low", "high", "improved", "tied", "worse")
+        document = {
             "contest": self.contest.name,
             "winner": self.winner,
             "headline": self.headline,
             "sentences": self.sentences,
             "limits": self.limits,
-            "gains_over_batchnorm": {norm: _gains(duel.gains) for norm, duel in pairs},
-            "gains_over_best_baseline": {n: _gains(gains) for n, gains in self.over_best.items()},
-            "improved": {norm: _improved(duel) for norm, duel in pairs},
+            "gains_over_batchnorm": {norm: duel.gains for norm, duel in duels},
+            "gains_over_best_baseline": self.over_best,
+            "improved": {
+                norm: {name: getattr(duel.improved, name) for name in counts}
+                | {"subjects": duel.improved.n_blocks}
+                for norm, duel in duels
+            },
             "hardest_fifth": {
                 norm: {
-                    name: {"gain": _known(found.gain), "subjects": found.n_hardest}
-                    for name, found in (
-                        ("by_mean_of_both", duel.hardest),
-                        ("by_reference", duel.hardest_by_reference),
-                    )
+                    "by_mean_of_both": _hardest(duel.hardest),
+                    "by_reference": _hardest(duel.hardest_by_reference),
                 }
-                for norm, duel in pairs
+                for norm, duel in duels
             },
             "tests": {"datasets": _tests(tables.datasets), "subjects": _tests(tables.subjects)},
             "fewer_subjects": {label: _fewer(*found) for label, found in self.factors.items()},
         }
+        return _known(document)
 
 
 def judge(results: Results, contest: Contest) -> Verdict:
@@ -368,18 +369,8 @@ def _seeds(contest: Contest) -> str:
     return plural(high, "seed") if low == high else f"{low} to {high} seeds"
 
 
-def _gains(gains: dict[str, Gain]) -> dict[str, Any]:
-    return {
-        mean: {name: _known(value) for name, value in vars(gain).items()}
-        for mean, gain in gains.items()
-    }
-
-
-def _improved(duel: Duel) -> dict[str, Any]:
-    found = duel.improved
-    numbers = {name: _known(getattr(found, name)) for name in ("share", "low", "high")}
-    counts = {"improved": found.improved, "tied": found.tied, "worse": found.worse}
-    return {**numbers, **counts, "subjects": found.n_blocks}
+def _hardest(found: HardestResult) -> dict[str, Any]:
+    return {"gain": found.gain, "subjects": found.n_hardest}
 
 
 def _tests(values: pd.DataFrame) -> dict[str, Any]:
@@ -388,12 +379,9 @@ def _tests(values: pd.DataFrame) -> dict[str, Any]:
     notes = {"Friedman": overall.note, "Nemenyi": ranks.note, "Wilcoxon": pairs.note}
     return {
         "blocks": overall.n_blocks,
-        "mean_ranks": {norm: _known(rank) for norm, rank in overall.mean_ranks.items()},
-        "friedman": {"statistic": _known(overall.statistic), "p": _known(overall.p)},
-        "nemenyi": {
-            "critical_difference": _known(ranks.critical_difference),
-            "p": _by_pair(ranks.p),
-        },
+        "mean_ranks": dict(overall.mean_ranks),
+        "friedman": {"statistic": overall.statistic, "p": overall.p},
+        "nemenyi": {"critical_difference": ranks.critical_difference, "p": _by_pair(ranks.p)},
         "wilcoxon_holm": {"p": _by_pair(pairs.p)},
         "notes": [f"{test}: {note}" for test, note in notes.items() if note],
         "caveat": overall.caveat,
@@ -401,26 +389,21 @@ def _tests(values: pd.DataFrame) -> dict[str, Any]:
 
 
 def _by_pair(p: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    return {
-        str(norm): {str(other): _known(value) for other, value in row.items() if other != norm}
-        for norm, row in p.iterrows()
-    }
+    return {norm: dict(row.drop(norm)) for norm, row in p.iterrows()}
 
 
 def _fewer(result: FewerSubjectsResult, by_seed: list[float]) -> dict[str, Any]:
-    return {
-        "factor": _known(result.factor),
-        "at_least": _known(result.at_least),
-        "factors_of_seeds": by_seed,
-        "target": _known(result.target / 100),  # curves are in percent
-        "reference_size": _known(result.reference_size),
-        "norm_size": _known(result.norm_size),
-        "note": result.note,
-    }
+    names = ("factor", "at_least", "reference_size", "norm_size", "note")
+    target = result.target / 100  # curves are in percent
+    numbers = {name: getattr(result, name) for name in names}
+    return {**numbers, "factors_of_seeds": by_seed, "target": target}
 
 
 def _known(value: Any) -> Any:
-    """Return a number as JSON has it: None for NaN."""
-    if isinstance(value, str):
-        return value
-    return None if math.isnan(value) else float(value)
+    """Return a document as JSON has it: gains as dicts, None for NaN."""
+    if isinstance(value, dict | Gain):
+        items = value if isinstance(value, dict) else vars(value)
+        return {str(name): _known(each) for name, each in items.items()}
+    if isinstance(value, list):
+        return [_known(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
