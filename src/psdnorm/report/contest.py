@@ -105,6 +105,12 @@ class Contest:
         """The sentences of a caption on what does not count."""
         return " ".join([*shortened(self.uncounted), *self.omitted_arms])
 
+    def needs_batch_norm(self, what: str) -> None:
+        """Raise CannotDraw for a figure of gains over BatchNorm, where it cannot be drawn."""
+        if BATCH not in self.labels:
+            raise CannotDraw(f"{what} ({self.name}): BatchNorm has no result.")
+        self.needs_two_norms(what)
+
     def needs_two_norms(self, what: str) -> None:
         """Raise CannotDraw for a figure that compares norms, where there is nothing to compare."""
         if len(self.labels) < 2:
@@ -143,9 +149,8 @@ def _contest(results: Results, cells: pd.DataFrame) -> Contest:
     merged = columns.merge(chosen[["cell", "norm", "seed"]], on="cell")
     tables = block_tables(merged, METRIC, norms=kept)
     labels, other_settings = _settings(cells, compared)
-    asked = {
-        (cell.hold_out, cell.seed) for cell in results.missing if cell.label in {*compared.values()}
-    }
+    missing = [cell for cell in results.missing if cell.label in compared.values()]
+    asked = {(cell.hold_out, cell.seed) for cell in missing}
     first = cells.iloc[0]
     return Contest(
         results=replace(results, cells=chosen, subjects=scores),
@@ -243,20 +248,18 @@ def _partial(
     shared = set.intersection(*places)
     without = sorted(cohorts - {cohort for cohort, _ in shared})
     omitted = f" ({listed(without)} {_verb(without, 'is', 'are')} excluded)" if without else ""
-    compared = ""
-    if len(places) > 1:
-        compared = (
-            f"norms are compared on the {len(shared):,} of {expected:,} places (a cohort in a "
-            "seed) that all of them have, where "
-        )
+    compared = (
+        f"norms are compared on the {len(shared):,} of {expected:,} places (a cohort in a seed) "
+        "that all of them have, where "
+    )
     found = f"only seed {complete[0]} has" if complete else "no seed has"
     spread = f"there is no ±, as {found} all of these cohorts"
     if len(complete) > 1:
         spread = f"± is over seeds {listed([*map(str, complete)])}, which have all of these cohorts"
     return (
         f"Incomplete: {total - there:,} of {plural(total, 'cell')} "
-        f"{'has' if total - there == 1 else 'have'} no result; {compared}each cohort counts by the "
-        f"mean over its seeds{omitted}; {spread}."
+        f"{'has' if total - there == 1 else 'have'} no result; {compared * (len(places) > 1)}"
+        f"each cohort counts by the mean over its seeds{omitted}; {spread}."
     )
 
 

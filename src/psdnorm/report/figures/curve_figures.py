@@ -20,6 +20,7 @@ from psdnorm.report.curves import (
     training_size_curves,
 )
 from psdnorm.report.results import Results, norms_in_order
+from psdnorm.report.tables import figure
 from psdnorm.runtime import listed
 from psdnorm.training import AUTO_SIZE, Arm, model_name, norm_name, unusual
 
@@ -53,10 +54,8 @@ def _draw(axes: "Axes", curves: Sequence[Curve], means: Means, mean: str, is_log
         axes.set_xscale("log")
     axes.set_xticks(places, [f"{place:,.0f}" for place in places])
     axes.minorticks_off()
-    seen: list[str] = []
-    for curve in curves:
+    for place, curve in enumerate(curves):
         table, look = means.of(curve, mean), look_of(curve.norm)
-        seen.append(curve.norm)
         if table.empty:
             continue
         x, y = table.index.to_numpy(), table["mean"].to_numpy()
@@ -65,7 +64,8 @@ def _draw(axes: "Axes", curves: Sequence[Curve], means: Means, mean: str, is_log
             axes.axhline(y[0], color=look.colour, ls=look.line, lw=1.2, label=curve.label)
             axes.axhspan(y[0] - spread[0], y[0] + spread[0], color=look.colour, alpha=0.12, lw=0)
         else:
-            number = seen.count(curve.norm) - 1  # a norm at several settings: other lines
+            # a norm at several settings: other lines
+            number = sum(other.norm == curve.norm for other in curves[:place])
             style = {"linestyle": _LINES[number % 3 - 1], "mfc": "white"} if number else {}
             axes.plot(x, y, **look.styled(ms=4.5, lw=1.4, label=curve.label, **style))
             axes.fill_between(x, y - spread, y + spread, color=look.colour, alpha=0.15, lw=0)
@@ -90,20 +90,14 @@ def words_of(curves: Sequence[Curve], means: Means, unit: str) -> str:
         table = means.of(curve, MEAN_DATASET)
         if table.empty:
             continue
-        points = [
-            f"{mean:.2f}" + (f" ± {std:.2f}" if np.isfinite(std) else "")
-            for mean, std in table.to_numpy()
-        ]
+        points = [figure(mean, std) for mean, std in table.to_numpy()]
         if curve.is_baseline:
             sentences.append(f"{curve.label} {points[0]} %.")
             continue
-        said = [
-            f"{point} at {place:,.0f}" for place, point in zip(table.index, points, strict=True)
-        ]
-        best = table["mean"].idxmax()
-        sentences.append(
-            f"{curve.label} {listed(said)} {unit}, in percent; highest at {best:,.0f}."
-        )
+        places = zip(points, table.index, strict=True)
+        said = listed([f"{point} at {place:,.0f}" for point, place in places])
+        best = f"{table['mean'].idxmax():,.0f}"
+        sentences.append(f"{curve.label} {said} {unit}, in percent; highest at {best}.")
     return f"{MEAN_DATASET} of balanced accuracy. {' '.join(sentences)}"
 
 
@@ -124,7 +118,6 @@ class Sweep:
 
     axis: str  # column of the cells that is varied
     fixed: str  # column that stays
-    name: str
     title: str
     x_label: str
     unit: str
@@ -133,7 +126,6 @@ class Sweep:
 FILTER_SIZE = Sweep(
     axis="filter_size",
     fixed="norm_depth",
-    name="filter-size",
     title="Balanced accuracy by filter size",
     x_label="filter size f of the first block (samples)",
     unit="samples",
@@ -141,7 +133,6 @@ FILTER_SIZE = Sweep(
 NORM_DEPTH = Sweep(
     axis="norm_depth",
     fixed="filter_size",
-    name="norm-depth",
     title="Balanced accuracy by number of layers with the norm",
     x_label="encoder blocks with the norm",
     unit="blocks",
@@ -187,7 +178,7 @@ def draw_sweep(results: Results, contest: Contest, sweep: Sweep) -> Drawing:
     title = f"{sweep.title}: {contest.name}"
     means = means_of(results, curves, title)
     return Drawing(
-        name=f"{sweep.name}-{contest.key}",
+        name=f"{sweep.axis.replace('_', '-')}-{contest.key}",
         title=title,
         words=words_of(curves, means, sweep.unit),
         caption=means.caption,
@@ -205,9 +196,7 @@ def draw_training_size(results: Results, model: str) -> Drawing:
     )
     factors = factors_of(curves, means)
     _mark(canvas.axes[0], curves, factors)
-    said = " ".join(
-        factor_words(label, result, by_seed) for label, (result, by_seed) in factors.items()
-    )
+    said = " ".join(factor_words(label, *found) for label, found in factors.items())
     return Drawing(
         name=f"training-size-{model}",
         title=title,

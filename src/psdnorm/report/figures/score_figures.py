@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 Compared = NemenyiResult | WilcoxonHolmResult
+Labels = dict[str, str]  # what each norm is called
 _BAR, _ROW = 0.42, 0.62  # heights of a bar and of a label, in the unit of y
 _SIDE = 0.36  # room for labels on either side, as a share of the axis
 _TESTS = ("Nemenyi", "Wilcoxon–Holm")
@@ -68,10 +69,9 @@ def draw_ranks(contest: Contest, blocks: str) -> Drawing:
     )
 
 
-def _draw_rank_panel(axes: "Axes", result: Compared, labels: dict[str, str]) -> None:
+def _draw_rank_panel(axes: "Axes", result: Compared, labels: Labels) -> None:
     ranks = result.mean_ranks.sort_values(kind="stable")
-    n = len(ranks)
-    side = _SIDE * (n - 1)
+    n, side = len(ranks), _SIDE * (len(ranks) - 1)
     axes.set_xlim(1 - side, n + side)
     axes.set_ylim(-_rank_height(result) + 1.4, 1.4)
     axes.axis("off")
@@ -90,10 +90,6 @@ def _draw_rank_panel(axes: "Axes", result: Compared, labels: dict[str, str]) -> 
         axes.plot([rank], [0], marker=look.marker, color=look.colour, label=labels[str(norm)])
         text = f" {labels[str(norm)]}  {rank:.2f} "
         axes.text(edge, row, text, ha=align, va="center", fontsize=8.5)
-    _draw_rank_bars(axes, result)
-
-
-def _draw_rank_bars(axes: "Axes", result: Compared) -> None:
     for number, clique in enumerate(_bars(result)):
         at = result.mean_ranks[list(clique)]
         y = -(number + 0.75) * _BAR
@@ -123,7 +119,7 @@ def _rank_heading(result: Compared, test: str) -> str:
     return f"{heading}: {result.note}" if result.note else heading
 
 
-def _rank_words(results: tuple[Compared, Compared], labels: dict[str, str]) -> str:
+def _rank_words(results: tuple[Compared, Compared], labels: Labels) -> str:
     ranks = results[0].mean_ranks.sort_values(kind="stable")
     named = listed([f"{labels[str(norm)]} {rank:.2f}" for norm, rank in ranks.items()])
     sentences = [f"Mean ranks over {results[0].counted}, 1 is best: {named}."]
@@ -163,9 +159,7 @@ _DRAWS_OF_A_COHORT = 2000
 
 def draw_gains(contest: Contest) -> Drawing:
     """Draw each norm's gain over BatchNorm in every cohort and in both means."""
-    if BATCH not in contest.labels:
-        raise CannotDraw(f"{_GAINS} ({contest.name}): BatchNorm has no result.")
-    contest.needs_two_norms(_GAINS)
+    contest.needs_batch_norm(_GAINS)
     return forest(
         contest.percent.by_seed.dropna(),
         BATCH,
@@ -177,13 +171,7 @@ def draw_gains(contest: Contest) -> Drawing:
 
 
 def forest(
-    values: pd.DataFrame,
-    reference: str,
-    labels: dict[str, str],
-    *,
-    name: str,
-    title: str,
-    remarks: str,
+    values: pd.DataFrame, reference: str, labels: Labels, *, name: str, title: str, remarks: str
 ) -> Drawing:
     """Draw gains over a reference in every cohort and in both means, a panel for each norm."""
     is_seeded = has_seeds(values)
@@ -196,11 +184,9 @@ def forest(
         gains = pd.concat([_of_cohorts(values, reference), of_means])
     norms = [norm for norm in labels if norm != reference]
     rows = list(dict.fromkeys(gains["row"]))
-    height = 0.21 * len(rows) + 0.75
-    width = max(5.2, 2.3 * min(len(norms), 4) + 1.6)
-    canvas, axes = panels(
-        len(norms), columns=4, width=width, height=height, sharex=True, sharey=True
-    )
+    n, height = len(norms), 0.21 * len(rows) + 0.75
+    width = max(5.2, 2.3 * min(n, 4) + 1.6)
+    canvas, axes = panels(n, columns=4, width=width, height=height, sharex=True, sharey=True)
     for panel, norm in zip(axes, norms, strict=True):
         own = gains[gains["norm"] == norm].set_index("row").loc[rows]
         _draw_gains(panel, own, norm)
@@ -250,32 +236,23 @@ def _draw_gains(axes: "Axes", gains: pd.DataFrame, norm: str) -> None:
     axes.set_axisbelow(True)
 
 
-def _gain_words(
-    gains: pd.DataFrame, norms: list[str], labels: dict[str, str], reference: str
-) -> str:
+def _gain_words(gains: pd.DataFrame, norms: list[str], labels: Labels, reference: str) -> str:
     sentences = []
     for norm in norms:
         own = gains[gains["norm"] == norm].set_index("row")
         is_mean = own.index.isin([MEAN_DATASET, MEAN_SUBJECT])
         cohorts = own[~is_mean]
-        if len(cohorts) == 1:
-            name, row = next(cohorts.iterrows())
-            sentences.append(
-                f"{labels[norm]} over {reference}, in points: {name} {_interval(row)}."
-            )
-            continue
-        means = [f"{name} {_interval(row)}" for name, row in own[is_mean].iterrows()]
-        ahead = int((cohorts["gain"] > 0).sum())
-        each = listed([f"{name} {row['gain']:+.2f}" for name, row in cohorts.iterrows()])
-        sentences.append(
-            f"{labels[norm]} over {reference}, in points: {', '.join(means)}; ahead in {ahead} of "
-            f"{len(cohorts)} cohorts: {each}."
+        rows = cohorts if len(cohorts) == 1 else own[is_mean]
+        said = ", ".join(
+            f"{name} {row['gain']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})"
+            for name, row in rows.iterrows()
         )
+        if len(cohorts) != 1:
+            ahead = int((cohorts["gain"] > 0).sum())
+            each = listed([f"{name} {gain:+.2f}" for name, gain in cohorts["gain"].items()])
+            said += f"; ahead in {ahead} of {len(cohorts)} cohorts: {each}"
+        sentences.append(f"{labels[norm]} over {reference}, in points: {said}.")
     return " ".join(sentences)
-
-
-def _interval(row: "pd.Series[float]") -> str:
-    return f"{row['gain']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})"
 
 
 _SUBJECTS = "Balanced accuracy of each subject"
@@ -305,7 +282,7 @@ def scattered(
     subjects: "pd.DataFrame",
     norm: str,
     references: list[str],
-    labels: dict[str, str],
+    labels: Labels,
     *,
     name: str,
     title: str,
@@ -335,15 +312,13 @@ def _references(contest: Contest) -> list[str]:
 
 
 def _draw_subjects(
-    axes: "Axes", values: "pd.DataFrame", improved: ImprovedResult, labels: dict[str, str]
+    axes: "Axes", values: "pd.DataFrame", improved: ImprovedResult, labels: Labels
 ) -> None:
     x, y = values.dropna().round(DECIMALS).to_numpy().T  # ties as share_improved counts them
     size, alpha = (22, 0.8) if len(x) < 300 else (7, 0.45) if len(x) < 3000 else (3, 0.25)
     is_better = y > x
-    for mask, colour, marker, label in (
-        (is_better, VERMILION, "^", "improved"),
-        (~is_better, BLUE, "v", "not improved"),
-    ):
+    improvements = (is_better, VERMILION, "^", "improved"), (~is_better, BLUE, "v", "not improved")
+    for mask, colour, marker, label in improvements:
         look: dict[str, Any] = {
             "s": size,
             "c": colour,
@@ -352,7 +327,7 @@ def _draw_subjects(
             "linewidths": 0,
         }
         axes.scatter(x[mask], y[mask], **look, label=label, zorder=-1)
-    low, high = (min(x.min(), y.min()), max(x.max(), y.max()))
+    low, high = min(x.min(), y.min()), max(x.max(), y.max())
     margin = max(1.0, 0.04 * (high - low))
     limits = (low - margin, high + margin)
     axes.plot(limits, limits, color="black", lw=0.8, ls="--")
@@ -367,7 +342,7 @@ def _draw_subjects(
     axes.set_title("▼ not improved", loc="right", color="#005A8C")
 
 
-def _subject_words(result: ImprovedResult, labels: dict[str, str]) -> str:
+def _subject_words(result: ImprovedResult, labels: Labels) -> str:
     return (
         f"Of {result.n_blocks:,} subjects, {result.improved:,} ({100 * result.share:.2f} %, 95 % "
         f"interval {100 * result.low:.2f} to {100 * result.high:.2f} %) score higher with "
@@ -382,9 +357,7 @@ _STAGES = "F1 of each stage, difference to BatchNorm"
 
 def draw_stages(contest: Contest) -> Drawing:
     """Draw the difference to BatchNorm in each stage's F1, with its spread over seeds."""
-    if BATCH not in contest.labels:
-        raise CannotDraw(f"{_STAGES} ({contest.name}): BatchNorm has no result.")
-    contest.needs_two_norms(_STAGES)
+    contest.needs_batch_norm(_STAGES)
     seeds = contest.seeds[MEAN_DATASET].index
     if seeds.empty:
         raise CannotDraw(
@@ -404,30 +377,23 @@ def draw_stages(contest: Contest) -> Drawing:
 
 
 def by_stage(
-    runs: pd.DataFrame,
-    reference: str,
-    labels: dict[str, str],
-    *,
-    name: str,
-    title: str,
-    remarks: str,
+    runs: pd.DataFrame, reference: str, labels: Labels, *, name: str, title: str, remarks: str
 ) -> Drawing:
     """Draw the differences to a reference in each stage's F1."""
     found = _differences(runs, reference, [norm for norm in labels if norm != reference])
-    spread_said = "one seed has no ±"
-    if runs["seed"].nunique() > 1:
-        spread_said = "bars are ± the standard deviation over seeds (ddof = 1)"
+    bars = "bars are ± the standard deviation over seeds (ddof = 1)"
+    spread = bars if runs["seed"].nunique() > 1 else "one seed has no ±"
     return Drawing(
         name=name,
         title=title,
         words=_stage_words(found, labels, labels[reference]),
         caption=f"Mean(Dataset) of subjects' F1 minus that of {labels[reference]} in the same "
-        f"seed; {spread_said}. {remarks}".strip(),
+        f"seed; {spread}. {remarks}".strip(),
         canvas=_draw_stages(found, labels),
     )
 
 
-def _draw_stages(known: dict[str, pd.DataFrame], labels: dict[str, str]) -> "Canvas":
+def _draw_stages(known: dict[str, pd.DataFrame], labels: Labels) -> "Canvas":
     canvas = new_canvas(8, 3.6)
     axes = canvas.subplots()
     step = 0.8 / len(known)
@@ -465,17 +431,12 @@ def _differences(runs: pd.DataFrame, reference: str, norms: list[str]) -> dict[s
     }
 
 
-def _stage_words(known: dict[str, pd.DataFrame], labels: dict[str, str], reference: str) -> str:
+def _stage_words(known: dict[str, pd.DataFrame], labels: Labels, reference: str) -> str:
     sentences = []
     for norm, table in known.items():
-        spread = table.std(ddof=1)
-        each = listed(
-            [
-                f"{stage} {table[stage].mean():+.2f}"
-                + (f" ± {spread[stage]:.2f}" if np.isfinite(spread[stage]) else "")
-                for stage in STAGES
-            ]
-        )
+        spreads = [f" ± {std:.2f}" if np.isfinite(std) else "" for std in table.std(ddof=1)]
+        means = zip(STAGES, table[[*STAGES]].mean(), spreads, strict=True)
+        each = listed([f"{stage} {mean:+.2f}{spread}" for stage, mean, spread in means])
         sentences.append(f"{labels[norm]}, points of F1 over {reference}: {each}.")
     return " ".join(sentences)
 
@@ -485,8 +446,13 @@ _CALIBRATION = "Calibration"
 
 def draw_calibration(contest: Contest) -> Drawing:
     """Draw accuracy over confidence for each norm."""
-    bins = {norm: _pooled(contest, norm) for norm in contest.labels}
-    known = {norm: each for norm, each in bins.items() if each.counts.sum()}
+    known = {}
+    for norm in contest.labels:
+        bins = bins_of(contest.results.of(norm=norm).subjects)
+        sums = (each.sum(axis=0) for each in (bins.counts, bins.correct, bins.confidence_sums))
+        pooled = CalibrationBins(*sums)
+        if pooled.counts.sum():
+            known[norm] = pooled
     if not known:
         raise CannotDraw(f"{_CALIBRATION} ({contest.name}): no epoch was scored.")
     canvas, axes = panels(len(known), columns=5, width=9, height=2.2, sharex=True, sharey=True)
@@ -514,13 +480,6 @@ def draw_calibration(contest: Contest) -> Drawing:
     )
 
 
-def _pooled(contest: Contest, norm: str) -> CalibrationBins:
-    bins = bins_of(contest.results.of(norm=norm).subjects)
-    return CalibrationBins(
-        bins.counts.sum(axis=0), bins.correct.sum(axis=0), bins.confidence_sums.sum(axis=0)
-    )
-
-
 def _unlike(contest: Contest) -> list[str]:
     """Return a sentence for each norm with fewer cells, and so fewer people, than others."""
     cells = contest.results.cells
@@ -542,11 +501,8 @@ def _draw_bins(axes: "Axes", bins: CalibrationBins, norm: str) -> None:
     axes.bar(edges[:-1], share, np.diff(edges), align="edge", color="#CCCCCC", label="epochs")
     axes.plot([0, 100], [0, 100], color="black", lw=0.8, ls="--")
     used = bins.counts > 0
-    axes.plot(
-        100 * bins.mean_confidence[used],
-        100 * bins.accuracy[used],
-        **look.styled(ms=3.5, lw=1, label="accuracy"),
-    )
+    x, y = 100 * bins.mean_confidence[used], 100 * bins.accuracy[used]
+    axes.plot(x, y, **look.styled(ms=3.5, lw=1, label="accuracy"))
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
     axes.set_xticks([0, 50, 100])
@@ -579,10 +535,8 @@ def draw_learning(contest: Contest) -> Drawing:
             histories[norm] = found
     if not histories:
         raise CannotDraw(f"{_LEARNING} ({contest.name}): no cell has a {HISTORY} that can be read.")
-    columns = min(len(histories), 4)
-    canvas, axes = panels(
-        len(histories), columns=4, width=2.5 * columns + 1, height=2.3, sharex=True, sharey=True
-    )
+    n, width = len(histories), 2.5 * min(len(histories), 4) + 1
+    canvas, axes = panels(n, columns=4, width=width, height=2.3, sharex=True, sharey=True)
     for panel, (norm, found) in zip(axes, histories.items(), strict=True):
         _draw_losses(panel, found, norm)
         panel.set_title(f"{contest.labels[norm]} ({len(found)})", loc="left")
@@ -593,7 +547,7 @@ def draw_learning(contest: Contest) -> Drawing:
     canvas.supxlabel("step", fontsize=9)
     canvas.supylabel("loss (nats)", fontsize=9)
     said = f"Not all cells are drawn: {listed(capped)}. " if capped else ""
-    others = [contest.labels[n] for n in contest.labels if n not in trained]
+    others = [label for norm, label in contest.labels.items() if norm not in trained]
     said += f"{listed(others)}: not trained, these are BatchNorm's networks. " if others else ""
     said += " ".join(contest.omitted_arms)
     return Drawing(
@@ -634,7 +588,7 @@ def _draw_losses(axes: "Axes", histories: dict[str, pd.DataFrame], norm: str) ->
         axes.plot(lowest["step"], lowest["validation_loss"], "o", ms=3, color=colour)
 
 
-def _loss_words(histories: dict[str, dict[str, pd.DataFrame]], labels: dict[str, str]) -> str:
+def _loss_words(histories: dict[str, dict[str, pd.DataFrame]], labels: Labels) -> str:
     sentences = []
     for norm, found in histories.items():
         lowest = [float(each["validation_loss"].min()) for each in found.values()]

@@ -10,6 +10,7 @@ from psdnorm.report.tables.table import (
     Table,
     Tables,
     csv_text,
+    figure,
     latex,
     markdown,
     with_best,

@@ -39,12 +39,10 @@ class Scores:
             self._seeds.setdefault(place, set()).add(int(row["seed"]))
         self.arms = sorted({arm for arm, _ in self._seeds}, key=in_order)
         table = aggregate(results.runs, by=["arm"])
-        self._rows = {
-            (row.arm, row.metric, row.dataset): Score(
-                100 * row.mean, 100 * row.std, row.seeds, row.subjects
-            )
-            for row in table.itertuples()
-        }
+        self._rows = {}
+        for row in table.itertuples():
+            found = Score(100 * row.mean, 100 * row.std, row.seeds, row.subjects)
+            self._rows[row.arm, row.metric, row.dataset] = found
         self.missing: dict[tuple[Arm, str], set[int]] = {}  # requested seeds without a result
         for cell in results.missing:
             self.missing.setdefault((cell.arm, cell.hold_out), set()).add(cell.seed)
@@ -106,16 +104,14 @@ METRIC_NAMES = {
 
 
 def block_notes(
-    heading: str,
-    arms: Sequence[Arm],
-    datasets: Sequence[str],
-    metrics: Sequence[str],
-    scores: Scores,
+    heading: str, arms: Sequence[Arm], datasets: Sequence[str], metrics: list[str], scores: Scores
 ) -> list[str]:
     """Return a note on each arm, dataset, seed and metric that a block does not have."""
     several = len({arm.balanced for arm in arms}) > 1
     names = {arm: arm.named() + (f" @{arm.balanced}" if several else "") for arm in arms}
-    seeds = _expected_seeds(arms, datasets, scores)
+    places = [(arm, dataset) for arm in arms for dataset in datasets]
+    # those that any arm has on any dataset, and those that were requested
+    seeds = set().union(*(scores.seeds(*p) | scores.missing.get(p, set()) for p in places))
     said: dict[str, list[str]] = {}
     for arm in arms:
         if not scores.datasets(arm):
@@ -132,7 +128,7 @@ def block_notes(
             f"{listed(without)}: requested, but without any result, so means are over "
             f"{plural(len(datasets), 'dataset')}"
         )
-    if not any(len(scores.seeds(arm, name)) > 1 for arm in arms for name in datasets):
+    if not any(len(scores.seeds(*place)) > 1 for place in places):
         notes.append("only one seed, so there is no ±")
     return [f"{heading}; {note}." for note in notes]
 
@@ -158,20 +154,11 @@ def general_notes(scores: Scores, datasets: Collection[str], metrics: Sequence[s
     """Return notes on subjects without all stages, and on simulated nights."""
     people = scores.people.loc[[*datasets]]
     incomplete, n_subjects = int(people["incomplete"].sum()), int(people["subjects"].sum())
-    notes = []
-    if incomplete:
-        notes.append(
-            f"Subjects without an epoch of some stage: {incomplete:,} of {n_subjects:,}; as in "
-            f"scikit-learn, {_handling(metrics)}."
-        )
-    return [*notes, SIMULATED] if scores.results.simulated else notes
-
-
-def _expected_seeds(arms: Sequence[Arm], datasets: Sequence[str], scores: Scores) -> set[int]:
-    """Return the seeds that any arm has on any dataset, and those that were requested."""
-    places = [(arm, dataset) for arm in arms for dataset in datasets]
-    found = (scores.seeds(*place) | scores.missing.get(place, set()) for place in places)
-    return set().union(*found)
+    notes = [SIMULATED] if scores.results.simulated else []
+    if not incomplete:
+        return notes
+    counted = f"Subjects without an epoch of some stage: {incomplete:,} of {n_subjects:,}"
+    return [f"{counted}; as in scikit-learn, {_handling(metrics)}.", *notes]
 
 
 def _absent_seeds(arm: Arm, datasets: Sequence[str], seeds: set[int], scores: Scores) -> list[str]:
@@ -203,24 +190,18 @@ def _seed_list(seeds: Collection[int]) -> str:
 def _undefined(
     arm: Arm, datasets: Sequence[str], metrics: Sequence[str], scores: Scores
 ) -> list[str]:
-    notes = []
+    notes, known = [], [dataset for dataset in datasets if scores.seeds(arm, dataset)]
     for metric in metrics:
-        where = [
-            dataset
-            for dataset in datasets
-            if scores.seeds(arm, dataset) and scores.score(arm, metric, dataset, ()) is None
-        ]
+        where = [each for each in known if scores.score(arm, metric, each, ()) is None]
         if where:
-            notes.append(
-                f"{METRIC_NAMES[metric]} is undefined for every subject of {listed(where)}, so "
-                "it has no means"
-            )
+            named = f"{METRIC_NAMES[metric]} is undefined for every subject of {listed(where)}"
+            notes.append(f"{named}, so it has no means")
     return notes
 
 
 def _handling(metrics: Sequence[str]) -> str:
     ways = []
-    if {"balanced_accuracy"} & {*metrics}:
+    if "balanced_accuracy" in metrics:
         ways.append("balanced accuracy is the mean recall over the stages that a subject has")
     if any(metric.startswith("f1_") for metric in metrics):
         ways.append(
@@ -234,14 +215,11 @@ def _handling(metrics: Sequence[str]) -> str:
 
 
 _KEY = ["model", "balanced", "metric", "norm", "filter_size", "dataset"]
-_WRONG = "Misprint in the paper"
 _HEADS = {
     "claim": "The paper contradicts itself",
     "wording": "Wording of the paper",
     "spread": "± in the paper",
-    "mean": _WRONG,
-    "bold": _WRONG,
-    "rounding": _WRONG,
+    **dict.fromkeys(("mean", "bold", "rounding"), "Misprint in the paper"),
 }
 
 
@@ -258,13 +236,12 @@ def paper_rows(name: str, columns: list["Named"], datasets: Collection[str]) -> 
     }
     rows: list[list[Entry]] = []
     for model, balanced in dict.fromkeys((key[0], key[1]) for key in known):
-        heading = f"The paper ({table.label}): {setting_name(str(model), balanced)}"
-        rows.append([Entry(heading)])
+        rows.append([Entry(f"The paper ({table.label}): {setting_name(str(model), balanced)}")])
         for dataset in (*sorted({*datasets, *printed}), *MEANS):
-            shared = of_all | {"model": model, "balanced": balanced, "dataset": dataset}
-            rows.append(
-                [Entry(dataset), *(_entry(shared | column, known) for _, column in columns)]
-            )
+            row = of_all | {"model": model, "balanced": balanced, "dataset": dataset}
+            facts = [dict.fromkeys((*_KEY, "norm_depth")) | row | column for _, column in columns]
+            numbers = [known.get(tuple(one[key] for key in _KEY)) for one in facts]
+            rows.append([Entry(dataset), *map(paper_entry, numbers, facts)])
     return rows
 
 
@@ -291,16 +268,8 @@ def paper_entry(row: dict[str, Any] | None, facts: dict[str, Any], digits: int =
     own = {"block": PAPER} | facts
     if row is None or pd.isna(row["value"]):
         return Entry(figure(None), facts=own)
-    std = None if pd.isna(row["std"]) else row["std"]
-    return Entry(
-        figure(row["value"], std, digits), row["value"], bool(row["bold"]), own | {"std": std}
-    )
-
-
-def _entry(facts: dict[str, Any], known: dict[tuple, dict[str, Any]]) -> Entry:
-    row = known.get(tuple(facts.get(key) for key in _KEY))
-    names = (*_KEY, "norm_depth")
-    return paper_entry(row, {name: facts.get(name) for name in names})
+    value, std = row["value"], _plain(row["std"])
+    return Entry(figure(value, std, digits), value, bool(row["bold"]), own | {"std": std})
 
 
 def _plain(value: Any) -> Any:
@@ -361,9 +330,8 @@ def fill(layout: Layout, scores: Scores) -> Table:
     rows: list[list[Entry]] = []
     notes: list[str] = []
     shown: set[str] = set()
-    metrics = [
-        *dict.fromkeys(facts["metric"] for block in layout.blocks for facts in layout.facts(block))
-    ]
+    facts = [each for block in layout.blocks for each in layout.facts(block)]
+    metrics = [*dict.fromkeys(each["metric"] for each in facts)]
     for block in layout.blocks:
         rows.append([Entry(block.heading)])
         filled = [_row(layout, block, named, scores) for named in block.rows]

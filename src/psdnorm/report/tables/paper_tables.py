@@ -79,14 +79,10 @@ def build_tables(results: Results, store: Store | None = None) -> Tables:
     scores = Scores(results)
     of_paper, missing = lodo_layouts(scores)
     curves, missing_curves = curve_layouts(scores)
-    missing += missing_curves
+    others = [timing_table(results), size_table(results), dataset_table(results, store)]
     tables = [fill(layout, scores) for layout in of_paper]
-    for other in (timing_table(results), size_table(results)):
-        if isinstance(other, Table):
-            tables.append(other)
-        else:
-            missing.append(other)
-    tables.append(dataset_table(results, store))
+    tables += [table for table in others if isinstance(table, Table)]
+    missing += [*missing_curves, *(sentence for sentence in others if isinstance(sentence, str))]
     return Tables([*tables, *(fill(layout, scores) for layout in curves)], missing)
 
 
@@ -118,27 +114,18 @@ class _Plan:
 
 def lodo_layouts(scores: Scores) -> tuple[list[Layout], list[str]]:
     """Lay out the paper's tables of scores."""
-    layouts, missing = [], []
+    found: dict[str, Layout | None] = {}  # by the sentence that says why it is missing
     for plan in _plans(scores.arms):
-        layout = _by_norm(plan, scores)
-        if layout is None:
-            size = "" if plan.balanced is None else f" at balanced@{plan.balanced}"
-            title = plan.title.removesuffix(", %")
-            needs = " or ".join(map(norm_name, plan.needs))
-            missing.append(f"{title} ({plan.name}): it needs a result of {needs}{size}{_AS}.")
-        else:
-            layouts.append(layout)
+        size = "" if plan.balanced is None else f" at balanced@{plan.balanced}"
+        needs = f"it needs a result of {' or '.join(map(norm_name, plan.needs))}{size}{_AS}"
+        title = plan.title.removesuffix(", %")
+        found[f"{title} ({plan.name}): {needs}."] = _by_norm(plan, scores)
     for norm in PAPER_NORMS:
-        layout = _by_stage(norm, scores)
-        if layout is None:
-            name = norm_name(norm)
-            missing.append(
-                f"F1 of each stage with {name} (classwise-{norm}): it needs a result of "
-                f"{name}{_AS}."
-            )
-        else:
-            layouts.append(layout)
-    return layouts, missing
+        name = norm_name(norm)
+        title = f"F1 of each stage with {name} (classwise-{norm})"
+        found[f"{title}: it needs a result of {name}{_AS}."] = _by_stage(norm, scores)
+    layouts = [layout for layout in found.values() if layout is not None]
+    return layouts, [sentence for sentence, layout in found.items() if layout is None]
 
 
 def _plans(found: Sequence[Arm]) -> list[_Plan]:
@@ -168,20 +155,13 @@ def _plans(found: Sequence[Arm]) -> list[_Plan]:
 
 def _by_norm(plan: _Plan, scores: Scores) -> Layout | None:
     wanted = [facts for _, facts in plan.columns]
-    shown = [
-        arm
-        for arm in scores.arms
-        if column(arm)[1] in wanted
-        and plan.model in (None, arm.model)
-        and plan.balanced in (None, arm.balanced)
-    ]
+    shown = [arm for arm in scores.arms if column(arm)[1] in wanted]
+    shown = [arm for arm in shown if plan.model in (None, arm.model)]
+    shown = [arm for arm in shown if plan.balanced in (None, arm.balanced)]
     settings = scores.settings(arm for arm in shown if arm.norm in plan.needs)
     if not settings:
         return None
-    blocks = [
-        dataset_block(scores, setting, _at(setting, shown), metric=plan.metric)
-        for setting in settings
-    ]
+    blocks = [dataset_block(scores, at, _at(at, shown), metric=plan.metric) for at in settings]
     notes = [_protocol_note(plan, settings, scores)]
     return Layout(plan.name, plan.title, plan.columns, blocks, paper=plan.name, notes=notes)
 
@@ -193,10 +173,8 @@ def _by_stage(norm: str, scores: Scores) -> Layout | None:
     columns: list[Named] = [(stage, {"metric": f"f1_{stage}"}) for stage in STAGES]
     columns.append(("Weighted F1", {"metric": "weighted_f1"}))
     facts = column(arms[0])[1]
-    blocks = [
-        dataset_block(scores, setting, _at(setting, arms), **facts)
-        for setting in scores.settings(arms)
-    ]
+    settings = scores.settings(arms)
+    blocks = [dataset_block(scores, at, _at(at, arms), **facts) for at in settings]
     name = f"classwise-{norm}"
     title = f"F1 of each stage with {norm_name(norm)}, %"
     return Layout(name, title, columns, blocks, paper=name, bold=False, notes=[PROTOCOL])
@@ -210,13 +188,9 @@ def _protocol_note(plan: _Plan, settings: Sequence[tuple], scores: Scores) -> st
     """Return a note on the filter sizes and depths that are shown here, and elsewhere."""
     norms = {arm.norm for arm in plan.arms}
     shown = [facts for _, facts in plan.columns]
-    others = {
-        arm.named(): None
-        for arm in scores.arms
-        if arm.norm in norms
-        and (arm.model, arm.balanced) in settings
-        and column(arm)[1] not in shown
-    }
+    arms = [arm for setting in settings for arm in _at(setting, scores.arms) if arm.norm in norms]
+    arms = sorted((arm for arm in arms if column(arm)[1] not in shown), key=in_order)
+    others = dict.fromkeys(arm.named() for arm in arms)
     note = (
         f"{METRIC_NAMES[plan.metric]} on the held-out dataset; unless a column says otherwise, "
         "f = 5 and the norm in the first 3 blocks, as in the protocol"
@@ -244,30 +218,23 @@ def curve_layouts(scores: Scores) -> tuple[list[Layout], list[str]]:
     ]
     layouts, missing = [], []
     for name, needs, found in kinds:
-        laid = [*found]
-        layouts += laid
-        if not laid:
-            # named like its figure, which is missing for the same reason
+        if laid := [*found]:
+            layouts += laid
+        else:  # named like its figure, which is missing for the same reason
             missing.append(f"Balanced accuracy by {name}: it needs results of {needs}.")
     return [*layouts, _other_metrics(scores)], missing
 
 
 def _filter_sizes(scores: Scores) -> Iterator[Layout]:
-    arms = [
-        arm
-        for arm in scores.arms
-        if arm.filter_size is not None and arm.norm_depth in (None, PROTOCOL_DEPTH)
-    ]
+    arms = [arm for arm in scores.arms if arm.filter_size is not None]
+    arms = [arm for arm in arms if arm.norm_depth in (None, PROTOCOL_DEPTH)]
     notes = [_NO_NUMBERS.format(label="fig:sensitive"), "f is the filter size."]
     return _curves(scores, "filter_size", PROTOCOL_FILTER, arms, notes)
 
 
 def _depths(scores: Scores) -> Iterator[Layout]:
-    arms = [
-        arm
-        for arm in scores.arms
-        if arm.norm_depth is not None and (arm.norm_depth != PROTOCOL_DEPTH or arm.is_protocol)
-    ]
+    arms = [arm for arm in scores.arms if arm.norm_depth is not None]
+    arms = [arm for arm in arms if arm.norm_depth != PROTOCOL_DEPTH or arm.is_protocol]
     notes = [
         _NO_NUMBERS.format(label="fig:usleep_layers"),
         "d is the number of blocks with the norm; f = 5 where a column does not say it.",
@@ -281,16 +248,10 @@ def _curves(
     """Yield a table for each setting that has a norm at another value than the protocol's."""
     varied = [arm for arm in on_curve if getattr(arm, axis) != of_protocol]
     for setting in scores.settings(varied):
-        norms = {arm.norm for arm in varied if (arm.model, arm.balanced) == setting}
-        arms = [
-            arm
-            for arm in scores.arms
-            if (arm.model, arm.balanced) == setting
-            and (
-                (arm in on_curve and arm.norm in norms)
-                or (arm.norm in _BASELINES and arm.is_protocol)
-            )
-        ]
+        norms = {arm.norm for arm in _at(setting, varied)}
+        curves = {arm for arm in on_curve if arm.norm in norms}
+        curves |= {arm for arm in scores.arms if arm.norm in _BASELINES and arm.is_protocol}
+        arms = [arm for arm in _at(setting, scores.arms) if arm in curves]
         words = axis.replace("_", " ")
         yield Layout(
             f"{axis.replace('_', '-')}-{setting[0]}-{setting[1]}",
@@ -314,18 +275,11 @@ def _training_sizes(scores: Scores) -> Iterator[Layout]:
         rows = sorted(set().union(*(sizes[arm] for arm in arms)), key=_all_last)
         shown = [arm for arm in scores.arms if column(arm) in map(column, arms)]
         datasets = scores.datasets_of(arm for arm in shown if arm.model == model)
-        facts = {"model": model, "metric": "balanced_accuracy"}
-        name = model_name(model)
-        blocks = [
-            Block(
-                f"{name}, {mean}",
-                facts | {"dataset": mean},
-                [(str(size), {"balanced": size}) for size in rows],
-                datasets,
-                setting=name,
-            )
-            for mean in MEANS
-        ]
+        name, lines = model_name(model), [(str(size), {"balanced": size}) for size in rows]
+        blocks = []
+        for mean in MEANS:
+            facts = {"model": model, "metric": "balanced_accuracy", "dataset": mean}
+            blocks.append(Block(f"{name}, {mean}", facts, lines, datasets, setting=name))
         yield Layout(
             f"training-size-{model}",
             f"Balanced accuracy of {name} against training size, %",
@@ -348,8 +302,7 @@ def _other_metrics(scores: Scores) -> Layout:
     columns = [*{column(arm)[0]: column(arm) for arm in arms}.values()]
     blocks = []
     for model, balanced in scores.settings(scores.arms):
-        shown = [arm for arm in scores.arms if (arm.model, arm.balanced) == (model, balanced)]
-        shown = [arm for arm in shown if column(arm) in columns]
+        shown = [arm for arm in _at((model, balanced), scores.arms) if column(arm) in columns]
         setting = setting_name(model, balanced)
         blocks += [
             Block(
@@ -376,19 +329,21 @@ def dataset_table(results: Results, store: Store | None = None) -> Table:
         notes.append("Age and sex are unknown, as no store was given.")
     else:
         known = known.join(_people(store))
-        notes += _unknown_people(known)
+        without = [str(name) for name in known.index[known[[*_PEOPLE]].isna().any(axis=1)]]
+        if without:
+            notes.append(f"The store has no age or no sex for some of {listed(without)}.")
         notes.append("The ± of an age is its standard deviation over people (ddof = 1).")
+    names = [str(name) for name in known.index]
+    known.loc[TOTAL] = known.reindex(columns=_SUMS).sum(min_count=len(known))
     rows = [[Entry("Ours")]]
     for dataset, row in known.iterrows():
         rows.append([Entry(str(dataset)), *_entries(str(dataset), row, our_facts(results))])
-    total = known.reindex(columns=_SUMS).sum(min_count=len(known))
-    rows.append([Entry(TOTAL), *_entries(TOTAL, total, our_facts(results))])
     notes += [SIMULATED] if results.simulated else []
     return Table(
         "datasets",
         full_title("Held-out datasets", results),
         ["Dataset", *(name for name, _ in COHORT_COLUMNS.values())],
-        [*rows, *_paper_rows([str(name) for name in known.index])],
+        [*rows, *_paper_rows(names)],
         notes + paper_notes("datasets"),
     )
 
@@ -396,12 +351,9 @@ def dataset_table(results: Results, store: Store | None = None) -> Table:
 def _counted(results: Results) -> tuple[pd.DataFrame, list[str]]:
     """Return subjects, nights, epochs and stages by dataset, and notes on them."""
     notes = ["Epochs are those that count in the scores: scored, and central in their sequence."]
-    stages = pd.DataFrame(
-        {
-            stage: results.subjects[[f"{stage}_as_{other}" for other in STAGES]].sum(axis=1)
-            for stage in STAGES
-        }
-    )
+    columns = {stage: [f"{stage}_as_{other}" for other in STAGES] for stage in STAGES}
+    sums = {stage: results.subjects[own].sum(axis=1) for stage, own in columns.items()}
+    stages = pd.DataFrame(sums)
     by_cell = stages.groupby(results.subjects["cell"]).sum()
     by_cell["subjects"] = results.subjects.groupby("cell")["subject"].nunique()
     cells = results.cells.set_index("cell")
@@ -442,21 +394,18 @@ def _people(store: Store) -> pd.DataFrame:
     return table
 
 
-def _unknown_people(known: pd.DataFrame) -> list[str]:
-    without = [str(name) for name in known.index[known[[*_PEOPLE]].isna().any(axis=1)]]
-    return [f"The store has no age or no sex for some of {listed(without)}."] if without else []
-
-
 def _entries(dataset: str, row: "pd.Series[Any]", shared: dict[str, Any]) -> list[Entry]:
     entries = []
     for metric, (_, digits) in COHORT_COLUMNS.items():
-        value = row.get(metric)
-        value = None if value is None or pd.isna(value) else float(value)
-        std = row.get("age_std") if metric == "age_years" else None
-        std = None if std is None or pd.isna(std) else float(std)
+        value = _number(row.get(metric))
+        std = _number(row.get("age_std")) if metric == "age_years" else None
         facts = shared | {"metric": metric, "dataset": dataset, "std": std}
         entries.append(Entry(figure(value, std, digits), value, facts=facts))
     return entries
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None or pd.isna(value) else float(value)
 
 
 def _paper_rows(ours: list[str]) -> list[list[Entry]]:
@@ -494,8 +443,7 @@ def size_table(results: Results) -> Table | str:
     except PsdnormError as error:
         return f"Size of the training set (balanced-sizes): {error}."
     rows: list[list[Entry]] = [[Entry("Ours")]]
-    sizes = sorted(counts["balanced"].unique(), key=lambda size: (size == 0, size))
-    for size in sizes:
+    for size in sorted(counts["balanced"].unique(), key=lambda size: (size == 0, size)):
         rows.append(_size_row(size, counts[counts["balanced"] == size], our_facts(results)))
     notes = [_SIZE_NOTE, *([SIMULATED] if results.simulated else [])]
     return Table(
@@ -509,20 +457,15 @@ def size_table(results: Results) -> Table | str:
 
 def _counts(results: Results) -> pd.DataFrame:
     """Return train and validation subjects by size (0 for all) and held-out dataset."""
-    keys = ["balanced", "hold_out", "seed"]
     cells = results.cells.assign(balanced=results.cells["balanced"].fillna(0).astype(int))
-    cells = cells.drop_duplicates(keys)  # all norms have the same split
+    # all norms have the same split
+    cells = cells.drop_duplicates(["balanced", "hold_out", "seed"])
     data = [read_json(folder / CONFIG)["data"] for folder in cells["folder"]]
-    counts = cells[keys].assign(
-        **{
-            TRAIN: [roles["train"]["subjects"] for roles in data],
-            VALIDATION: [roles["validation"]["subjects"] for roles in data],
-        }
-    )
+    counts = cells[["balanced", "hold_out"]].copy()
+    counts[TRAIN] = [roles["train"]["subjects"] for roles in data]
+    counts[VALIDATION] = [roles["validation"]["subjects"] for roles in data]
     counts[SOURCE] = counts[TRAIN] + counts[VALIDATION]
-    return counts.groupby(["balanced", "hold_out"], as_index=False)[
-        [SOURCE, TRAIN, VALIDATION]
-    ].mean()
+    return counts.groupby(["balanced", "hold_out"], as_index=False).mean()
 
 
 def _size_row(size: int, counts: pd.DataFrame, shared: dict[str, Any]) -> list[Entry]:
@@ -642,11 +585,9 @@ def _timing_entry(
         mean, std = float(own[metric].mean()), float(own[metric].std(ddof=1))
         if math.isnan(mean):
             return Entry(figure(None), facts=facts)
-        known = facts | {"std": None if math.isnan(std) else std}
-        return Entry(figure(mean, std), mean, facts=known)
+        return Entry(figure(mean, std), mean, facts=facts | {"std": _number(std)})
     value = _timing_value(metric, own, base)
-    text = figure(value, digits=_TIMING_DIGITS.get(metric, 2))
-    return Entry(text, None if math.isnan(value) else value, facts=facts)
+    return Entry(figure(value, digits=_TIMING_DIGITS.get(metric, 2)), _number(value), facts=facts)
 
 
 def _timing_value(metric: str, own: pd.DataFrame, base: pd.DataFrame | None) -> float:
