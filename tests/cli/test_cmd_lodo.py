@@ -174,7 +174,7 @@ def test_what_failed_is_listed_with_exit_code_1_and_done_after_the_repair(
     finally:
         night_path(store, "abc-1").write_bytes(sound)
     assert code == 1
-    assert "failed (2), and tried again by the same command:\n" in out
+    assert "failed; the same command tries them again (2):\n" in out
     assert re.search(r"^  usleep_psd_f5_d3_abc_all_seed0: .*abc-1\S* is ", out, re.M)
     assert err.count("failed: usleep_psd") == 2
     assert rows(out)["usleep psd f5 d3 @all"] == ["0 of 2", "–", "–"]
@@ -191,7 +191,7 @@ def test_what_another_process_runs_is_listed_with_exit_code_1(lodo, store, tmp_p
     with held(tmp_path / "cells" / name):
         code, out, _ = lodo(*arguments)
     assert code == 1
-    assert f"left to another process that runs them (1):\n  {name}\n" in out
+    assert f"being run by another process (1):\n  {name}\n" in out
 
 
 def test_an_interrupted_run_says_how_to_go_on(lodo, store, tmp_path, monkeypatch):

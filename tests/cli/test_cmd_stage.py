@@ -165,7 +165,7 @@ def test_an_interrupted_run_says_how_to_go_on(stage, tmp_path, monkeypatch):
         code, out, err = stage("in")
     assert code == 130
     assert counts(out) == {"staged": 1, "not reached": 2, "verdict: unusual": 1}
-    assert err.endswith("psdnorm: interrupted; give the same command again to resume\n")
+    assert err.endswith("psdnorm: interrupted; run the same command again to go on\n")
     code, out, _ = stage("in")
     assert code == 0
     assert counts(out) == {"already there": 1, "staged": 2, "verdict: unusual": 3}

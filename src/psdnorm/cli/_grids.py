@@ -10,10 +10,9 @@ from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
-from rich.table import Table
 from rich.text import Text
 
-from psdnorm.cli._shared import output, recipe_name
+from psdnorm.cli._shared import new_table, output, recipe_name, say_list
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.experiments import (
     EPOCHS,
@@ -108,10 +107,8 @@ def print_grid(
 ) -> None:
     """Print the grid, what of it is done, and an estimate of the time for the rest."""
     seconds, source = _expected(store, cells, protocol, runs, device)
-    table = Table(title=f"{store.path} (recipe {recipe_name(store)}) → {runs.path}")
-    table.add_column("what", no_wrap=True)
-    for name in ("cells", "done", "time left"):
-        table.add_column(name, justify="right")
+    title = f"{store.path} (recipe {recipe_name(store)}) → {runs.path}"
+    table = new_table(["what"], ["cells", "done", "time left"], title=title)
     for name in dict.fromkeys(cell.label for cell in cells):
         group = [cell for cell in cells if cell.label == name]
         left = [cell for cell in group if not runs.is_done(cell)]
@@ -175,11 +172,8 @@ def print_results(
 ) -> None:
     """Print the means of every norm, and what failed."""
     found = means(runs, cells)
-    simulated = bool(store.index["simulated"].any())
-    table = Table(title=results_title(store))
-    table.add_column("what", no_wrap=True)
-    for name in ("cells", MEAN_DATASET, MEAN_SUBJECT):
-        table.add_column(name, justify="right")
+    columns = ("cells", MEAN_DATASET, MEAN_SUBJECT)
+    table = new_table(["what"], columns, title=results_title(store))
     for name in dict.fromkeys(cell.label for cell in cells):
         group = [cell for cell in cells if cell.label == name]
         done = sum(map(runs.is_done, group))
@@ -187,18 +181,12 @@ def print_results(
         figures = (found.get(name, {}).get(m, nothing) for m in (MEAN_DATASET, MEAN_SUBJECT))
         table.add_row(name, f"{done} of {len(group)}", *(_figure(*f) for f in figures))
     output.print(table)
-    if simulated:
+    if store.index["simulated"].any():
         say(output, SIMULATED)
     failed = [outcome.reason for outcome in outcomes if outcome.status == "failed"]
-    if failed:
-        say(output, f"failed ({len(failed)}), and tried again by the same command:")
-    for reason in failed:
-        say(output, f"  {reason}")
+    say_list("failed; the same command tries them again", failed)
     elsewhere = [outcome.run.name for outcome in outcomes if outcome.status == "elsewhere"]
-    if elsewhere:
-        say(output, f"left to another process that runs them ({len(elsewhere)}):")
-    for name in elsewhere:
-        say(output, f"  {name}")
+    say_list("being run by another process", elsewhere)
 
 
 def results_title(store: "Store") -> str:

@@ -4,12 +4,13 @@ import functools
 import inspect
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.table import Table
 from typer.models import OptionInfo
 
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError
@@ -22,7 +23,17 @@ SOME_FAILED, IMPOSSIBLE, INTERRUPTED = 1, 2, 130
 _VERBS = ("is ", "must ", "has ", "do ", "name ")  # of sentences about an argument
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
-# options of commands that train
+# commands that go on where they stopped; lodo and train say so themselves
+_RESUMABLE = ("demo", "dissect", "prepare", "stage", "study")
+
+# options of several commands
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Number of processes.  [default: one per core]")
+]
+Figures = Annotated[bool, typer.Option(help="Draw figures.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show the cells and an estimate of their time.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Fast = Annotated[
     bool, typer.Option(help="bfloat16, compiled, with CUDA graphs, if the GPU supports it.")
@@ -62,6 +73,8 @@ def command(function: _Command) -> _Command:
             return function(*args, **kwargs)
         except KeyboardInterrupt:
             sentence, code = "interrupted", INTERRUPTED
+            if function.__name__ in _RESUMABLE:
+                sentence += "; run the same command again to go on"
         except ArgumentError as error:
             sentence = _as_typed(str(error), options)
         except PsdnormError as error:
@@ -108,6 +121,23 @@ def one_line(sentence: str) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in sentence
     )
+
+
+def new_table(names: Sequence[str], numbers: Sequence[str], **options: Any) -> Table:
+    """Return a table without rows: columns of words, then of numbers."""
+    table = Table(**options)
+    for name in names:
+        table.add_column(name, no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="right")
+    return table
+
+
+def say_list(title: str, sentences: Iterable[str]) -> None:
+    """Print sentences below a title with their number, or nothing if there are none."""
+    lines = [f"  {one_line(sentence)}" for sentence in sentences]
+    for line in [f"{title} ({len(lines)}):", *lines] if lines else []:
+        say(output, line)
 
 
 def cores() -> int:

@@ -2,14 +2,14 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from psdnorm.cli._shared import SOME_FAILED, command, output
+from psdnorm.cli._shared import SOME_FAILED, Figures, command, open_nights, output
 from psdnorm.errors import ArgumentError
 from psdnorm.runtime import errors, say, track
 
@@ -17,15 +17,8 @@ if TYPE_CHECKING:
     from psdnorm.compare import ArmComparison, Comparison
 
 # eighty columns are enough for these; sentences say the rest
-_SHOWN = {
-    "cohort": "cohort",
-    "subjects": "n",
-    "A, %": "A, %",
-    "B, %": "B, %",
-    "gain": "gain",
-    "95 % interval": "95 % interval",
-    "% improved": "% better",
-}
+_SHOWN = ("cohort", "subjects", "A, %", "B, %", "gain", "95 % interval", "% improved")
+_SHORTER = {"subjects": "n", "% improved": "% better"}
 
 
 @command
@@ -50,7 +43,7 @@ def compare(
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="With --store: auto, cpu, cuda or cuda:N.")] = "auto",
-    figures: Annotated[bool, typer.Option(help="Draw figures into the page.")] = True,
+    figures: Figures = True,
 ) -> None:
     """Show how much B gains over A, per arm, cohort and subject, and how sure that is.
 
@@ -96,8 +89,6 @@ def _compared(
     from psdnorm import compare as room
 
     if store is not None:
-        from psdnorm.cli._shared import open_nights
-
         nights = open_nights(store)
         return room.compare_checkpoints(a, b, nights, cohorts, device=device, watch=track)
     if cohorts:
@@ -131,8 +122,9 @@ def _table(arm: "ArmComparison", found: "Comparison") -> Table:
     simulated = ", SIMULATED nights" if found.simulated else ""
     title = f"{arm.name}: balanced accuracy{simulated}, {found.recipes}"
     table = Table(title=Text(title), box=box.SIMPLE_HEAD)
-    for name, shown in _SHOWN.items():
-        table.add_column(shown, justify="left" if name == "cohort" else "right", no_wrap=True)
+    for name in _SHOWN:
+        justify: Any = "left" if name == "cohort" else "right"
+        table.add_column(_SHORTER.get(name, name), justify=justify, no_wrap=True)
     places = [HEAD.index(name) for name in _SHOWN]
     for row in arm.rows():
         table.add_row(*(Text(row[place]) for place in places))

@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, output
+from psdnorm.cli._shared import SOME_FAILED, Jobs, command, cores, new_table, output
 from psdnorm.runtime import errors, say, track
 
 
 @command
 def demo(
     out: Annotated[Path, typer.Option(help="Output folder.")] = Path("demo"),
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes at a time.  [default: one per core]")
-    ] = None,
+    jobs: Jobs = None,
 ) -> None:
     """Run the whole system on simulated nights, in minutes.
 
@@ -29,20 +26,16 @@ def demo(
 
     made = Demo(out, jobs or cores())
     say(errors, "The nights of this demo are SIMULATED: nobody slept them.")
-    try:
-        _all(track(made.simulate(), len(made.nights), "simulate"))
-        bad = failures(_all(track(made.prepare(), len(made.nights), "prepare ")))
-        bad = bad or failures(_train(made))
-    except KeyboardInterrupt:
-        say(errors, "psdnorm: interrupted; run the same command again to go on")
-        raise typer.Exit(INTERRUPTED) from None
+    _all(track(made.simulate(), len(made.nights), "simulate"))
+    bad = failures(_all(track(made.prepare(), len(made.nights), "prepare ")))
+    bad = bad or failures(_train(made))
     for reason in bad:
         say(errors, f"failed: {reason}")
     if bad:
         raise typer.Exit(SOME_FAILED)
     means = made.means()
     made.write_page()
-    output.print(_table(means, made))
+    _print_means(means, made)
     say(output, verdict(means))
     say(output, f"Look at {made.page}. With your own data:\n\n{NEXT}\n")
     low = means.index[~(means[MEAN_DATASET] >= LEAST)].tolist()  # NaN is no success
@@ -73,14 +66,13 @@ def _train(made: Any) -> list[Any]:
     return outcomes
 
 
-def _table(means: Any, made: Any) -> Table:
+def _print_means(means: Any, made: Any) -> None:
     from psdnorm.cli._grids import results_title
     from psdnorm.demo import percent_rows
     from psdnorm.store import Store
 
-    table = Table(title=results_title(Store.open(made.folder / "store")))
-    for name in ("norm", *means.columns):
-        table.add_column(name, justify="left" if name == "norm" else "right")
+    title = results_title(Store.open(made.folder / "store"))
+    table = new_table(["norm"], means.columns, title=title)
     for row in percent_rows(means):
         table.add_row(*row)
-    return table
+    output.print(table)

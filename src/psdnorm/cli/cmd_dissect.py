@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, output, words
+from psdnorm.cli._shared import (
+    SOME_FAILED,
+    Device,
+    Fast,
+    Figures,
+    Jobs,
+    command,
+    cores,
+    output,
+    words,
+)
 from psdnorm.errors import ArgumentError
 from psdnorm.runtime import errors, held, say, sigterm_as_ctrl_c, track
 
@@ -42,17 +52,13 @@ def dissect(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of the test nights.  [default: as in OUT, or 0]")
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Nights simulated at a time.  [default: all cores]")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    fast: Annotated[
-        bool, typer.Option(help="Use bfloat16, compilation and CUDA graphs where the GPU can.")
-    ] = True,
+    jobs: Jobs = None,
+    device: Device = "auto",
+    fast: Fast = True,
     predictions: Annotated[
         bool, typer.Option("--predictions", help="Also keep the predictions of every epoch.")
     ] = False,
-    figures: Annotated[bool, typer.Option(help="Draw the matrix.")] = True,
+    figures: Figures = True,
 ) -> None:
     """Show what each norm of RUNS loses to one kind of shift at a time, at three strengths.
 
@@ -72,14 +78,10 @@ def dissect(
     for sentence in (*models.skipped, *models.gone):
         say(errors, sentence)
     found.claim()
-    try:
-        with sigterm_as_ctrl_c(), held(out) as free:
-            if not free:
-                raise ArgumentError(f"another process works in {out} now, expected one at a time")
-            failed = _run(found, jobs or cores(), device, "auto" if fast else False, predictions)
-    except KeyboardInterrupt:
-        say(errors, "psdnorm: interrupted; run the same command again to go on")
-        raise typer.Exit(INTERRUPTED) from None
+    with sigterm_as_ctrl_c(), held(out) as free:
+        if not free:
+            raise ArgumentError(f"another process works in {out} now, expected one at a time")
+        failed = _run(found, jobs or cores(), device, "auto" if fast else False, predictions)
     for sentence in failed:  # before the report, which fails without any score
         say(errors, f"failed: {sentence}")
     _report(found, _typed(runs, found), models.gone, figures)

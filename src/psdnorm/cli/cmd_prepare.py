@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, one_line, output
+from psdnorm.cli._shared import SOME_FAILED, Jobs, command, cores, new_table, output, say_list
 from psdnorm.constants import STAGES
-from psdnorm.runtime import errors, plural, say, track
+from psdnorm.runtime import plural, say, track
 
 if TYPE_CHECKING:
     from psdnorm.prepare import Outcome, Preparation
@@ -50,9 +49,7 @@ def prepare(
     name: Annotated[
         str | None, typer.Option(help="Name of the cohort in STORE, for folder and bids.")
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes.  [default: one per core]")
-    ] = None,
+    jobs: Jobs = None,
     dask: Annotated[
         str | None,
         typer.Option(help="Dask scheduler whose workers prepare the nights: tcp://host:8786."),
@@ -79,12 +76,8 @@ def prepare(
         with closing(preparation.run(jobs or cores(), dask)) as run:
             for outcome in track(run, len(preparation), "prepare"):
                 outcomes.append(outcome)
-    except KeyboardInterrupt:
-        summarize(preparation, outcomes)
-        say(errors, "psdnorm: interrupted; run the same command again to go on")
-        raise typer.Exit(INTERRUPTED) from None
-    except BaseException:  # a store whose index cannot be written: print what was done first
-        if outcomes:
+    except BaseException as error:  # also where an index cannot be written: print what was done
+        if outcomes or isinstance(error, KeyboardInterrupt):
             summarize(preparation, outcomes)
         raise
     summarize(preparation, outcomes)
@@ -96,10 +89,7 @@ def prepare(
 def summarize(preparation: "Preparation", outcomes: "list[Outcome]") -> None:
     """Print what became of the nights: a table, then what needs attention."""
     say(output, f"{preparation.store.path}, recipe {preparation.recipe.name}")
-    table = Table()
-    table.add_column("")
-    for name in ("nights", "hours", *_COLUMNS):
-        table.add_column(name, justify="right")
+    table = new_table([""], ["nights", "hours", *_COLUMNS])
     for status in ("prepared", "already there", "failed"):
         chosen = [outcome for outcome in outcomes if outcome.status == status]
         hours = f"{sum(outcome.hours for outcome in chosen):.1f}" if status != "failed" else ""
@@ -111,19 +101,11 @@ def summarize(preparation: "Preparation", outcomes: "list[Outcome]") -> None:
     channels = Counter(pair for outcome in outcomes for pair in outcome.channels.items())
     for (name, expression), count in channels.items():
         say(output, f"{name} from {expression}: {plural(count, 'night')}")
-    lists = {
-        "failed": sorted(outcome.reason for outcome in outcomes if outcome.reason),
-        "flagged": sorted(
-            f"{outcome.source}: {', '.join(outcome.flags)}" for outcome in outcomes if outcome.flags
-        ),
-        "problems": [*map(str, preparation.problems), *preparation.same],
-        "notes": preparation.notes,
-    }
-    for title, sentences in lists.items():
-        if sentences:
-            say(output, f"{title} ({len(sentences)}):")
-        for sentence in sentences:
-            say(output, f"  {one_line(sentence)}")
+    flagged = [f"{each.source}: {', '.join(each.flags)}" for each in outcomes if each.flags]
+    say_list("failed", sorted(outcome.reason for outcome in outcomes if outcome.reason))
+    say_list("flagged", sorted(flagged))
+    say_list("problems", [*map(str, preparation.problems), *preparation.same])
+    say_list("notes", preparation.notes)
 
 
 def _shares(outcomes: "list[Outcome]") -> list[str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from psdnorm.cli._shared import SOME_FAILED, command, output
+from psdnorm.cli._shared import SOME_FAILED, Figures, command, open_nights, output
 from psdnorm.runtime import errors, plural, say
 
 
@@ -22,14 +22,13 @@ def report(
         Path | None,
         typer.Option(help="Store of the prepared nights, for spectra and ages."),
     ] = None,
-    figures: Annotated[bool, typer.Option(help="Draw figures.")] = True,
+    figures: Figures = True,
 ) -> None:
     """Write one page on RUNS: verdict, tables, figures, cohorts, subjects.
 
     OUT/index.html opens from disk, without a network. Tables (Markdown, LaTeX, CSV) and figures
     (PNG, SVG) are beside it. RUNS need not be finished: the report says what is missing.
     """
-    from psdnorm.cli._shared import open_nights
     from psdnorm.report import PAGE, build_report
 
     nights = None if store is None else open_nights(store)

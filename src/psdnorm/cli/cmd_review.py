@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
-from rich.table import Table
 
-from psdnorm.cli._shared import command, output
+from psdnorm.cli._shared import command, new_table, output
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.runtime import errors, plural, say
 
@@ -114,8 +113,7 @@ def _check_free(paths: list[Path]) -> None:
 
 
 def _print_changes(changes: "list[Change]") -> None:
-    table = Table("from", "to", box=box.SIMPLE_HEAD)
-    table.add_column("epochs", justify="right")
+    table = new_table(["from", "to"], ["epochs"], box=box.SIMPLE_HEAD)
     kinds = Counter((change.before, change.after) for change in changes)
     for (before, after), count in kinds.most_common():
         table.add_row(before, after, str(count))
@@ -129,9 +127,7 @@ def _print_changes(changes: "list[Change]") -> None:
 def _print_statistics(before: "SleepStatistics", after: "SleepStatistics") -> None:
     from psdnorm.staging import short_rows
 
-    table = Table("", box=box.SIMPLE_HEAD)
-    for name in ("before", "after"):
-        table.add_column(name, justify="right")
+    table = new_table([""], ["before", "after"], box=box.SIMPLE_HEAD)
     rows = [short_rows(each.to_dict(), shares=False) for each in (before, after)]
     for (words, was), (_, became) in zip(*rows, strict=True):
         table.add_row(words, was, became)

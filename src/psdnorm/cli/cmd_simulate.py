@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from psdnorm.cli._shared import command, cores, output
+from psdnorm.cli._shared import Jobs, command, cores, output
 from psdnorm.runtime import errors, say, track
 
 
@@ -23,9 +23,7 @@ def simulate(
         float, typer.Option(help="How much cohorts differ: 0 not at all, 1 as their profiles say.")
     ] = 1.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes.  [default: all cores]")
-    ] = None,
+    jobs: Jobs = None,
     into_store: Annotated[
         bool,
         typer.Option("--into-store", help="Write a store of prepared nights instead of EDFs."),

@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, one_line, output
+from psdnorm.cli._shared import (
+    SOME_FAILED,
+    Device,
+    command,
+    new_table,
+    one_line,
+    output,
+    say_list,
+)
 from psdnorm.errors import ArgumentError
-from psdnorm.runtime import errors, listed, plural, say, track
+from psdnorm.runtime import listed, plural, say, track
 
 if TYPE_CHECKING:
     from psdnorm.staging import FoundRecordings, Nights, Outcome
@@ -39,7 +46,7 @@ def stage(
         str | None, typer.Option(help="V, mV, uV or nV, if the file is wrong about its unit.")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Output folder; made if it does not exist.")
+        Path, typer.Option("--out", "-o", help="Output folder; created if it does not exist.")
     ] = Path("staged"),
     lights_off: Annotated[
         str | None, typer.Option(help="Clock time as 23:15, or seconds from the start.")
@@ -48,7 +55,7 @@ def stage(
     scoring: Annotated[
         Path | None, typer.Option(help="Human scoring to compare one recording with.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Number of processes for many files.")] = 1,
 ) -> None:
     """Stage nights: hypnogram, statistics, and whether to trust them.
@@ -95,9 +102,7 @@ def _print_night(summary: dict[str, Any]) -> None:
     for sentence in (*shift["reasons"], *shift["remarks"]):
         say(output, f"  {one_line(sentence)}")
     say(output, f"lights: {statistics['lights']}")
-    table = Table(show_header=False)
-    table.add_column("")
-    table.add_column("", justify="right")
+    table = new_table([""], [""], show_header=False)
     for row in short_rows(statistics):
         table.add_row(*row)
     output.print(table)
@@ -134,8 +139,7 @@ def _stage_many(found: "FoundRecordings", nights: "Nights", jobs: int) -> None:
                 outcomes.append(outcome)
     except KeyboardInterrupt:
         _print_outcomes(found, nights, [*outcomes, *nights.not_yielded])
-        say(errors, "psdnorm: interrupted; give the same command again to resume")
-        raise typer.Exit(INTERRUPTED) from None
+        raise
     except BaseException:  # such as a table that cannot be written
         if outcomes:
             _print_outcomes(found, nights, outcomes)
@@ -150,9 +154,7 @@ def _print_outcomes(
 ) -> None:
     from psdnorm.staging import SUMMARY_TABLE
 
-    table = Table()
-    table.add_column("")
-    table.add_column("nights", justify="right")
+    table = new_table([""], ["nights"])
     for status, count in Counter(outcome.status for outcome in outcomes).items():
         table.add_row(status, str(count))
     if len(nights) > len(outcomes):
@@ -161,12 +163,8 @@ def _print_outcomes(
     for verdict, count in Counter(verdicts).items():
         table.add_row(f"verdict: {verdict}", str(count))
     output.print(table)
-    failed = sorted(outcome.reason for outcome in outcomes if outcome.reason)
-    for title, sentences in (("failed", failed), ("problems", found.problems)):
-        if sentences:
-            say(output, f"{title} ({len(sentences)}):")
-        for sentence in sentences:
-            say(output, f"  {one_line(sentence)}")
+    say_list("failed", sorted(outcome.reason for outcome in outcomes if outcome.reason))
+    say_list("problems", found.problems)
     if found.n_scorings:
         say(output, f"left out as scorings: {plural(found.n_scorings, 'EDF file')}")
     say(output, f"written to {nights.out}: {SUMMARY_TABLE}, and six files for each night")

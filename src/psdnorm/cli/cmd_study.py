@@ -7,9 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from psdnorm.cli._shared import INTERRUPTED, SOME_FAILED, command, cores, output
+from psdnorm.cli._shared import (
+    SOME_FAILED,
+    Device,
+    DryRun,
+    command,
+    cores,
+    new_table,
+    output,
+    say_list,
+)
 from psdnorm.errors import ArgumentError
 from psdnorm.runtime import (
     TimeLimitReached,
@@ -40,10 +48,8 @@ def print_estimate(study: "Study", runs: "ExperimentFolder") -> None:
     size = study.protocol.batch_size
     packed = {each.archive.path: each.cells for each in available(study, runs) if each.cells}
     done = {cell for cell in study.cells if runs.is_done(cell)}.union(*packed.values())
-    table = Table(title=f"{study.name}: {study.about}")
-    table.add_column("what", no_wrap=True)
-    for name in ("cells", "done", "steps per epoch", "one cell", "all cells"):
-        table.add_column(name, justify="right")
+    columns = ("cells", "done", "steps per epoch", "one cell", "all cells")
+    table = new_table(["what"], columns, title=f"{study.name}: {study.about}")
     for name in dict.fromkeys(cell.label for cell in study.cells):
         group = [cell for cell in study.cells if cell.label == name]
         steps = sum(amounts.of(cell).in_batches(size).training for cell in group) / size
@@ -89,7 +95,7 @@ def study(
     workers: Annotated[
         int, typer.Option(min=1, help="Number of processes that share the device.")
     ] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
     results: Annotated[
         Path | None,
         typer.Option(
@@ -98,9 +104,7 @@ def study(
         ),
     ] = None,
     restore: Annotated[bool, typer.Option("--restore", help="Only unpack packed results.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the cells and estimate their time.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Run the study in FILE until its cells are done or the time limit is reached.
 
@@ -190,9 +194,6 @@ def _run(
     except TimeLimitReached:
         limit = f"time limit of {minutes:g} minutes reached"
         say(errors, f"{limit}; run the same command again to go on")
-    except KeyboardInterrupt:
-        errors.print("psdnorm: interrupted; run the same command again to go on")
-        raise typer.Exit(INTERRUPTED) from None
     except ArgumentError:
         is_valid = False
         raise
@@ -245,7 +246,5 @@ def _say_what_is_left(described: "Study", runs: "ExperimentFolder") -> None:
     if done:
         say(output, f"psdnorm report {runs.path} shows their results. {SIMULATED}")
     if left:
-        say(output, f"left ({len(left)}):")
-        for name in left:
-            say(output, f"  {name}")
+        say_list("left", left)
         raise typer.Exit(SOME_FAILED)
