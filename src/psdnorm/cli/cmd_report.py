@@ -19,8 +19,7 @@ def report(
         ),
     ] = Path("report"),
     store: Annotated[
-        Path | None,
-        typer.Option(help="Store of the prepared nights, for spectra and ages."),
+        Path | None, typer.Option(help="Store of the prepared nights, for spectra and ages.")
     ] = None,
     figures: Figures = True,
 ) -> None:

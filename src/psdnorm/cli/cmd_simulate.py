@@ -25,8 +25,7 @@ def simulate(
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
     jobs: Jobs = None,
     into_store: Annotated[
-        bool,
-        typer.Option("--into-store", help="Write a store of prepared nights instead of EDFs."),
+        bool, typer.Option("--into-store", help="Write a store of prepared nights instead of EDFs.")
     ] = False,
     recipe: Annotated[
         str, typer.Option(help="With --into-store: paper, as-released, robust or a file.")

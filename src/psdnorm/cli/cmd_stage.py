@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from psdnorm.cli._shared import (
-    SOME_FAILED,
-    Device,
-    command,
-    new_table,
-    one_line,
-    output,
-    say_list,
-)
+from psdnorm.cli._shared import SOME_FAILED, Device, command, new_table, one_line, output, say_list
 from psdnorm.errors import ArgumentError
 from psdnorm.runtime import listed, plural, say, track
 

@@ -86,8 +86,7 @@ def print_estimate(study: "Study", runs: "ExperimentFolder") -> None:
 def study(
     file: Annotated[Path, typer.Argument(help="YAML file of a study, as in experiments/.")],
     work: Annotated[
-        Path,
-        typer.Option(help="Folder of nights and cells; the same nights are shared."),
+        Path, typer.Option(help="Folder of nights and cells; the same nights are shared.")
     ] = Path("work"),
     minutes: Annotated[
         float | None, typer.Option(help="Time limit in minutes, including simulation.")

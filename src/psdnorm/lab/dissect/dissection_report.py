@@ -624,11 +624,7 @@ _MATRIX_HEAD = (
 
 
 def _page(
-    losses: Losses,
-    made: list[Choice],
-    caveats: list[str],
-    command: str,
-    figures: list[Figure],
+    losses: Losses, made: list[Choice], caveats: list[str], command: str, figures: list[Figure]
 ) -> Page:
     page = Page("Which norm for which shift", simulated=True, contents=True)
     page.heading("What to pick").text(

@@ -109,11 +109,7 @@ UNREST_MEMORY = 0.97
 
 
 def draw_spectra(
-    states: NDArray,
-    table: Fitted,
-    who: Subject,
-    profile: CohortProfile,
-    rng: np.random.Generator,
+    states: NDArray, table: Fitted, who: Subject, profile: CohortProfile, rng: np.random.Generator
 ) -> tuple[NDArray, NDArray]:
     """Each epoch's slow power relative to its state's, (E,), and its spectrum, (E, 10), in dB."""
     innovation = rng.standard_normal((len(states), 2 * N_BANDS))
