@@ -25,6 +25,7 @@ _OPTIONS = ("momentum", "eps", "target", "window", "padding_mode", "sync", "back
 Names = dict[_BatchNorm, str]
 Calls = dict[_BatchNorm, list[tuple[int, ...]]]
 Buffers = list[tuple[nn.Module, dict[str, Tensor]]]
+WhyNot = Callable[[_BatchNorm, int], str]  # why a norm, at a position, is not eligible; or ""
 Norm = TypeVar("Norm", bound=nn.Module)
 
 
@@ -91,7 +92,7 @@ def input_of(args: tuple, kwargs: dict) -> Tensor:
 
 
 def choose_first(
-    found: Names, calls: Calls, layers: int | str, why_not: Callable[[_BatchNorm, int], str]
+    found: Names, calls: Calls, layers: int | str, why_not: WhyNot
 ) -> list[_BatchNorm]:
     """Return the first ``layers`` eligible norms, in execution order."""
     chosen: list[_BatchNorm] = []
@@ -115,7 +116,7 @@ def choose_first(
 
 
 def resolve(
-    model: nn.Module, found: Names, names: Sequence[str], why_not: Callable[[_BatchNorm, int], str]
+    model: nn.Module, found: Names, names: Sequence[str], why_not: WhyNot
 ) -> list[_BatchNorm]:
     """Return the batch norms of these names."""
     modules = dict(model.named_modules(remove_duplicate=False))
@@ -344,10 +345,7 @@ def _check_container(model: nn.Module) -> None:
 
 
 def _match(
-    found: Names,
-    calls: Calls,
-    where: Callable[[str, nn.Module], bool],
-    why_not: Callable[[_BatchNorm, int], str],
+    found: Names, calls: Calls, where: Callable[[str, nn.Module], bool], why_not: WhyNot
 ) -> list[_BatchNorm]:
     """Return the batch norms that ``where`` picks, in execution order where it is known."""
     chosen = [norm for norm in dict.fromkeys([*calls, *found]) if where(found[norm], norm)]

@@ -281,11 +281,13 @@ _LEAST_REST_S = 0.01  # less is rounding
 
 @dataclass(frozen=True, eq=False)
 class Spectrogram:
-    """How the power of one channel goes over the night."""
+    """How the power of one channel goes over the night, in dB of µV²/Hz.
+
+    Power is the mean over each 30 s epoch, (E, F); NaN in epochs that are not finite.
+    """
 
     channel: str
-    frequencies_hz: NDArray[np.float64]  # (F,)
-    # dB of µV²/Hz, the mean over each 30 s epoch, (E, F); NaN in epochs that are not finite
+    frequencies_hz: NDArray[np.float64]
     power_db: NDArray[np.float32]
 
 

@@ -543,7 +543,7 @@ def write_review(
 
 
 class Change(NamedTuple):
-    """A corrected epoch, counted from 0; ``pandas.DataFrame`` takes a list of them."""
+    """An epoch, from 0, that was corrected; ``pandas.DataFrame`` takes a list of them."""
 
     epoch: int
     onset_s: int
@@ -553,10 +553,10 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """A scoring after a review: stages, (E,), and the changes by time."""
+    """A scoring after a review: stages, (E,), epochs covered (changed or not), changes by time."""
 
     stages: NDArray[np.int8]
-    n_covered: int  # epochs that the correction mentions, changed or not
+    n_covered: int
     changes: list[Change]
 
 

@@ -106,9 +106,8 @@ def sleep_words(night: "StagedNight") -> str:
         return "No epoch could be staged."
     confidence = night.confidence[night.hypnogram != UNSCORED]
     unstaged_min = np.count_nonzero(night.hypnogram == UNSCORED) * EPOCH_S / 60
-    asleep, in_bed = (
-        "{} h {:02d} min".format(*divmod(round(x), 60)) for x in (found.tst_min, found.tib_min)
-    )
+    times_min = (found.tst_min, found.tib_min)
+    asleep, in_bed = ("{} h {:02d} min".format(*divmod(round(x), 60)) for x in times_min)
     return (
         f"{asleep} of sleep in {in_bed} in bed "
         f"({found.sleep_efficiency_percent:.0f} %). The median confidence is "
@@ -549,13 +548,11 @@ def _add_shift(page: Page, night: "StagedNight") -> None:
     if not shift.channels:
         return
     page.heading("Spectra and filter", 3)
-    page.picture(
-        as_png(draw_spectra(shift)),
-        _spectra_words(shift),
+    caption = (
         "Left: power spectra of the prepared night and of the training nights. Right: the filter "
-        "that maps the first onto the second; 0 dB changes nothing.",
-        scrolls=True,
+        "that maps the first onto the second; 0 dB changes nothing."
     )
+    page.picture(as_png(draw_spectra(shift)), _spectra_words(shift), caption, scrolls=True)
 
 
 def _spectra_words(shift: ShiftReport) -> str:
@@ -583,12 +580,9 @@ def _add_channels(page: Page, night: "StagedNight") -> None:
         rows.append([" + ".join(map(printable, pair)), *means, f"{len(votes):,}"])
     if rows:
         several = "; the stages are those of their mean probabilities" * (len(rows) > 1)
-        page.table(
-            f"Channels that the model was shown together{several}",
-            ["channels", "disagree with the vote", "mean confidence", "epochs staged"],
-            rows,
-            sortable=len(rows) > 1,
-        )
+        caption = f"Channels that the model was shown together{several}"
+        head = ["channels", "disagree with the vote", "mean confidence", "epochs staged"]
+        page.table(caption, head, rows, sortable=len(rows) > 1)
     else:
         page.text("No channel could be staged.")
     if night.notes:

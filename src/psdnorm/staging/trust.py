@@ -208,12 +208,16 @@ _MOST_EPOCHS = 240  # whose spectra are taken, evenly spaced
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing that is wrong with a channel."""
+    """What is wrong with a channel, in a share of the epochs, and the verdict on the night.
+
+    Kinds are not finite, flat, saturated, clipped, amplitude, noise, line and electrode; verdicts
+    are "unusual" and "do not trust".
+    """
 
     channel: str
-    kind: str  # not finite, flat, saturated, clipped, amplitude, noise, line or electrode
-    share: float  # of the epochs
-    verdict: str  # on the night, "unusual" or "do not trust"
+    kind: str
+    share: float
+    verdict: str
     sentence: str
 
 
@@ -353,13 +357,19 @@ def _outside(value: float, usual: tuple[float, float], possible: tuple[float, fl
 
 @dataclass(frozen=True)
 class Distance:
-    """How far a night's PSDs are from a barycenter, beside the training nights."""
+    """How far a night's PSDs are from a barycenter, beside the training nights.
 
-    where: str  # "input", or the name of a PSDNorm layer in the model
-    value: float  # Bures–Wasserstein, in the unit of the prepared signal (of the layer's input)
-    typical: float  # median of the training nights
-    limit: float  # 99 % of the training nights are below, in this and all other measures at once
-    rank: float  # share of the training nights that are nearer, from 0 to 1
+    ``where`` is "input", or the name of a PSDNorm layer in the model, and ``value`` the
+    Bures–Wasserstein distance in the unit of the prepared signal (of the layer's input). Of the
+    training nights ``typical`` is the median, 99 % are below ``limit``, in this and all other
+    measures at once, and a share of ``rank`` is nearer.
+    """
+
+    where: str
+    value: float
+    typical: float
+    limit: float
+    rank: float
 
 
 @dataclass(frozen=True, eq=False)
