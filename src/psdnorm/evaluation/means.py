@@ -15,20 +15,8 @@ MEAN_DATASET, MEAN_SUBJECT = "Mean(Dataset)", "Mean(Subject)"
 def overall_means(scores: Any, by: Sequence[str] = ()) -> dict[str, Any]:
     """Average scores over datasets, each the mean of its subjects, and over all subjects.
 
-    NaN is left out, and so is a dataset where all is NaN.
-
-    Parameters
-    ----------
-    scores : Series or DataFrame, (n_subjects,) or (n_subjects, n)
-        Its index has a level ``cohort``.
-    by : sequence of str
-        Other levels, such as ``["seed"]``: each of their values is averaged by itself.
-
-    Returns
-    -------
-    dict of str to float, Series or DataFrame
-        By :data:`MEAN_DATASET` and :data:`MEAN_SUBJECT`, one dimension less than ``scores``
-        without ``by``, else a row for each of its values.
+    ``scores`` is a Series or DataFrame whose index has a level ``cohort``, and those of ``by``,
+    each of whose values is averaged by itself. NaN is left out, and so is a dataset of NaN alone.
 
     Examples
     --------
@@ -47,15 +35,13 @@ def aggregate(runs: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     """Average the metrics of subjects, per dataset and over datasets.
 
     In each seed, a dataset's value is the mean over its subjects; :func:`overall_means` gives the
-    other two. ± is the standard deviation over seeds (ddof = 1). A subject of whom a metric is
-    undefined does not count in it. A seed in which a dataset is missing has no mean over datasets
-    or subjects: it would be one of other people.
+    other two. A subject of whom a metric is undefined does not count in it. A seed in which a
+    dataset is missing has no mean over datasets or subjects: it would be one of other people.
 
     Parameters
     ----------
     runs : DataFrame
-        :func:`~psdnorm.evaluation.scores.subject_metrics` of every run, with a column ``seed`` and
-        those of ``by``. Any of the metrics may be absent.
+        :func:`subject_metrics` of every run, with ``seed`` and the columns of ``by``.
     by : sequence of str
         What else tells runs apart, such as ``["model", "norm"]``: each is averaged by itself.
 
@@ -63,8 +49,8 @@ def aggregate(runs: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     -------
     DataFrame
         One row per combination of ``by``, ``metric`` and ``dataset`` (a cohort, or one of the two
-        means): ``mean`` and ``std`` over seeds (NaN for a single one), the number of ``seeds``, of
-        ``datasets``, and of ``subjects`` (where seeds differ, the fewest).
+        means): ``mean`` and ``std`` over seeds (ddof = 1, NaN for a single one), the number of
+        ``seeds``, of ``datasets``, and of ``subjects`` (where seeds differ, the fewest).
     """
     keys = [*by, "seed", "cohort", "subject"]
     check_columns("runs", runs, keys)
@@ -84,7 +70,6 @@ def aggregate(runs: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _rows(scores: "pd.Series[float]") -> list[dict[str, object]]:
-    """Return the values of one metric: of each dataset, then the two means."""
     datasets = scores.groupby(level=["seed", "cohort"])
     means = datasets.mean().unstack("cohort")  # seeds by datasets
     counts = datasets.count().unstack("cohort", fill_value=0)
@@ -100,7 +85,6 @@ def _rows(scores: "pd.Series[float]") -> list[dict[str, object]]:
 def _row(
     dataset: str, values: "pd.Series[float]", subjects: "pd.Series[int]", n_datasets: int
 ) -> dict[str, object]:
-    """Return mean and spread of one value per seed."""
     values = values.dropna()
     return {
         "dataset": dataset,

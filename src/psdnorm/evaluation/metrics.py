@@ -16,19 +16,9 @@ N_STAGES = len(STAGES)
 
 
 def confusion_matrix(true: ArrayLike, predicted: ArrayLike) -> NDArray[np.int64]:
-    """Count epochs by true and predicted stage; unscored epochs are left out.
+    """Count epochs by true stage (rows) and predicted stage (columns), (5, 5).
 
-    Parameters
-    ----------
-    true : array of int, (n,)
-        0…4 as W, N1, N2, N3, REM; -1 where unscored.
-    predicted : array of int, (n,)
-        0…4; anything where unscored.
-
-    Returns
-    -------
-    ndarray of int64, (5, 5)
-        Rows are true stages, columns predicted ones.
+    Both are (n,), 0…4 as W, N1, N2, N3, REM. Epochs where ``true`` is -1 are unscored and left out.
 
     Examples
     --------
@@ -158,23 +148,13 @@ class CalibrationBins:
     """Sums over the epochs in each of B bins of confidence; those of two sets of epochs add up.
 
     Bin b holds confidences in (b / B, (b + 1) / B].
-
-    Attributes
-    ----------
-    counts : ndarray of int64, (…, B)
-        Scored epochs.
-    correct : ndarray of int64, (…, B)
-        Of these, the ones that were predicted right.
-    confidence_sums : ndarray of float64, (…, B)
-        Sum of their highest probabilities.
     """
 
-    counts: NDArray[np.int64]
-    correct: NDArray[np.int64]
-    confidence_sums: NDArray[np.float64]
+    counts: NDArray[np.int64]  # scored epochs, (…, B)
+    correct: NDArray[np.int64]  # of these, the ones that were predicted right, (…, B)
+    confidence_sums: NDArray[np.float64]  # of their highest probabilities, (…, B)
 
     def __add__(self, other: Self) -> "CalibrationBins":
-        """Return the bins of both sets of epochs."""
         if self.counts.shape != other.counts.shape:
             raise ShapeError(
                 f"bins of shape {self.counts.shape} cannot be added to {other.counts.shape}"
@@ -201,16 +181,7 @@ def calibration_bins(
 ) -> CalibrationBins:
     """Sort scored epochs into bins of equal width by the confidence of their prediction.
 
-    Parameters
-    ----------
-    probabilities : array of float, (n, 5)
-    true : array of int, (n,)
-        0…4, or -1 where unscored: those epochs are left out.
-
-    Returns
-    -------
-    CalibrationBins
-        Of (n_bins,).
+    ``probabilities`` are (n, 5), ``true`` stages (n,), -1 where unscored, and the bins (n_bins,).
     """
     stages = as_stages(true)
     p = as_probabilities(probabilities, stages)

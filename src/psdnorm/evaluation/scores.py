@@ -68,20 +68,10 @@ def score_night(
     probabilities: ArrayLike,
     counted: ArrayLike | None = None,
 ) -> pd.DataFrame:
-    """Score the epochs of one night.
+    """Score the epochs of one night: a row, which :func:`merge_scores` joins to those of others.
 
-    Parameters
-    ----------
-    true : array of int, (n,)
-        0…4, or -1 where unscored.
-    probabilities : array of float, (n, 5)
-    counted : array of bool, (n,), optional
-        Which epochs count, say the central ones; all of them if it is not given.
-
-    Returns
-    -------
-    DataFrame
-        Scores of one row; :func:`merge_scores` joins those of many nights.
+    ``true`` stages are (n,), -1 where unscored; ``probabilities`` (n, 5); ``counted`` (n,) marks
+    the epochs that count, say the central ones; None for all.
     """
     stages = metrics.as_stages(true)
     if counted is not None:
@@ -104,12 +94,8 @@ def score_predictions(predictions: pd.DataFrame, only_central: bool = True) -> p
         One row per epoch: ``cohort``, ``subject``, ``visit``, ``epoch``, ``central`` (bool),
         ``true`` (-1 where unscored) and five probabilities, ``p0`` … ``p4``.
     only_central : bool
-        Count only epochs from the middle of a window, as the paper's tables do; or all.
-
-    Returns
-    -------
-    DataFrame
-        Scores, sorted by cohort and subject. A subject without an epoch that counts is there too.
+        Count only epochs from the middle of a window, as the paper's tables do; or all. A subject
+        without an epoch that counts has its row too.
     """
     check_columns("predictions", predictions, [*EPOCH, "central", "true", *PROBABILITIES])
     if predictions["central"].dtype != bool:
@@ -149,14 +135,10 @@ def bins_of(scores: pd.DataFrame) -> CalibrationBins:
 
 
 def subject_metrics(scores: pd.DataFrame) -> pd.DataFrame:
-    """Compute every metric of every subject.
+    """Compute every metric of every subject, a row each.
 
-    Returns
-    -------
-    DataFrame
-        One row per subject: ``cohort``, ``subject``, ``epochs`` that were scored,
-        ``missing_stages``, the number of stages that none of them has, and :data:`METRICS`, NaN
-        where undefined. ``calibration_error`` is the expected calibration error.
+    Columns: ``cohort``, ``subject``, ``epochs`` that were scored, ``missing_stages``, the number of
+    stages that none of them has, and :data:`METRICS`, NaN where undefined.
     """
     confusion = confusions_of(scores)
     f1 = metrics.f1_per_class(confusion)

@@ -1,8 +1,9 @@
 """What a comparison of norms can say, and how surely.
 
 :func:`block_tables` arranges scores so that every norm has the same people; all else takes one of
-its tables, blocks by norms, higher is better. Every result carries what its caption must say: see
-:class:`Basis`. The page ``docs/statistics.md`` says what each number means and what it does not.
+its tables, blocks by norms, higher is better; blocks with a NaN are left out and counted. Every
+result carries what its caption must say: see :class:`Basis`. The page ``docs/statistics.md`` says
+what each number means and what it does not.
 """
 
 from psdnorm.evaluation.statistics.blocks import (

@@ -18,27 +18,13 @@ KEYS = ["cohort", "subject", "seed"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Basis:
-    """What a statistic stands on, and the caption of a statistic must say.
+    """What a statistic stands on, and the caption of a statistic must say."""
 
-    Attributes
-    ----------
-    blocks : str
-        What was compared within: "subjects", "datasets", or "blocks" where the table did not say.
-    n_blocks : int
-        How many of them counted.
-    left_out : tuple
-        Labels of those that did not, because a norm has no score there.
-    n_cohorts : int
-        How many cohorts these blocks are of; 0 where the table did not say.
-    note : str
-        Why a number is NaN, or cannot say what it seems to; empty if there is nothing to say.
-    """
-
-    blocks: str
-    n_blocks: int
-    left_out: tuple[Hashable, ...]
-    n_cohorts: int = 0
-    note: str = ""
+    blocks: str  # "subjects", "datasets", or "blocks" where the table did not say
+    n_blocks: int  # that counted
+    left_out: tuple[Hashable, ...]  # labels of those in which a norm has no score
+    n_cohorts: int = 0  # of these blocks; 0 where the table did not say
+    note: str = ""  # why a number is NaN, or cannot say what it seems to
 
     @property
     def caveat(self) -> str:
@@ -48,12 +34,10 @@ class Basis:
 
     @property
     def counted(self) -> str:
-        """The number of blocks, in words that a caption can begin with."""
         return plural(self.n_blocks, self.blocks[:-1])
 
     @property
     def caption(self) -> str:
-        """Blocks, left-out blocks, note and caveat in whole sentences."""
         counted = self.counted
         if self.left_out:
             counted += f"; {len(self.left_out):,} left out, which not every norm has"
@@ -63,10 +47,7 @@ class Basis:
 
 
 def subject_caveat(n_subjects: int, n_cohorts: int) -> str:
-    """Say why a statistic over two subjects or more looks surer than it is.
-
-    ``n_cohorts`` is 0 where it is not known.
-    """
+    """Say why a statistic over subjects looks surer than it is; 0 cohorts where not known."""
     people = f"{n_subjects:,} subjects"
     if n_cohorts:
         people += f" from {plural(n_cohorts, 'cohort')}"
@@ -125,25 +106,14 @@ def scipy() -> Any:
 class BlockTables:
     """Scores of the same people under every norm.
 
-    A row in which a norm has no score is NaN throughout, so that every statistic leaves the same
-    blocks out, and counts them.
-
-    Attributes
-    ----------
-    by_seed : DataFrame, (n_scores, n_norms)
-        Indexed by ``cohort``, ``subject`` and ``seed``.
-    subjects : DataFrame, (n_subjects, n_norms)
-        Mean over the seeds that every norm has; indexed by ``cohort`` and ``subject``.
-    datasets : DataFrame, (n_cohorts, n_norms)
-        Mean over the subjects of a cohort that every norm has; indexed by ``cohort``.
-    lacking : DataFrame of int, (n_cohorts, n_norms)
-        Scores (of a subject in a seed) that another norm has and this one has not.
+    All have a column per norm. A row in which a norm has no score is NaN throughout, so that every
+    statistic leaves the same blocks out, and counts them.
     """
 
-    by_seed: pd.DataFrame
-    subjects: pd.DataFrame
-    datasets: pd.DataFrame
-    lacking: pd.DataFrame
+    by_seed: pd.DataFrame  # a row per cohort, subject and seed
+    subjects: pd.DataFrame  # means over the seeds that every norm has
+    datasets: pd.DataFrame  # means over the subjects that every norm has
+    lacking: pd.DataFrame  # by cohort, how many scores that another norm has this one has not
 
     @property
     def n_seeds(self) -> tuple[int, int]:

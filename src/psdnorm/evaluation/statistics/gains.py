@@ -36,23 +36,18 @@ _CHUNK = 2**19  # weights of subjects that are worked on at a time
 class BootstrapResult(Basis):
     """Gains of norms over a reference.
 
-    Attributes
-    ----------
-    gains : DataFrame
-        One row per ``norm`` and ``mean``, which is Mean(Dataset) or Mean(Subject): ``reference``,
-        ``gain``, the ends of its interval ``low`` and ``high``, ``share_above_0`` of the draws.
-    resampled : tuple of str
-        What was drawn with replacement, from the top: "cohorts", "subjects", "seeds".
+    ``gains`` has a row per ``norm`` and ``mean``, which is Mean(Dataset) or Mean(Subject):
+    ``reference``, ``gain``, the ends of its interval ``low`` and ``high``, ``share_above_0`` of the
+    draws.
     """
 
     gains: pd.DataFrame
     n_draws: int
-    resampled: tuple[str, ...]
+    resampled: tuple[str, ...]  # from the top, of "cohorts", "subjects", "seeds"
     confidence: float
 
     @property
     def counted(self) -> str:
-        """The numbers of subjects and cohorts."""
         return f"{super().counted} of {plural(self.n_cohorts, 'cohort')}"
 
     @property
@@ -102,8 +97,8 @@ def bootstrap_gains(
     Parameters
     ----------
     values : DataFrame, (n_subjects, n_norms) or (n_scores, n_norms)
-        Indexed by ``cohort`` and ``subject``, and ``seed`` for scores of each seed, as in
-        :class:`BlockTables`. Rows with a NaN are left out.
+        ``subjects`` or ``by_seed`` of :class:`BlockTables`. Rows with a NaN are left out; gains are
+        NaN where nobody is left.
     reference : str
         A norm, or :data:`BEST_BASELINE`: the baseline with the highest mean, chosen anew in each
         draw, as another might have been best. ``gains`` names the one that is best in ``values``.
@@ -116,13 +111,6 @@ def bootstrap_gains(
         Draw seeds, too, in each drawn cohort, the same for all its subjects and norms, as a seed
         is one training of each. Subjects without one of the seeds of their cohort are then left
         out. Else the mean over seeds is taken first.
-    n_draws, confidence, seed
-        The same seed gives the same draws.
-
-    Returns
-    -------
-    BootstrapResult
-        NaN where nobody is left; a note says so.
     """
     check_share("confidence", confidence)
     if not isinstance(n_draws, Integral) or n_draws < 1:
@@ -204,7 +192,6 @@ def _cohorts(values: pd.DataFrame, resample_seeds: bool) -> tuple[list[Scores], 
 def _places_of_baselines(
     norms: list[str], reference: str, baselines: Sequence[str] | None
 ) -> list[int]:
-    """Return the places of the norms that the others are compared with."""
     against = [reference]
     if reference == BEST_BASELINE:
         others = (norm for norm in norms if not str(norm).lower().startswith("psd"))
@@ -260,44 +247,28 @@ def _drawn_within(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImprovedResult(Basis):
-    """How many subjects are better off.
-
-    Attributes
-    ----------
-    improved, tied, worse : int
-        Subjects whose score is higher, the same, or lower than under the reference.
-    share, low, high : float
-        Share of all who improved, ties among them, and its Wilson interval.
-    """
+    """How many subjects score higher, the same, or lower than under the reference."""
 
     norm: str
     reference: str
     improved: int
     tied: int
     worse: int
-    share: float
-    low: float
+    share: float  # of all, ties among them, who improved
+    low: float  # the ends of its Wilson interval
     high: float
     confidence: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HardestResult(Basis):
-    """Gain of the subjects with the lowest scores.
-
-    Attributes
-    ----------
-    threshold : float
-        The highest score among them, under the reference or as the mean of both: see ``by``.
-    gain, gain_of_all : float
-        Mean difference of norm and reference over the hardest, and over all subjects.
-    """
+    """Mean gain of the subjects with the lowest scores, and of all."""
 
     norm: str
     reference: str
     by: str
     n_hardest: int
-    threshold: float
+    threshold: float  # the highest score among them, as ``by`` says
     gain: float
     gain_of_all: float
 
@@ -305,21 +276,10 @@ class HardestResult(Basis):
 def share_improved(
     values: pd.DataFrame, norm: str, reference: str, confidence: float = 0.95
 ) -> ImprovedResult:
-    """Count the subjects that a norm improves.
+    """Count the subjects, rows of ``values``, that a norm improves; both are columns.
 
-    Parameters
-    ----------
-    values : DataFrame, (n_subjects, n_norms)
-        Higher is better. Subjects without a score under one of the two are left out and counted.
-    norm, reference : str
-        Columns of ``values``.
-    confidence : float
-        Of the Wilson interval, which takes subjects for independent.
-
-    Returns
-    -------
-    ImprovedResult
-        NaN where nobody is left.
+    Subjects without a score under one of the two are left out and counted. The Wilson interval
+    takes subjects for independent. All is NaN where nobody is left.
 
     Examples
     --------
@@ -365,18 +325,11 @@ def gain_on_hardest(
     Parameters
     ----------
     values : DataFrame, (n_subjects, n_norms)
-        Higher is better. Subjects without a score under one of the two are left out and counted.
-    norm, reference : str
-        Columns of ``values``.
+        Subjects without a score under one of the two are left out and counted.
     share : float
         Of the subjects. Those who tie with the last of them belong to the hardest, too.
     by : {"reference", "mean"}
         Lowest score under the reference, as a scatter plot shows it, or lowest mean of both.
-
-    Returns
-    -------
-    HardestResult
-        Gains are NaN where nobody is left.
     """
     check_share("share", share)
     if by not in ("reference", "mean"):
@@ -399,7 +352,6 @@ def gain_on_hardest(
 
 
 def _pair(values: pd.DataFrame, norm: str, reference: str) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return the scores of two norms for those who have both, and what a result says of them."""
     for name, found in (("norm", norm), ("reference", reference)):
         if found not in values:
             known = ", ".join(map(str, values.columns))
@@ -413,33 +365,16 @@ def _pair(values: pd.DataFrame, norm: str, reference: str) -> tuple[pd.DataFrame
 
 @dataclass(frozen=True, kw_only=True)
 class FewerSubjectsResult:
-    """A factor in the number of training subjects.
+    """Training subjects of the reference over those that the norm needs for the same score."""
 
-    Attributes
-    ----------
-    factor : float
-        Training subjects of the reference over those that the norm needs for the same score. NaN
-        where the curve does not tell.
-    at_least : float
-        A lower bound of the factor where the norm is as good from its smallest size on; else NaN.
-    target : float
-        Score of the reference at its largest size.
-    reference_size, norm_size : float
-        Training subjects behind the two.
-    left_out : tuple of float
-        Sizes at which one of the two has no score.
-    note : str
-        Why the factor is NaN, or that the norm's curve was smoothed.
-    """
-
-    factor: float
-    at_least: float
-    target: float
+    factor: float  # NaN where the curve does not tell
+    at_least: float  # its lower bound where the norm is as good from its smallest size on, or NaN
+    target: float  # score of the reference at its largest size
     reference_size: float
     norm_size: float
     n_sizes: int
-    left_out: tuple[float, ...]
-    note: str
+    left_out: tuple[float, ...]  # sizes at which one of the two has no score
+    note: str  # why the factor is NaN, or that the norm's curve was smoothed
 
 
 def fewer_subjects_factor(

@@ -17,43 +17,23 @@ from psdnorm.evaluation.statistics.blocks import (
 )
 
 _FEW = 10  # blocks below which the chi-square is a rough approximation
+_ENUMERABLE = 13  # blocks up to which SciPy's p is exact in any case
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FriedmanResult(Basis):
-    """Whether norms differ at all.
+    """Whether norms differ at all."""
 
-    Attributes
-    ----------
-    statistic : float
-        Friedman's chi-square, corrected for ties, with one degree of freedom less than norms.
-    p : float
-    mean_ranks : Series, (n_norms,)
-        1 is best; norms that tie within a block share the mean of their ranks.
-    """
-
-    statistic: float
+    statistic: float  # chi-square, corrected for ties, with one degree of freedom less than norms
     p: float
-    mean_ranks: "pd.Series[float]"
+    mean_ranks: "pd.Series[float]"  # 1 is best; norms that tie in a block share their ranks' mean
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PairwiseResult(Basis):
-    """Which pairs of norms differ.
-
-    Attributes
-    ----------
-    p : DataFrame, (n_norms, n_norms)
-        Of every pair, corrected for the number of pairs; 1 on the diagonal.
-    different : DataFrame of bool, (n_norms, n_norms)
-        ``p <= alpha``.
-    mean_ranks : Series, (n_norms,)
-        1 is best.
-    """
-
-    p: pd.DataFrame
-    different: pd.DataFrame
-    mean_ranks: "pd.Series[float]"
+    p: pd.DataFrame  # norms by norms, corrected for the number of pairs; 1 on the diagonal
+    different: pd.DataFrame  # where p <= alpha
+    mean_ranks: "pd.Series[float]"  # 1 is best
     alpha: float
 
     @property
@@ -79,16 +59,8 @@ class WilcoxonHolmResult(PairwiseResult):
 def friedman(values: pd.DataFrame) -> FriedmanResult:
     """Test whether all norms rank alike, by SciPy.
 
-    Parameters
-    ----------
-    values : DataFrame, (n_blocks, n_norms)
-        Higher is better. Blocks with a NaN are left out and counted.
-
-    Returns
-    -------
-    FriedmanResult
-        Statistic and p are NaN for fewer than three norms or two blocks, or where all norms tie in
-        every block; a note says so, and where the chi-square is rough.
+    Statistic and p are NaN for fewer than three norms or two blocks, or where all norms tie in
+    every block; a note says so, and where the chi-square is rough.
     """
     kept, basis = complete_blocks(values)
     statistic, p, note = np.nan, np.nan, _untestable(kept)
@@ -104,20 +76,10 @@ def friedman(values: pd.DataFrame) -> FriedmanResult:
 
 
 def nemenyi(values: pd.DataFrame, alpha: float = 0.05) -> NemenyiResult:
-    """Compare the mean ranks of every pair of norms.
+    """Compare the mean ranks of every pair of norms; ``alpha`` is the chance of a false difference.
 
-    Parameters
-    ----------
-    values : DataFrame, (n_blocks, n_norms)
-        Higher is better. Blocks with a NaN are left out and counted.
-    alpha : float
-        Chance of finding a difference where there is none.
-
-    Returns
-    -------
-    NemenyiResult
-        For fewer than three norms or two blocks, critical difference and p are NaN and nothing
-        differs. A note says so, and where there are too few blocks for any norms to differ.
+    For fewer than three norms or two blocks, critical difference and p are NaN and nothing differs.
+    A note says so, and where there are too few blocks for any norms to differ.
     """
     check_share("alpha", alpha)
     kept, basis = complete_blocks(values)
@@ -151,19 +113,8 @@ def wilcoxon_holm(values: pd.DataFrame, alpha: float = 0.05) -> WilcoxonHolmResu
 
     Two-sided signed-rank tests as SciPy's: differences of zero are dropped; p is exact for up to 13
     blocks, for up to 50 where no differences tie or are zero, and by the normal approximation else.
-
-    Parameters
-    ----------
-    values : DataFrame, (n_blocks, n_norms)
-        Blocks with a NaN are left out and counted.
-    alpha : float
-        Chance of finding a difference where there is none.
-
-    Returns
-    -------
-    WilcoxonHolmResult
-        p is 1 for two norms that are equal in every block, and NaN where no block is left. A note
-        says where there are too few blocks to show a difference.
+    It is 1 for two norms that are equal in every block, and NaN where no block is left. A note says
+    where there are too few blocks to show a difference.
     """
     check_share("alpha", alpha)
     kept, basis = complete_blocks(values)
@@ -212,19 +163,8 @@ def cliques(mean_ranks: "pd.Series[float]", different: pd.DataFrame) -> list[tup
 
     Differences of mean ranks (Nemenyi) give groups of neighbours in rank. Tests of pairs (Wilcoxon)
     need not: a bar that is drawn from the best to the worst norm of a group may then pass one that
-    is not in it, so mark its members.
-
-    Parameters
-    ----------
-    mean_ranks : Series, (n_norms,)
-    different : DataFrame of bool, (n_norms, n_norms)
-        Symmetric; rows and columns are the norms.
-
-    Returns
-    -------
-    list of tuple of str
-        Groups of two or more, none within another, each from its best norm to its worst; sorted by
-        the rank of their best, then of their worst norm.
+    is not in it, so mark its members. Groups have two norms or more, are not within each other, go
+    from their best norm to their worst, and are sorted by the rank of these two.
 
     Examples
     --------
@@ -248,9 +188,6 @@ def cliques(mean_ranks: "pd.Series[float]", different: pd.DataFrame) -> list[tup
     groups = [sorted(group) for group in find_cliques(from_numpy_array(alike)) if len(group) > 1]
     ordered = sorted(groups, key=lambda group: (group[0], group[-1], group))
     return [tuple(norms[place] for place in group) for group in ordered]
-
-
-_ENUMERABLE = 13  # blocks up to which SciPy's p is exact in any case
 
 
 def _signed_rank_p(differences: NDArray[np.float64]) -> float:
