@@ -23,10 +23,5 @@ from psdnorm.runtime.interrupts import (
     time_limit,
     undisturbed,
 )
-from psdnorm.runtime.parallel import (
-    ProcessBrokenError,
-    check_scheduler,
-    run_all,
-    stream_all,
-)
+from psdnorm.runtime.parallel import ProcessBrokenError, check_scheduler, run_all, stream_all
 from psdnorm.runtime.progress import errors, listed, plural, progress_bar, say, track

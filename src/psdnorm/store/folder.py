@@ -286,10 +286,7 @@ class Store:
 
     @classmethod
     def create(
-        cls,
-        path: str | os.PathLike[str],
-        recipe: Mapping[str, Any],
-        layout: Layout | None = None,
+        cls, path: str | os.PathLike[str], recipe: Mapping[str, Any], layout: Layout | None = None
     ) -> Self:
         """Create a store, or open the existing one if it has the same recipe and layout.
 
@@ -307,10 +304,7 @@ class Store:
 
     @classmethod
     def plan(
-        cls,
-        path: str | os.PathLike[str],
-        recipe: Mapping[str, Any],
-        layout: Layout | None = None,
+        cls, path: str | os.PathLike[str], recipe: Mapping[str, Any], layout: Layout | None = None
     ) -> Self:
         """Open a store that is created, and its recipe fixed, with the first night added to it.
 

@@ -379,8 +379,7 @@ def _draw_spectra(
     title = names.pop() if len(names) == 1 else f"channel {channel + 1}"
     most = max(found.n_nights for found in spectra.values())
     axes.set_title(
-        f"mean spectrum, {_literal(title)} (half an hour of at most {most} nights each)",
-        fontsize=9,
+        f"mean spectrum, {_literal(title)} (half an hour of at most {most} nights each)", fontsize=9
     )
     axes.set(xlabel="frequency (Hz)", ylabel=f"density ({unit_of(store.recipe)}²/Hz)")
     axes.grid(color="0.9")
