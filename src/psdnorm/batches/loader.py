@@ -32,9 +32,7 @@ LENGTH, STRIDE = 35, 21
 
 
 def window_starts(n_epochs: int, length: int = LENGTH, stride: int = STRIDE) -> NDArray[np.int64]:
-    """First epochs of the windows of a night; the last window ends where the night does.
-
-    A night shorter than a window has one, from 0.
+    """First epochs of the windows of a night; the last ends with it, and a short night has one.
 
     Examples
     --------
@@ -52,20 +50,11 @@ class Sequences:
     A night shorter than ``length`` has one sequence: the night, repeated from its start and
     unscored from there on. The repetition has the night's own spectrum, which zeros would not.
 
-    Parameters
-    ----------
-    index : DataFrame
-        Rows of :attr:`psdnorm.store.Store.index`.
-    length : int
-        S, epochs of a sequence.
-    stride : int
-        Between sequences, at most ``length``, so that no epoch is left out.
-    only_scored : bool
-        Leave out sequences in which nothing is scored.
+    ``index`` are rows of :attr:`psdnorm.store.Store.index`, ``length`` is S, and ``stride`` at most
+    that, so that no epoch is left out.
 
     Attributes
     ----------
-    recordings : ndarray of str, (n_nights,)
     offsets : ndarray of int, (n_nights + 1,)
         Where each night begins when all are concatenated, in epochs.
     stages : ndarray of int8, (offsets[-1],)
@@ -265,7 +254,6 @@ def load_all(store: Store, sequences: Sequences, device: torch.device, *, pin: b
 
 
 def _pin(everything: Tensor) -> None:
-    """Let the device read this memory itself."""
     # not torch's pinned allocator, which takes the next power of two
     cudart = torch.cuda.cudart()
     address = everything.data_ptr()
@@ -293,10 +281,8 @@ class Loader:
     store : Store
     index : DataFrame
         The nights to draw from: rows of ``store.index``.
-    batch_size : int
-        N, sequences of a batch.
-    length, stride : int
-        Epochs of a sequence, and from one to the next.
+    batch_size, length, stride : int
+        Sequences of a batch, epochs of a sequence, and epochs from one sequence to the next.
     seed : int or None
         Of the order; None for the order of the nights, in every epoch.
     last : {"keep", "drop", "fill"}
@@ -309,11 +295,6 @@ class Loader:
     residence : {"auto", "map", "pinned", "device"}
         Where the nights are: on disk, memory-mapped; in pinned memory; on the device; by default
         the fastest that they fit into.
-
-    Attributes
-    ----------
-    sequences : Sequences
-    residence : str
 
     Examples
     --------
@@ -370,21 +351,14 @@ class Loader:
         return int(self.sequences.offsets[-1]) * layout.n_channels * layout.n_times * itemsize
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch."""
         full, rest = divmod(len(self.sequences), self.batch_size)
         return full + (rest > 0 and self.last != "drop")
 
     def epoch(self, epoch: int, first_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of an epoch, from ``first_batch`` on.
 
-        A run that stopped after batch b of epoch e goes on with ``epoch(e, b + 1)``, then with
-        ``epoch(e + 1)``.
-
-        Yields
-        ------
-        x : Tensor of float32, (N, S, C, T)
-        stages : Tensor of int64, (N, S)
-            -1 where unscored.
+        Signals are float32, (N, S, C, T), and stages int64, (N, S), -1 where unscored. A run that
+        stopped after batch b of epoch e goes on with ``epoch(e, b + 1)``, then ``epoch(e + 1)``.
         """
         if not 0 <= first_batch <= len(self):
             raise ArgumentError(f"first_batch is {first_batch}, expected 0 to {len(self)}")
@@ -421,7 +395,6 @@ class Loader:
         return order, n
 
     def _signals(self, batches: list[NDArray[np.int64]]) -> Callable[[Tensor], Tensor]:
-        """Return what gives the signals of one batch after the other."""
         if self.residence == "device":
             assert self._everything is not None
             nights = self._everything.flatten(1)  # (ΣE, C·T)
@@ -467,7 +440,6 @@ class Loader:
         return self._nights[night]
 
     def _empty(self, shape: tuple[int, ...]) -> Tensor:
-        """Return empty memory for a batch where it is gathered."""
         if self.device.type == "cuda":
             dtype = getattr(torch, self.store.layout.dtype)
             if self.residence == "pinned":  # the device fetches each sequence itself

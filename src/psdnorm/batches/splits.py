@@ -41,19 +41,9 @@ def leave_one_dataset_out(
     n_subjects: int | None = None,
     fraction: float = 0.2,
 ) -> Split:
-    """Test on one dataset; train and validate on the others.
+    """Test on one dataset; train on the others and validate on a ``fraction`` of their subjects.
 
-    Parameters
-    ----------
-    index : DataFrame
-        :attr:`psdnorm.store.Store.index`.
-    held_out : str
-        The cohort to test on.
-    seed : int
-    n_subjects : int, optional
-        balanced@N: the number of subjects of each other cohort that train or validate, at most.
-    fraction : float
-        Share of the subjects of each other cohort in the validation set.
+    ``n_subjects`` is N of balanced@N, the most subjects that are used of each other cohort.
     """
     cohorts = sorted(index["cohort"].unique())
     if held_out not in cohorts:
@@ -80,20 +70,11 @@ def balanced(index: "pd.DataFrame", n_subjects: int, *, seed: int = 0) -> "pd.Da
 def split_subjects(
     index: "pd.DataFrame", fraction: float = 0.2, *, seed: int = 0
 ) -> tuple["pd.DataFrame", "pd.DataFrame"]:
-    """Split an index in two by subject, within each cohort; families stay together.
+    """Split into training and validation set by subject, within each cohort, by whole families.
 
-    Parameters
-    ----------
-    index : DataFrame
-    fraction : float
-        Share of the subjects in the second part, between 0 and 1. Met to half a subject in each
-        cohort without families; at least one subject goes there from a cohort of two. A cohort
-        that is a single subject or a single family stays in the first part.
-    seed : int
-
-    Returns
-    -------
-    train, validation : DataFrame
+    ``fraction`` is the share of the validation set, met to half a subject in each cohort without
+    families; at least one subject goes there from a cohort of two. A cohort that is a single
+    subject or a single family stays in the training set.
     """
     if not 0 < fraction < 1:
         raise ArgumentError(f"fraction is {fraction!r}, expected a number between 0 and 1")

@@ -183,10 +183,12 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     return scores
 
 
-def check_columns(what: str, table: pd.DataFrame, names: Iterable[str]) -> None:
+def check_columns(
+    what: object, table: pd.DataFrame, names: Iterable[str], kind: type = ArgumentError
+) -> None:
     missing = [name for name in names if name not in table]
     if missing:
-        raise ArgumentError(f"{what} lack the columns {', '.join(missing)}")
+        raise kind(f"{what} lack the columns {', '.join(missing)}")
 
 
 def check_rows(
@@ -223,9 +225,7 @@ def _scores(
 
 def _check_sums(scores: pd.DataFrame, what: str | os.PathLike[str]) -> None:
     """Check that matrices and bins count the same epochs, and every subject once."""
-    missing = [name for name in SCHEMA.names if name not in scores]
-    if missing:
-        raise StoreError(f"{what} lack the columns {', '.join(missing)}")
+    check_columns(what, scores, SCHEMA.names, StoreError)
     confusion, bins = confusions_of(scores), bins_of(scores)
     right = np.diagonal(confusion, axis1=1, axis2=2).sum(axis=1)
     same = (confusion.sum(axis=(1, 2)) == bins.counts.sum(axis=1)) & (right == bins.correct.sum(1))

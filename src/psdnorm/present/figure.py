@@ -76,7 +76,6 @@ _OTHER = Look(GREY, "X", (0, (2, 2)))
 
 
 def look_of(norm: str) -> Look:
-    """Return how a norm looks; those without a look of their own share one."""
     return _LOOKS.get(norm, _OTHER)
 
 
@@ -158,7 +157,6 @@ class Drawing:
 
 
 def matplotlib() -> Any:
-    """Return matplotlib with the part that draws figures."""
     try:
         import matplotlib as library
         import matplotlib.figure
@@ -206,27 +204,17 @@ def rendered(drawing: Drawing, *, simulated: bool, recipe: str) -> Figure:
     caption = f"{drawing.caption} Recipe: {recipe}."
     if simulated:
         caption += " Simulated nights: they say nothing about patients."
-    return Figure(
-        name=drawing.name,
-        title=title,
-        words=drawing.words,
-        caption=caption,
-        png=_png(drawing.canvas),
-        svg=_svg(drawing.canvas),
-    )
+    png, svg = _png(drawing.canvas), _svg(drawing.canvas)  # in this order: it fixes the layout
+    return Figure(drawing.name, title, drawing.words, caption, png, svg)
 
 
 def _png(canvas: "Canvas") -> bytes:
-    image = io.BytesIO()
-    canvas.savefig(image, format="png", dpi=DPI)
-    canvas.set_layout_engine("none")  # it stays as laid out
-    return _with_palette(image)
-
-
-def _with_palette(image: io.BytesIO) -> bytes:
     """Return a PNG with a palette: a third of the bytes, as a page holds dozens of them."""
     from PIL import Image  # matplotlib's own
 
+    image = io.BytesIO()
+    canvas.savefig(image, format="png", dpi=DPI)
+    canvas.set_layout_engine("none")  # it stays as laid out
     picture = np.asarray(Image.open(image).convert("RGB"))
     packed = picture.astype(np.uint32) @ np.array([65536, 256, 1], np.uint32)
     codes, places, counts = np.unique(packed, return_inverse=True, return_counts=True)

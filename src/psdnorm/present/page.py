@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -52,30 +52,12 @@ _parts: Any = _templates.get_template("parts.html").module
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell of a table.
-
-    Attributes
-    ----------
-    text : str
-        As it is shown.
-    value : float, optional
-        The number that ``text`` rounds, in its unit (scores: percent); None for words.
-    bold : bool
-        Whether it is the best of its row.
-    facts : dict
-        What the number measures, a column of the CSV file each; empty for words.
-    """
+    """A cell of a table."""
 
     text: str
-    value: float | None = None
-    bold: bool = False
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-class _Cell(NamedTuple):
-    text: str
-    bold: bool = False
-    order: str = ""  # what it is sorted by, empty if it is not
+    value: float | None = None  # that ``text`` rounds, in its unit (scores: percent), if any
+    bold: bool = False  # whether it is the best of its row
+    facts: Mapping[str, Any] = field(default_factory=dict)  # a column of the CSV file each
 
 
 class Part:
@@ -222,18 +204,6 @@ class Part:
 class Page(Part):
     """A page that is put together from top to bottom; all texts are escaped.
 
-    Parameters
-    ----------
-    title : str
-    simulated : bool
-        Whether a band on top says that the nights are simulated.
-    contents : bool
-        Whether links to the sections follow the title.
-    notice : str, optional
-        What else a band on top says.
-
-    Examples
-    --------
     >>> page = Page("Norms", simulated=True).text("1 < 2").table("Accuracy", ["norm"], [["psd"]])
     >>> "<p>1 &lt; 2</p>" in page.html()
     True
@@ -243,9 +213,9 @@ class Page(Part):
         self,
         title: str,
         *,
-        simulated: bool = False,
-        contents: bool = False,
-        notice: str | None = None,
+        simulated: bool = False,  # a band on top says so
+        contents: bool = False,  # links to the sections follow the title
+        notice: str | None = None,  # what else a band on top says
     ) -> None:
         super().__init__(itertools.count())
         self._title = title
@@ -284,16 +254,14 @@ def json_in_script(document: Any) -> Markup:
     return Markup(text)
 
 
-def _cell(entry: str | Entry, sortable: bool) -> _Cell:
-    if isinstance(entry, str):
-        cell, value = _Cell(entry), None
-    else:
-        cell, value = _Cell(entry.text, entry.bold), entry.value
-    if sortable and value is None and (found := _NUMBER.match(cell.text)):
+def _cell(entry: str | Entry, sortable: bool) -> dict[str, Any]:
+    """Return what the template shows of an entry, and what it is sorted by, "" if it is not."""
+    entry = Entry(entry) if isinstance(entry, str) else entry
+    value = entry.value
+    if value is None and (found := _NUMBER.match(entry.text)):
         value = float(found[0].replace(",", "").replace("−", "-"))
-    if sortable and value is not None and value == value:  # NaN counts as missing
-        return cell._replace(order=f"{value:.12g}")
-    return cell
+    has_order = sortable and value is not None and value == value  # NaN counts as missing
+    return {"text": entry.text, "bold": entry.bold, "order": f"{value:.12g}" if has_order else ""}
 
 
 def _kind(row: Sequence[str | Entry], width: int) -> str:

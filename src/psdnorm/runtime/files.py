@@ -215,13 +215,10 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
         found: dict = {}
         for key_node, value_node in node.value:
             key = loader.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
+            if not isinstance(key, str) or key in found:
+                wrong = "is there twice" if isinstance(key, str) else "is not a word"
                 raise yaml.MarkedYAMLError(
-                    problem=f"the key {key!r} is not a word", problem_mark=key_node.start_mark
-                )
-            if key in found:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key {key!r} is there twice", problem_mark=key_node.start_mark
+                    problem=f"the key {key!r} {wrong}", problem_mark=key_node.start_mark
                 )
             found[key] = loader.construct_object(value_node, deep=True)
         return found

@@ -5,31 +5,38 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import resource_tracker
+from typing import Any
 
 from psdnorm.errors import ArgumentError
+
+
+@contextlib.contextmanager
+def _handled(number: int, handler: Any) -> Iterator[None]:
+    """Let a handler answer a signal; other threads than the main one never get any."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 class TimeLimitReached(KeyboardInterrupt):
     """A time limit was reached; where nobody handles it, it ends the process like Ctrl-C."""
 
 
-@contextlib.contextmanager
-def sigterm_as_ctrl_c() -> Iterator[None]:
+def sigterm_as_ctrl_c() -> AbstractContextManager[None]:
     """Handle SIGTERM, with which schedulers end a job, like Ctrl-C, so that nothing is lost."""
-    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
-        yield
-        return
 
     def interrupt(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not disturb the cleanup
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return _handled(signal.SIGTERM, interrupt)
 
 
 def check_minutes(minutes: float) -> None:
@@ -62,8 +69,11 @@ def time_limit(minutes: float | None) -> Iterator[None]:
 
     timer = threading.Timer(60 * minutes, ring)
     timer.daemon = True
+    # as by a shell that runs a script in the background
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    heard = _handled(signal.SIGINT, signal.default_int_handler) if is_ignored else nullcontext()
     try:
-        with _interruptible():
+        with heard:
             timer.start()
             try:
                 yield
@@ -74,19 +84,6 @@ def time_limit(minutes: float | None) -> Iterator[None]:
         if over.is_set():
             raise TimeLimitReached from None
         raise
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let SIGINT interrupt even if a shell that runs a script in the background ignores it."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
@@ -107,14 +104,6 @@ def ctrl_c_waits() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
+def undisturbed() -> AbstractContextManager[None]:
     """Ignore Ctrl-C while processes are ended, perhaps because of a first one."""
-    if threading.current_thread() is not threading.main_thread():  # others never hear it
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return _handled(signal.SIGINT, signal.SIG_IGN)

@@ -47,13 +47,9 @@ def track(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:
             bar.advance(task)
             now = time.monotonic()
             if not errors.is_terminal and done < total and now - said >= LINE_EVERY_S:
-                left_s = (now - began) / done * (total - done)
-                say(errors, f"{what}: {done} of {total}, about {_clock(left_s)} left")
+                left = timedelta(seconds=round((now - began) / done * (total - done)))
+                say(errors, f"{what}: {done} of {total}, about {left} left")
                 said = now
-
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
 
 
 def plural(number: int, noun: str, nouns: str | None = None) -> str:

@@ -53,7 +53,6 @@ def plain(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_recipe(folder: Path, recipe: Mapping[str, Any], layout: Layout) -> None:
-    """Write ``recipe.json`` unless it exists."""
     document = {
         "format_version": FORMAT_VERSION,
         "hash": recipe_hash(recipe),
@@ -65,7 +64,6 @@ def write_recipe(folder: Path, recipe: Mapping[str, Any], layout: Layout) -> Non
 
 
 def read_recipe(folder: Path) -> tuple[dict[str, Any], Layout]:
-    """Read and check ``recipe.json``."""
     path = folder / RECIPE_FILE
     try:
         document = read_json(path, StoreError)
@@ -91,9 +89,8 @@ def check_same(
     """Raise StoreError if two recipes differ, naming a key in which they do."""
     if recipe_hash(found) == recipe_hash(asked):
         return
-    absent = object()
-    keys = sorted({*found, *asked})
-    key = next(k for k in keys if found.get(k, absent) != asked.get(k, absent))
+    both = sorted({*found, *asked})
+    key = next(k for k in both if k not in found or k not in asked or found[k] != asked[k])
     raise StoreError(
         f"{folder} holds nights of the recipe {recipe_hash(found)[:12]}, found the recipe "
         f"{recipe_hash(asked)[:12]}, which differs in {key!r}: a store never mixes recipes"
@@ -127,7 +124,6 @@ SCHEMA = pa.schema(
 
 
 def night_path(folder: Path, recording: str) -> Path:
-    """Return where a night lies; its name is quoted."""
     name = quote(recording, safe=" ")
     name = "%2E" + name[1:] if name.startswith(".") else name
     if len(name) > 200:
@@ -245,17 +241,8 @@ class Store:
     """Prepared nights of one recipe in one folder.
 
     Opened by :meth:`create`, :meth:`plan` or :meth:`open`. Many processes may add nights at once;
-    they are in the ``index`` of a store that is opened afterwards.
-
-    Attributes
-    ----------
-    path : Path
-    recipe : dict
-        How every night was prepared.
-    hash : str
-        SHA-256 of the recipe.
-    layout : Layout
-        Channels, samples and type of an epoch.
+    they are in the ``index`` of a store that is opened afterwards. ``recipe`` says how every night
+    was prepared, ``hash`` is its SHA-256, ``layout`` the shape and type of an epoch.
 
     Examples
     --------
@@ -290,13 +277,8 @@ class Store:
     ) -> Self:
         """Create a store, or open the existing one if it has the same recipe and layout.
 
-        Parameters
-        ----------
-        path : path
-        recipe : dict
-            How the nights are prepared; something that JSON can hold.
-        layout : Layout, optional
-            By default two channels of 3000 samples at 100 Hz in half precision.
+        A recipe is what JSON can hold. By default, an epoch has two channels of 3000 samples at
+        100 Hz in half precision.
         """
         store = cls(Path(path), plain(recipe), layout or Layout())
         store._make()
@@ -306,10 +288,7 @@ class Store:
     def plan(
         cls, path: str | os.PathLike[str], recipe: Mapping[str, Any], layout: Layout | None = None
     ) -> Self:
-        """Open a store that is created, and its recipe fixed, with the first night added to it.
-
-        Arguments are those of :meth:`create`. If the store exists, it must have the same recipe.
-        """
+        """Like :meth:`create`, but the folder and its recipe are only made with the first night."""
         store = cls(Path(path), plain(recipe), layout or Layout())
         if store.made:
             store._check_own()
@@ -353,11 +332,7 @@ class Store:
 
         A night of the same name and source file is replaced if anything in it has changed. One from
         another source file raises StoreError unless ``replace``, as two nights would be one.
-
-        Returns
-        -------
-        bool
-            Whether anything was written.
+        Returns whether anything was written.
         """
         record = {**record_of(night), "recipe": self.hash}
         stages, signals = stored_arrays(night, self.layout)
@@ -385,10 +360,7 @@ class Store:
         return None if head is None else row_of(head)
 
     def finish(self) -> None:
-        """Write the index and remove what killed processes left, after all nights were added.
-
-        If no night was added, nothing is left of a new store.
-        """
+        """Write the index after all nights were added, or remove a new store that has none."""
         remove_leftovers(self.path / NIGHTS)
         remove_leftovers(self.path)
         if self.made:
@@ -421,14 +393,7 @@ class Store:
     def read(
         self, recording: str, first_epoch: int, n_epochs: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
-        """Read consecutive epochs of a night.
-
-        Returns
-        -------
-        signals : ndarray of float32, (S, C, T)
-        stages : ndarray of int8, (S,)
-            -1 where unscored.
-        """
+        """Read consecutive epochs: signals, (S, C, T), and stages, (S,), -1 where unscored."""
         head, signals = self._map(recording)
         last = first_epoch + n_epochs
         if first_epoch < 0 or n_epochs < 1 or last > len(signals):
@@ -458,11 +423,10 @@ class Store:
 
     def _make(self) -> None:
         """Create it on disk, or check that the existing one has the same recipe and layout."""
-        if self._settled:
-            return
-        self.make_room()
-        write_recipe(self.path, self.recipe, self.layout)
-        self._check_own()
+        if not self._settled:
+            self.make_room()
+            write_recipe(self.path, self.recipe, self.layout)
+            self._check_own()
 
     def _check_own(self) -> None:
         recipe, layout = read_recipe(self.path)

@@ -28,10 +28,7 @@ _MOST_ROUNDING = 1e-3
 
 @dataclass(frozen=True)
 class Layout:
-    """The shape and type of every epoch of a store: C channels of T samples.
-
-    They are read as float32 whatever their type on disk.
-    """
+    """The shape of every epoch of a store, and its type on disk; it is read as float32."""
 
     n_channels: int = 2
     n_times: int = 3000
@@ -56,49 +53,25 @@ class Layout:
 class Night:
     """One prepared night: what goes into a store.
 
-    It has no field for a name, a birth date or a patient id, so that none gets into an index.
-
-    Parameters
-    ----------
-    recording : str
-        Its unique name in the store.
-    cohort, subject, visit : str
-        Subjects are distinguished within their cohort.
-    signals : ndarray, (E, C, T)
-        Consecutive epochs without gaps, in the units that the recipe gives them.
-    stages : ndarray of int, (E,)
-        0…4 for W, N1, N2, N3, REM, and -1 for unscored.
-    family : str, optional
-        Subjects of one family stay on one side of a split.
-    channels : tuple of str
-        The derivations in the order of C.
-    flags : tuple of str
-        What is wrong with the signals.
-    simulated : bool
-    source, checksum : str
-        The file that it was prepared from, of which only the name is kept, and its SHA-256.
-    fingerprint : str
-        Of signal and scoring, quick to take: tells whether the night is stored already.
-    age : float, optional
-        In years.
-    sex : {"F", "M"}, optional
+    Its epochs follow each other without gaps. It has no field for a name, a birth date or a patient
+    id, so that none gets into an index.
     """
 
-    recording: str
+    recording: str  # its unique name in the store
     cohort: str
-    subject: str
-    signals: NDArray[np.floating]
-    stages: NDArray[np.integer]
+    subject: str  # unique within its cohort
+    signals: NDArray[np.floating]  # (E, C, T), in the units that the recipe gives them
+    stages: NDArray[np.integer]  # (E,), 0…4 for W, N1, N2, N3, REM, and -1 for unscored
     visit: str = ""
-    family: str | None = None
-    channels: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
+    family: str | None = None  # whose subjects stay on one side of a split
+    channels: tuple[str, ...] = ()  # the derivations in the order of C
+    flags: tuple[str, ...] = ()  # what is wrong with the signals
     simulated: bool = False
-    source: str = ""
-    checksum: str = ""
-    fingerprint: str = ""
-    age: float | None = None
-    sex: str | None = None
+    source: str = ""  # the file that it was prepared from, of which only the name is kept
+    checksum: str = ""  # SHA-256 of that file
+    fingerprint: str = ""  # quick to take of signal and scoring: is the night stored already?
+    age: float | None = None  # years
+    sex: str | None = None  # "F" or "M"
 
 
 def record_of(night: Night) -> dict[str, Any]:

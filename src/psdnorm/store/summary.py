@@ -40,10 +40,7 @@ class CohortPSD(NamedTuple):
     channels: tuple[str, ...]  # C names; where nights differ, the commonest and how many others
 
     def band_powers_db(self) -> dict[str, list[float]]:
-        """Return the mean density of each channel in each of :data:`BANDS_HZ`, in dB.
-
-        NaN where there is no power or no bin in the band.
-        """
+        """Return the mean density of each channel in each band, in dB; NaN without power or bin."""
         densities = {}
         for band, (low_hz, high_hz) in BANDS_HZ.items():
             inside = (low_hz <= self.freqs_hz) & (self.freqs_hz < high_hz)
@@ -72,10 +69,7 @@ def summarize(store: Store) -> pd.DataFrame:
 
 
 def count_flags(index: pd.DataFrame) -> dict[str, int]:
-    """Count the nights that have each flag, the commonest first.
-
-    ``C3-A2 flat 12 %`` and ``C3-A2 flat 3 %`` are one flag.
-    """
+    """Count the nights that have each flag, whatever its percentage, the commonest first."""
     flags = index["flags"].str.split(";").map(lambda each: {_HOW_MUCH.sub("", f) for f in each})
     counts = flags.explode().loc[lambda each: each != ""].value_counts()
     return {str(flag): int(n) for flag, n in sorted(counts.items(), key=lambda c: (-c[1], c[0]))}
@@ -127,18 +121,8 @@ def mean_psd(
 ) -> dict[str, CohortPSD]:
     """Estimate the mean one-sided spectrum of each cohort from a bounded sample of its nights.
 
-    Parameters
-    ----------
-    store : Store
-    most_nights : int
-        Nights per cohort at most, drawn by ``seed``; half an hour in the middle of each is read.
-    segment_s : float
-        Length of the Hann-windowed segments of the Welch estimate, in seconds.
-    seed : int
-
-    Returns
-    -------
-    dict of str to CohortPSD
+    Welch's estimate with Hann windows of ``segment_s`` over half an hour in the middle of at most
+    ``most_nights`` of a cohort, which are drawn by ``seed``.
     """
     size = round(segment_s * store.layout.sfreq)
     if not 1 < size <= store.layout.n_times:
@@ -244,7 +228,6 @@ def draw(
     path = check_ending(path)
     try:
         import matplotlib
-        from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError('a figure needs matplotlib: pip install "psdnorm[demo]"') from error
     image = io.BytesIO()
@@ -252,7 +235,7 @@ def draw(
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "psdnorm"}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # of a cohort's name: a box stands for it
-        figure = _figure(Figure, store, summary, spectra)
+        figure = _figure(store, summary, spectra)
         dated = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
         ending = path.suffix.lower()
         figure.savefig(image, format=ending[1:], dpi=150, metadata=dated[ending])
@@ -260,19 +243,15 @@ def draw(
         file.write(image.getvalue())
 
 
-def _figure(
-    new_figure: "type[Figure]",
-    store: Store,
-    summary: pd.DataFrame,
-    spectra: Mapping[str, CohortPSD],
-) -> "Figure":
+def _figure(store: Store, summary: pd.DataFrame, spectra: Mapping[str, CohortPSD]) -> "Figure":
+    from matplotlib.figure import Figure
+
     cohorts = summary.iloc[:-1].iloc[::-1]  # the first one on top
     n_columns = min(store.layout.n_channels, _SPECTRA_PER_ROW)
     n_rows = -(-store.layout.n_channels // n_columns)
     bars_in = max(2.2, 1.2 + _ROW_IN * len(cohorts))
-    figure = new_figure(
-        figsize=(_WIDTH_IN, bars_in + 0.8 + _SPECTRUM_IN * n_rows), layout="constrained"
-    )
+    size = _WIDTH_IN, bars_in + 0.8 + _SPECTRUM_IN * n_rows
+    figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(_title(store, summary.iloc[-1]), fontsize=12, fontweight="bold")
     parts: Any = figure.subfigures(2, 1, height_ratios=[bars_in, _SPECTRUM_IN * n_rows])
     upper, lower = parts
@@ -341,8 +320,8 @@ def _draw_hours(axes: "Axes", cohorts: pd.DataFrame) -> None:
     counts = zip(cohorts["subjects"], cohorts["nights"], strict=True)
     axes.bar_label(bars, [f" {s}/{n}" for s, n in counts], fontsize=8)
     axes.margins(x=0.3)
-    axes.set(xlabel="hours", title="subjects/nights in each")
-    axes.title.set_fontsize(9)
+    axes.set_xlabel("hours")
+    axes.set_title("subjects/nights in each", fontsize=9)
     _strip(axes)
 
 
@@ -376,11 +355,10 @@ def _draw_spectra(
             label=_literal(cohort),
         )
     names = {found.channels[channel] for found in spectra.values()}
-    title = names.pop() if len(names) == 1 else f"channel {channel + 1}"
+    name = _literal(names.pop()) if len(names) == 1 else f"channel {channel + 1}"
     most = max(found.n_nights for found in spectra.values())
-    axes.set_title(
-        f"mean spectrum, {_literal(title)} (half an hour of at most {most} nights each)", fontsize=9
-    )
+    title = f"mean spectrum, {name} (half an hour of at most {most} nights each)"
+    axes.set_title(title, fontsize=9)
     axes.set(xlabel="frequency (Hz)", ylabel=f"density ({unit_of(store.recipe)}²/Hz)")
     axes.grid(color="0.9")
     axes.set_axisbelow(True)
