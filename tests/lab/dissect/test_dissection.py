@@ -23,6 +23,7 @@ from psdnorm.lab.dissect.dissection import (
     TestNights,
     find_models,
     metered,
+    predicted_folder,
 )
 from psdnorm.lab.dissect.dissection_report import arm_names, interval, read_losses
 from psdnorm.lab.dissect.shifts import UNSHIFTED, Condition
@@ -91,7 +92,11 @@ def test_the_matrix_is_recomputed_from_raw_predictions_in_a_few_lines(finished):
         lost = []
         for cell in cells:
             plain, shifted = (
-                by_hand(pd.read_parquet(finished.folder(cell, each) / "predictions.parquet"))
+                by_hand(
+                    pd.read_parquet(
+                        predicted_folder(finished.out, cell, each) / "predictions.parquet"
+                    )
+                )
                 for each in (UNSHIFTED, CONDITIONS[2])
             )
             lost.append(100 * (plain - shifted))
@@ -117,7 +122,7 @@ def test_strength_zero_loses_exactly_nothing(finished):
 def test_scorer_bias_leaves_every_prediction_as_it_was(finished):
     for cell in CELLS:
         plain, biased = (
-            pd.read_parquet(finished.folder(cell, each) / "predictions.parquet")
+            pd.read_parquet(predicted_folder(finished.out, cell, each) / "predictions.parquet")
             for each in (UNSHIFTED, CONDITIONS[3])
         )
         names = [f"p{n}" for n in range(5)]
@@ -129,7 +134,7 @@ def test_tma_undoes_a_gain_that_changes_what_batch_norm_says(finished):
     change = {}
     for cell in (CELLS[0], CELLS[3]):
         plain, quiet = (
-            pd.read_parquet(finished.folder(cell, each) / "predictions.parquet")
+            pd.read_parquet(predicted_folder(finished.out, cell, each) / "predictions.parquet")
             for each in (UNSHIFTED, CONDITIONS[2])
         )
         names = [f"p{n}" for n in range(5)]
@@ -141,7 +146,7 @@ def test_tma_undoes_a_gain_that_changes_what_batch_norm_says(finished):
 @pytest.mark.slow
 def test_adabn_predicts_each_subject_with_statistics_of_the_condition_itself(finished):
     adapted, plain = (
-        pd.read_parquet(finished.folder(cell, CONDITIONS[2]) / "predictions.parquet")
+        pd.read_parquet(predicted_folder(finished.out, cell, CONDITIONS[2]) / "predictions.parquet")
         for cell in (CELLS[2], CELLS[0])
     )
     assert not np.allclose(adapted[["p0", "p1"]], plain[["p0", "p1"]])

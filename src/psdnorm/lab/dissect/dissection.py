@@ -39,7 +39,6 @@ from psdnorm.training import (
     SCORES,
     TMA,
     WEIGHTS,
-    Network,
     NightPrediction,
     Protocol,
     Run,
@@ -386,22 +385,15 @@ class Dissection:
             self.out / NIGHTS, self.recipe, self.subjects, float(self.hours), self.seed
         )
 
-    def folder(self, cell: Run, condition: Condition) -> Path:
-        """Return the folder of the scores of a network under a condition."""
-        return predicted_folder(self.out, cell, condition)
-
-    def is_done(self, cell: Run, condition: Condition) -> bool:
-        """Tell whether a network has predicted a condition."""
-        return has_predicted(self.out, cell, condition)
-
     def left(self) -> list[tuple[Run, Condition]]:
         """Return what networks with weights have not predicted yet."""
-        able = [
-            cell
+        return [
+            (cell, condition)
             for cell in self.cells
             if cell not in self.unable and weights_of(self.runs, cell).exists()
+            for condition in self.conditions
+            if not has_predicted(self.out, cell, condition)
         ]
-        return [(a, b) for a in able for b in self.conditions if not self.is_done(a, b)]
 
     def damaged(self) -> dict[Run, str]:
         """Return why the weights of some cells cannot be used; AdaBN has its base cell's reason."""
@@ -422,14 +414,10 @@ class Dissection:
     def claim(self) -> None:
         """Write the settings of the nights and the digests of the weights; raise on conflict."""
         # kinds and networks can be added later; other nights or weights need another folder
-        nights = {
-            "subjects": self.subjects,
-            "hours": float(self.hours),
-            "seed": self.seed,
-            "recipe": self.recipe.to_dict(),
-        }
+        nights = {"subjects": self.subjects, "hours": float(self.hours), "seed": self.seed}
+        described = nights | {"recipe": self.recipe.to_dict()}
         kinds = {condition.kind for condition in self.conditions}
-        claim_dissection(self.out, nights, kinds, to_predict=bool(self.left()))
+        claim_dissection(self.out, described, kinds, to_predict=bool(self.left()))
         for cell in self.cells:
             path = self._which(cell)
             if cell in self.unable:
@@ -483,7 +471,7 @@ class Dissection:
                 continue
             with quiet_libraries(), reproducible(place):
                 try:
-                    predictor = self._predictor(unit[0].base, store, place, fast)
+                    predictor = _Predictor(self.runs, unit[0].base, store, place, fast)
                 except PsdnormError as error:
                     yield from (Predicted(*each, str(error)) for each in todo)
                     continue
@@ -495,16 +483,6 @@ class Dissection:
         if not self.left():
             shutil.rmtree(self.out / NIGHTS, ignore_errors=True)
 
-    def _predictor(
-        self, cell: Run, store: Store, device: "torch.device", fast: bool | str
-    ) -> "_Predictor":
-        trained, protocol = trained_for(self.runs, cell, store), protocol_of(self.runs)
-        sized = with_size(cell, trained.arm.filter_size)
-        network = network_for(sized, protocol, store.layout, device, fast=fast)
-        network.model.load_state_dict(trained.model.state_dict())
-        network.model.eval()
-        return _Predictor(trained, network, protocol, store, device)
-
     def _attempt(
         self, predictor: "_Predictor", cell: Run, condition: Condition, keep: bool
     ) -> Predicted:
@@ -512,7 +490,7 @@ class Dissection:
         index = index[index["cohort"] == condition.name].reset_index(drop=True)
         if index.empty:
             return Predicted(cell, condition, "none of its nights could be made")
-        folder = self.folder(cell, condition)
+        folder = predicted_folder(self.out, cell, condition)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_outcome(folder, index, predictor.predictions(cell, index), keep=keep)
@@ -522,15 +500,18 @@ class Dissection:
         return Predicted(cell, condition, sequences=sequences)
 
 
-@dataclass(frozen=True)
 class _Predictor:
     """A network with its weights, and the nights as it expects them."""
 
-    trained: Trained
-    network: Network
-    protocol: Protocol
-    store: Store
-    device: "torch.device"
+    def __init__(
+        self, runs: ExperimentFolder, cell: Run, store: Store, device: "torch.device", fast: Any
+    ) -> None:
+        self.trained, self.protocol = trained_for(runs, cell, store), protocol_of(runs)
+        self.store, self.device = store, device
+        sized = with_size(cell, self.trained.arm.filter_size)
+        self.network = network_for(sized, self.protocol, store.layout, device, fast=fast)
+        self.network.model.load_state_dict(self.trained.model.state_dict())
+        self.network.model.eval()
 
     def predictions(self, cell: Run, index: "pd.DataFrame") -> Iterator[NightPrediction]:
         source = self.trained.source(self.store, self.device)

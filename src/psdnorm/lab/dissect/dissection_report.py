@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 import psdnorm
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import read_scores, subject_metrics
-from psdnorm.lab.dissect.dissection import Dissection, begun_with
+from psdnorm.lab.dissect.dissection import (
+    Dissection,
+    begun_with,
+    has_predicted,
+    predicted_folder,
+)
 from psdnorm.lab.dissect.shifts import KINDS, UNSHIFTED, Condition, Kind
 from psdnorm.present import FRAME_BYTES, Drawing, Figure, Page, matplotlib, panels, rendered, styled
 from psdnorm.report import (
@@ -136,7 +141,7 @@ def read_losses(dissection: Dissection) -> Losses:
         _read(dissection, cell, condition)
         for cell in dissection.cells
         for condition in dissection.conditions
-        if dissection.is_done(cell, condition)
+        if has_predicted(dissection.out, cell, condition)
     ]
     found = Losses(
         pd.concat(tables) if tables else pd.DataFrame({"kind": []}),
@@ -156,7 +161,8 @@ def read_losses(dissection: Dissection) -> Losses:
 
 
 def _read(dissection: Dissection, cell: Run, condition: Condition) -> pd.DataFrame:
-    scores = subject_metrics(read_scores(dissection.folder(cell, condition) / SCORES))
+    folder = predicted_folder(dissection.out, cell, condition)
+    scores = subject_metrics(read_scores(folder / SCORES))
     return scores[["subject", "balanced_accuracy"]].assign(
         arm=cell.label,
         training=f"{cell.hold_out}, seed {cell.seed}",

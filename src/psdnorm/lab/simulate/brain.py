@@ -220,8 +220,8 @@ def draw_texture(
         height,
         width_hz,
         alpha_db,
-        _log_uniform(PEAKS_HZ, for_peaks),
-        _log_uniform(PEAK_SD_HZ, for_peaks),
+        np.exp(for_peaks.uniform(np.log(PEAKS_HZ[0]), np.log(PEAKS_HZ[1]), N_PEAKS)),
+        np.exp(for_peaks.uniform(np.log(PEAK_SD_HZ[0]), np.log(PEAK_SD_HZ[1]), N_PEAKS)),
         profile.peak_sd_db * (0.8 * own + 0.6 * of_state),
         profile.infraslow_db,
         profile.coherence_sd * (0.8 * common + 0.6 * np.array(by_state)),
@@ -232,10 +232,6 @@ def draw_texture(
 def _mean_gain(height: NDArray, width_hz: float) -> NDArray:
     """Factor of a peak on the mean power of the alpha band."""
     return 1 + height * np.sqrt(2 * np.pi) * width_hz / _ALPHA_WIDTH_HZ
-
-
-def _log_uniform(bounds: tuple[float, float], rng: np.random.Generator) -> NDArray:
-    return np.exp(rng.uniform(np.log(bounds[0]), np.log(bounds[1]), N_PEAKS))
 
 
 HOP_S = 2.0
@@ -308,16 +304,15 @@ class _Density:
         scale: float,
         rng: np.random.Generator,
     ) -> None:
-        self.blocks_db = _from_epochs(
-            parts.power_db + 10 * np.log10(scale), parts.edges_s, n_blocks
-        )
+        power_db = parts.power_db + 10 * np.log10(scale)
+        self.blocks_db = _from_epochs(power_db, parts.edges_s, n_blocks)
         sd = 0.8
         waxing = scipy.signal.lfilter([0.8], [1, -0.6], rng.standard_normal(n_blocks))
         self.alpha = _from_epochs(parts.alpha_height[:, None], parts.edges_s, n_blocks)
         self.alpha *= np.exp(sd * waxing - sd**2 / 2)[:, None].astype(np.float32)
         width_hz = parts.texture.alpha_sd_hz if parts.texture else ALPHA_SD_HZ
-        self.peak = np.exp(-0.5 * ((frequency_hz - parts.alpha_hz) / width_hz) ** 2)
-        self.peak = self.peak.astype(np.float32)
+        away = (frequency_hz - parts.alpha_hz) / width_hz
+        self.peak = np.exp(-0.5 * away**2).astype(np.float32)
         # dB to natural logarithm, so that one exponential is enough
         self.basis = (_interpolation(frequency_hz) * np.log(10) / 10).astype(np.float32)
         self.coherence = np.interp(frequency_hz, COHERENCE_HZ, COHERENCE).astype(np.float32)
@@ -328,8 +323,9 @@ class _Density:
             self.fine = (self.texture.fine_db(frequency_hz) * np.log(10) / 10).astype(np.float32)
             fading = np.interp(frequency_hz, COHERENCE_HZ, COHERENCE) / COHERENCE[0]
             self.added = np.outer(self.texture.coherence, fading).astype(np.float32)
-        noise = scale * _electrode_density(frequency_hz, parts.electrode_uv)
-        self.noise = noise.astype(np.float32)
+        self.noise = (scale * _electrode_density(frequency_hz, parts.electrode_uv)).astype(
+            np.float32
+        )
         self.is_heard = (frequency_hz >= LOWEST_HZ).astype(np.float32)
         self.weights = {name: w.astype(np.float32) for name, w in parts.weights.items()}
 
@@ -354,9 +350,7 @@ class _Density:
             # the lateral sources are as strong as the geometric mean of the two others
             at_sides = left[i] * left[j] + right[i] * right[j]
             total = mixed * shared + at_sides * cross
-            total += (a[i] * a[j]) * anterior
-            total += (p[i] * p[j]) * posterior
-            return total
+            return total + (a[i] * a[j]) * anterior + (p[i] * p[j]) * posterior
 
         first = np.sqrt(between(0, 0) + self.noise)
         with np.errstate(divide="ignore", invalid="ignore"):

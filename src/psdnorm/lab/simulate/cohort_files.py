@@ -1,7 +1,6 @@
 """Simulated nights: written as each cohort's download would hold them, or added to a store."""
 
 import contextlib
-import csv
 import io
 import shutil
 from collections.abc import Generator, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.signal
 from numpy.typing import NDArray
 
@@ -38,45 +38,34 @@ from psdnorm.store import Night, Store, night_path
 _NOISE_UV = {"first_reference": 8.0, "second_reference": 8.0, "lateral": 5.0}
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """Shares of the sources in a channel of a file."""
-
-    # the night's two derivations
-    first: float = 0.0
-    second: float = 0.0
-    # potentials of their reference electrodes
-    first_reference: float = 0.0
-    second_reference: float = 0.0
-    lateral: float = 0.0  # the difference between left and right
-
-
-Electrodes = Mapping[str, Mixture]  # by the channel's label
+# shares of the sources in each channel of a file, by its label: of the night's two derivations, of
+# the potentials of their reference electrodes, and of the difference between left and right
+Electrodes = Mapping[str, Mapping[str, float]]
 
 
 def derived(first: str, second: str) -> Electrodes:
     """Two channels that are stored as derivations."""
-    return {first: Mixture(first=1), second: Mixture(second=1)}
+    return {first: {"first": 1}, second: {"second": 1}}
 
 
 def apart(left: str, right: str, letter: str) -> Electrodes:
     """Two electrodes and their contralateral references, for the reader to derive from."""
     return {
-        left: Mixture(first=1, first_reference=1),
-        right: Mixture(second=1, second_reference=1),
-        f"{letter}1": Mixture(second_reference=1),
-        f"{letter}2": Mixture(first_reference=1),
+        left: {"first": 1, "first_reference": 1},
+        right: {"second": 1, "second_reference": 1},
+        f"{letter}1": {"second_reference": 1},
+        f"{letter}2": {"first_reference": 1},
     }
 
 
 def linked(reference: str) -> Electrodes:
     """Electrodes against linked ears; the derivations are (Fp1+Fp2)/2-Cz and Pz-Oz."""
     return {
-        f"EEG Fp1-{reference}": Mixture(first=1, first_reference=1, lateral=1),
-        f"EEG Fp2-{reference}": Mixture(first=1, first_reference=1, lateral=-1),
-        f"EEG Cz-{reference}": Mixture(first_reference=1),
-        f"EEG Pz-{reference}": Mixture(second=1, second_reference=1),
-        f"EEG Oz-{reference}": Mixture(second_reference=1),
+        f"EEG Fp1-{reference}": {"first": 1, "first_reference": 1, "lateral": 1},
+        f"EEG Fp2-{reference}": {"first": 1, "first_reference": 1, "lateral": -1},
+        f"EEG Cz-{reference}": {"first_reference": 1},
+        f"EEG Pz-{reference}": {"second": 1, "second_reference": 1},
+        f"EEG Oz-{reference}": {"second_reference": 1},
     }
 
 
@@ -102,8 +91,7 @@ WAYS: dict[str, tuple[Electrodes, ...]] = {
 
 def electrodes_of(cohort: str, index: int) -> Electrodes:
     """Return the electrodes in the files of a cohort's subject, given by its place."""
-    ways = WAYS[cohort]
-    return ways[index % len(ways)]
+    return WAYS[cohort][index % len(WAYS[cohort])]
 
 
 def potentials(
@@ -113,12 +101,12 @@ def potentials(
     sources = dict(zip(("first", "second"), signal, strict=True))
     streams = rng.spawn(len(_NOISE_UV))
     for (name, rms_uv), stream in zip(_NOISE_UV.items(), streams, strict=True):
-        if any(getattr(mixture, name) for mixture in electrodes.values()):
+        if any(name in mixture for mixture in electrodes.values()):
             sources[name] = rms_uv * slow_noise(signal.shape[1], sfreq, stream)
     mixed = {}
     for label, mixture in electrodes.items():
-        shares = {name: getattr(mixture, name) for name in sources}
-        parts = [sources[name] * np.float32(share) for name, share in shares.items() if share]
+        own = [name for name in sources if name in mixture]
+        parts = [sources[name] * np.float32(mixture[name]) for name in own]
         mixed[label] = sum(parts[1:], start=parts[0])
     return mixed
 
@@ -323,7 +311,11 @@ def people_tables(nights: list[PlannedNight]) -> dict[Path, str]:
     for night in nights:
         path = _path(cohort.people, cohort.signals[0], night.visit)
         rows.setdefault(path, []).append(_row(cohort.people, night))
-    return {path: _text(own) for path, own in rows.items()}
+    # in Sleep-EDF's table each night of a subject is a row, with the same values
+    return {
+        path: pd.DataFrame(own).to_csv(index=False, lineterminator="\n")
+        for path, own in rows.items()
+    }
 
 
 def _path(people: People, signal: str, visit: str) -> Path:
@@ -357,15 +349,6 @@ def _sex(people: People, person: Person) -> tuple[str, str]:
     return "nsrr_sex", {"F": "female", "M": "male"}[str(person.sex)]
 
 
-def _text(rows: list[dict[str, str]]) -> str:
-    text = io.StringIO()
-    # in Sleep-EDF's table each night of a subject is a row, with the same values
-    table = csv.DictWriter(text, rows[0], lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    return text.getvalue()
-
-
 def _lost(night: PlannedNight, reason: str) -> PlannedNight:
     raise RecordingError(f"a night of {night.cohort} {night.subject} was not made: {reason}")
 
@@ -389,7 +372,10 @@ def write_nights(
     by_cohort = {cohort: [n for n in nights if n.cohort == cohort] for cohort in cohorts}
     # everything is checked before anything is written
     marks = {cohort: _mark(root / cohort, own) for cohort, own in by_cohort.items()}
-    _check_room(root, bytes_missing(root, nights))
+    needed = bytes_missing(root, nights)
+    there = next(each for each in (root, *root.parents) if each.exists())
+    if needed > (free := shutil.disk_usage(there).free):
+        raise ArgumentError(f"{root} has room for {free} bytes, expected {needed} for the nights")
     for cohort, own in by_cohort.items():
         _open_cohort(root / cohort, marks[cohort], own[0])
     for night in nights:
@@ -498,15 +484,6 @@ def _make(folder: Path) -> None:
     with os_errors_as(ArgumentError, folder, "cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
-
-
-def _check_room(folder: Path, n_bytes: int) -> None:
-    there = next(each for each in (folder, *folder.parents) if each.exists())
-    free = shutil.disk_usage(there).free
-    if n_bytes > free:
-        raise ArgumentError(
-            f"{folder} has room for {free} bytes, expected {n_bytes} for the nights"
-        )
 
 
 _BY_US = "psdnorm simulate"

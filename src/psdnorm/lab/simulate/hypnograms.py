@@ -88,8 +88,9 @@ def simulate_hypnogram(
     rise = max(n_epochs - round(morning), onset + 1)
     stages = np.zeros(n_epochs, dtype=np.int8)
     stages[onset:rise] = simulate_sleep(rise - onset, table, tendency, rng)
-    # sleepers sometimes get up in the night
-    is_active = (stages == WAKE) & _whole_bouts(stages, 0.1, rng)
+    # sleepers sometimes get up in the night, for a whole bout of wake
+    _, lengths = bouts(stages)
+    is_active = (stages == WAKE) & np.repeat(rng.random(len(lengths)) < 0.1, lengths)
     is_active[: min(round(evening), onset)] = True
     is_active[round(evening) : onset] = False
     is_active[rise:] = True
@@ -110,11 +111,6 @@ def sleep_period(stages: NDArray, longest_wake_epochs: int = 120) -> slice:
     parts = np.split(asleep, np.flatnonzero(np.diff(asleep) > longest_wake_epochs) + 1)
     longest = max(parts, key=len)
     return slice(int(longest[0]), int(longest[-1]) + 1)
-
-
-def _whole_bouts(stages: NDArray, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    _, lengths = bouts(stages)
-    return np.repeat(rng.random(len(lengths)) < share, lengths)
 
 
 # how fast a scorer's doubt between N2 and N3 fades with slow-wave power
