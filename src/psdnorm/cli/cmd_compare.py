@@ -33,7 +33,7 @@ def compare(
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option(help="Prepared nights to evaluate two checkpoints, or weights of runs, on."),
+        typer.Option(help="Prepared nights, to evaluate checkpoints or weights of runs on."),
     ] = None,
     cohort: Annotated[
         list[str] | None,
@@ -45,11 +45,11 @@ def compare(
     device: Annotated[str, typer.Option(help="With --store: auto, cpu, cuda or cuda:N.")] = "auto",
     figures: Figures = True,
 ) -> None:
-    """Show how much B gains over A, per arm, cohort and subject, and how sure that is.
+    """Show how much B gains over A, by cohort and subject, and how certain that is.
 
-    Two experiments (folders of psdnorm lodo) are compared arm by arm, two runs (RUNS/cells/NAME)
-    subject by subject. Two checkpoints need --store: both are evaluated on its cohorts, except
-    those that they were trained on.
+    Two experiments (folders of psdnorm lodo) are compared norm by norm, two runs (RUNS/cells/NAME)
+    subject by subject. Two checkpoints need --store: both are evaluated on those of its cohorts
+    that neither was trained on.
     """
     from psdnorm.compare import write_comparison
     from psdnorm.present import matplotlib

@@ -30,10 +30,13 @@ _DEFAULTS: dict[str, Any] = {"subjects": 10, "hours": 8.0, "seed": 0, "kinds": (
 @command
 def dissect(
     runs: Annotated[
-        Path, typer.Argument(help="Folder of psdnorm lodo, with weights (--keep weights).")
+        Path,
+        typer.Argument(
+            metavar="RUNS", help="Folder of psdnorm lodo, with weights (--keep weights)."
+        ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder: new, or of an earlier dissection.")
+        Path, typer.Option("--out", "-o", help="Output folder: new, or of an earlier dissection.")
     ] = Path("dissection"),
     subjects: Annotated[
         int | None,
@@ -60,12 +63,12 @@ def dissect(
     ] = False,
     figures: Figures = True,
 ) -> None:
-    """Show what each norm of RUNS loses to one kind of shift at a time, at three strengths.
+    """Show what accuracy each norm in RUNS loses to one kind of shift at a time.
 
-    No network is trained again: simulated test nights of the same subjects are shifted. Run the
-    same command again to resume, or to add kinds or networks. Networks whose weights are gone or
-    damaged count with what they have predicted; the exit code is 1 if that is not everything.
-    OUT/cost.json records the cost.
+    The trained networks predict simulated nights, the same with and without each shift, at three
+    strengths. Run the same command again to resume, or to add kinds or networks. A network whose
+    weights are missing or damaged counts with its earlier predictions; the exit code is 1 if these
+    are incomplete. OUT/cost.json records the cost.
     """
     from psdnorm.training import resolve_device
 
@@ -74,7 +77,7 @@ def dissect(
         from psdnorm.present import matplotlib
 
         matplotlib()  # raises before nights are simulated if it is missing
-    found, models = _planned(runs, out, kinds, subjects, hours, seed)
+    found, models = _planned(runs, out, kinds, subjects=subjects, hours=hours, seed=seed)
     for sentence in (*models.skipped, *models.gone):
         say(errors, sentence)
     found.claim()
@@ -90,12 +93,7 @@ def dissect(
 
 
 def _planned(
-    runs: Path,
-    out: Path,
-    kinds: str | None,
-    subjects: int | None,
-    hours: float | None,
-    seed: int | None,
+    runs: Path, out: Path, kinds: str | None, **nights: float | None
 ) -> "tuple[Dissection, Models]":
     """Return what is asked for; options that are not given are those of the folder."""
     from psdnorm.experiments import GRID, ExperimentFolder
@@ -113,15 +111,10 @@ def _planned(
     if not (runs / GRID).exists():
         raise ArgumentError(instead_of_runs(runs))
     models = find_models(ExperimentFolder(runs), out, conditions)
-    found = Dissection(
-        ExperimentFolder(runs),
-        out,
-        tuple(models.cells),
-        tuple(conditions),
-        subjects=begun["subjects"] if subjects is None else subjects,
-        hours=begun["hours"] if hours is None else float(hours),
-        seed=begun["seed"] if seed is None else seed,
-    )
+    given = {name: value for name, value in nights.items() if value is not None}
+    settings: dict[str, Any] = {name: begun[name] for name in nights} | given
+    cells = tuple(models.cells)
+    found = Dissection(ExperimentFolder(runs), out, cells, tuple(conditions), **settings)
     found.nights.check()
     damaged = found.damaged()
     if damaged:
@@ -183,6 +176,5 @@ def _typed(runs: Path, found: "Dissection") -> str:
     parts = ["psdnorm", "dissect", shown_path(runs), "--out", shown_path(found.out)]
     parts += ["--subjects", f"{found.subjects}", "--hours", f"{found.hours:g}"]
     parts += ["--seed", f"{found.seed}"]
-    asked = {condition.kind for condition in found.conditions}
-    kinds = [name for name in KINDS if name in asked]
-    return shlex.join([*parts, *(["--kinds", ",".join(kinds)] if len(kinds) < len(KINDS) else [])])
+    kinds = [name for name in KINDS if name in {condition.kind for condition in found.conditions}]
+    return shlex.join(parts if len(kinds) == len(KINDS) else [*parts, "--kinds", ",".join(kinds)])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
+from rich.filesize import decimal
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -62,7 +63,7 @@ def _people(rows: Sequence[tuple[str, dict[str, Any]]]) -> Table:
             _age(row),
             _percent(row["female"]),
             f"{row['simulated']:,}" if row["simulated"] else "no",
-            _size(row["bytes"]),
+            decimal(row["bytes"]),
         )
         _add(table, (name, *cells), last=row is rows[-1][1])
     return table
@@ -105,10 +106,8 @@ def _recipe_lines(description: dict[str, Any]) -> Iterable[str]:
     """Describe a recipe; unknown fields are printed as they are."""
     recipe, layout = description["recipe"], description["layout"]
     elsewhere = ("name", "sfreq", "n_channels", "dtype")  # above, and in the layout below
-    keys = [
-        key for key in (*_ORDER, *sorted(recipe.keys() - {*_ORDER, *elsewhere})) if key in recipe
-    ]
-    parts = [_step(key, recipe[key]) for key in keys]
+    keys = (*_ORDER, *sorted(recipe.keys() - {*_ORDER, *elsewhere}))
+    parts = [_step(key, recipe[key]) for key in keys if key in recipe]
     if parts:
         yield "; ".join(parts)
     epoch_s = layout["n_times"] / layout["sfreq"]
@@ -138,14 +137,8 @@ def _step(key: str, value: Any) -> str:
 
 
 def _table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        padding=(0, 0, 0, 1),
-    )
+    style: Any = {"title_justify": "left", "title_style": "bold", "padding": (0, 0, 0, 1)}
+    table = Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, **style)
     for name in names:
         table.add_column(name, overflow="fold")
     for number in numbers:
@@ -174,14 +167,6 @@ def _percent(share: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return _UNKNOWN if value is None else f"{value:.1f}"
-
-
-def _size(n_bytes: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if n_bytes >= 10 else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.1f} TB"
 
 
 FIGURE = "inspect.png"
@@ -223,9 +208,8 @@ def inspect(
     else:
         print_tables(description)
         if verify:
-            output.print(
-                f"Verified: every byte of {len(opened.index)} nights is as it was written."
-            )
+            n_nights = len(opened.index)
+            output.print(f"Verified: every byte of {n_nights} nights is as it was written.")
     if no_figure or (as_json and figure is None):
         return
     try:

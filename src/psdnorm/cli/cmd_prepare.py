@@ -31,7 +31,7 @@ def prepare(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="Root of the download; for folder a manifest, a pattern or a folder.",
+            help="Root of the download; for your own files a manifest, a pattern or a folder.",
         ),
     ],
     store: Annotated[

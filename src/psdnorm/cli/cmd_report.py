@@ -11,7 +11,7 @@ from psdnorm.runtime import errors, plural, say
 
 @command
 def report(
-    runs: Annotated[Path, typer.Argument(help="Folder of runs, written by psdnorm lodo.")],
+    runs: Annotated[Path, typer.Argument(metavar="RUNS", help="Folder of psdnorm lodo.")],
     out: Annotated[
         Path,
         typer.Option(
@@ -23,7 +23,7 @@ def report(
     ] = None,
     figures: Figures = True,
 ) -> None:
-    """Write one page on RUNS: verdict, tables, figures, cohorts, subjects.
+    """Report the results in RUNS on one page: verdict, tables, figures, cohorts, subjects.
 
     OUT/index.html opens from disk, without a network. Tables (Markdown, LaTeX, CSV) and figures
     (PNG, SVG) are beside it. RUNS need not be finished: the report says what is missing.

@@ -45,8 +45,8 @@ def review(
     """Write the least confident epochs for EDFbrowser, or read the corrections back.
 
     In EDFbrowser, open the recording, import the file (Tools, Import annotations, EDF+), replace
-    each question that you can answer by a stage, and export the annotations (Tools, Export
-    annotations, EDF+). Then give that file by --corrected.
+    each question that you can answer with a stage, and export the annotations (Tools, Export
+    annotations, EDF+). Then pass the exported file with --corrected.
     """
     from psdnorm.staging import reopen
 

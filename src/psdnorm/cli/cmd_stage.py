@@ -32,7 +32,7 @@ def stage(
     ] = None,
     channels: Annotated[
         str | None,
-        typer.Option(help="EEG to use: 'C3-M2,C4-M1'.  [default: all with known labels]"),
+        typer.Option(help="EEG channels: 'C3-M2,C4-M1'.  [default: all with known labels]"),
     ] = None,
     unit: Annotated[
         str | None, typer.Option(help="V, mV, uV or nV, if the file is wrong about its unit.")

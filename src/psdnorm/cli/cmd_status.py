@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 @command
 def status(
     runs: Annotated[
-        Path, typer.Argument(help="The folder of psdnorm lodo, or WORK/NAME of psdnorm study.")
+        Path,
+        typer.Argument(
+            metavar="RUNS", help="Folder of psdnorm lodo, or WORK/NAME of psdnorm study."
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
@@ -79,20 +82,14 @@ def _print(found: "Status", going_on: str) -> None:
     from psdnorm.cli._grids import duration
 
     counts = found.counts()
-    say(
-        output,
-        f"{plural(len(found.runs), 'cell')}: "
-        + ", ".join(f"{n} {state}" for state, n in counts.items()),
-    )
+    by_state = ", ".join(f"{n} {state}" for state, n in counts.items())
+    say(output, f"{plural(len(found.runs), 'cell')}: {by_state}")
     for each in found.runs:
         if each.holder is not None:
             since = duration(time.time() - each.holder.since)
             where = f"process {each.holder.pid} on {each.holder.host}"
-            say(
-                output,
-                f"  running: {each.run.name}, {plural(each.epochs, 'epoch')} done, for {since}, "
-                f"{where}",
-            )
+            done = f"{plural(each.epochs, 'epoch')} done, for {since}, {where}"
+            say(output, f"  running: {each.run.name}, {done}")
     for each in found.runs:
         if each.state == "interrupted":
             say(output, f"  interrupted: {each.run.name}, {plural(each.epochs, 'epoch')} done")
@@ -106,7 +103,5 @@ def _print(found: "Status", going_on: str) -> None:
         workers = counts["running"]
         say(output, f"about {duration(found.left_s)} left, as long as {workers} run at a time")
     elif found.work_s:
-        say(
-            output,
-            f"nothing runs; about {duration(found.work_s)} of work for one worker: {going_on}",
-        )
+        left = f"about {duration(found.work_s)} of work for one worker"
+        say(output, f"nothing runs; {left}: {going_on}")

@@ -84,9 +84,11 @@ def print_estimate(study: "Study", runs: "ExperimentFolder") -> None:
 
 @command
 def study(
-    file: Annotated[Path, typer.Argument(help="YAML file of a study, as in experiments/.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="YAML file, as those in experiments/.")
+    ],
     work: Annotated[
-        Path, typer.Option(help="Folder of nights and cells; the same nights are shared.")
+        Path, typer.Option(help="Folder of nights and runs; studies of the same nights share them.")
     ] = Path("work"),
     minutes: Annotated[
         float | None, typer.Option(help="Time limit in minutes, including simulation.")
@@ -107,7 +109,7 @@ def study(
 ) -> None:
     """Run the study in FILE until its cells are done or the time limit is reached.
 
-    WORK/NAME is a folder of runs like that of psdnorm lodo, for psdnorm report; its cost.json
+    WORK/NAME is a folder of runs, as of psdnorm lodo, for psdnorm report and status; its cost.json
     records the cost. Finished cells are packed into RESULTS/NAME.tar.xz and never run again, nor
     are those of studies from which FILE borrows; interrupted ones are resumed if WORK still exists.
     Exit code 1: some cells failed or are left.

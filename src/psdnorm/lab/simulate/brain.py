@@ -323,9 +323,8 @@ class _Density:
             self.fine = (self.texture.fine_db(frequency_hz) * np.log(10) / 10).astype(np.float32)
             fading = np.interp(frequency_hz, COHERENCE_HZ, COHERENCE) / COHERENCE[0]
             self.added = np.outer(self.texture.coherence, fading).astype(np.float32)
-        self.noise = (scale * _electrode_density(frequency_hz, parts.electrode_uv)).astype(
-            np.float32
-        )
+        noise = scale * _electrode_density(frequency_hz, parts.electrode_uv)
+        self.noise = noise.astype(np.float32)
         self.is_heard = (frequency_hz >= LOWEST_HZ).astype(np.float32)
         self.weights = {name: w.astype(np.float32) for name, w in parts.weights.items()}
 
