@@ -31,6 +31,7 @@ from psdnorm.io import (
 )
 
 _Night = tuple[str, str]  # subject, visit
+_Scorings = dict[_Night, dict[str, list[Path]]]  # by kind, in order of preference
 _OWN = {"folder": find_folder, "bids": find_bids}
 NAMES = (*COHORTS, *_OWN)
 
@@ -38,7 +39,10 @@ NAMES = (*COHORTS, *_OWN)
 def find_nights(
     cohort: str, source: str | Path, channels: Wanted | None = None, name: str | None = None
 ) -> Found:
-    """Find the nights of a cohort.
+    """Find the nights of a cohort, with problems and notes.
+
+    No file of a night is opened, but for an EDF+ without a scoring in a manifest: it may hold
+    stages of its own. A source that cannot be read or has no night raises RecordingError.
 
     Parameters
     ----------
@@ -52,19 +56,6 @@ def find_nights(
     name : str, optional
         What the cohort of ``folder`` and ``bids`` is called, by default just that, so that two
         sources can share a store. A manifest's own column ``cohort`` goes before it.
-
-    Returns
-    -------
-    Found
-        Nights, problems and notes. No file of a night is opened, but for an EDF+ without a scoring
-        in a manifest: it may hold stages of its own.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such cohort, or the name is another cohort's.
-    RecordingError
-        If the source cannot be read or has no night.
     """
     known = next((known for known in NAMES if fold(known) == fold(cohort)), None)
     if known is None:
@@ -89,10 +80,7 @@ def read_night(night: NightFiles, source: Source | None = None) -> Recording:
 
 
 def channels_used(night: NightFiles) -> dict[str, str]:
-    """Return, for each channel of a night, which of its candidates the file allows.
-
-    Only the file's header is read.
-    """
+    """Return, for each channel of a night, which of its candidates the file's header allows."""
     labels = read_header(night.signal).labels
     return {
         name: resolve(options, labels, night.signal)[0] for name, options in night.channels.items()
@@ -119,7 +107,11 @@ def _checked(name: str, cohort: str) -> str:
 def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
     check_root(root, f"a download of {cohort.name}")
     problems: list[Problem] = []
-    scorings = _scorings(cohort, root, problems)
+    scorings: _Scorings = {}
+    for template in cohort.scorings:
+        for path, key in fitting(cohort, template, root, problems):
+            if key:
+                scorings.setdefault(key, {}).setdefault(template, []).append(path)
     signals = _signals(cohort, root, scorings, problems)
     if not signals:
         # what was found instead explains it
@@ -138,13 +130,8 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
         elif len(own) > 1:
             others = " and ".join(path.name for path in own[1:])
             problems.append(Problem(own[0], f"is used, though {others} scores the same night"))
-        scoring = own[0] if own else None
-        nights.append(
-            NightFiles(
-                *(cohort.name, subject, visit, signal, scoring, wanted or cohort.channels),
-                **person._asdict(),
-            )
-        )
+        files = (signal, own[0] if own else None, wanted or cohort.channels)
+        nights.append(NightFiles(cohort.name, subject, visit, *files, **person._asdict()))
     lone = {night.subject for night in nights if night.family is None}
     if cohort.people is not None and cohort.people.family and lone:
         n_subjects = len({night.subject for night in nights})
@@ -157,23 +144,8 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
     return Found(nights, problems, notes)
 
 
-def _scorings(
-    cohort: Cohort, root: Path, problems: list[Problem]
-) -> dict[_Night, dict[str, list[Path]]]:
-    """Return each night's scorings by kind, in order of preference."""
-    scorings: dict[_Night, dict[str, list[Path]]] = {}
-    for template in cohort.scorings:
-        for path, night in fitting(cohort, template, root, problems):
-            if night:
-                scorings.setdefault(night, {}).setdefault(template, []).append(path)
-    return scorings
-
-
 def _signals(
-    cohort: Cohort,
-    root: Path,
-    scorings: dict[_Night, dict[str, list[Path]]],
-    problems: list[Problem],
+    cohort: Cohort, root: Path, scorings: _Scorings, problems: list[Problem]
 ) -> dict[_Night, Path]:
     """Return each night's signal; report files that fit no night or fit one twice."""
     found: dict[Path, _Night | None] = {}
@@ -188,9 +160,8 @@ def _signals(
         if path in others or (night is None and another):
             continue
         if night is None:
-            problems.append(
-                Problem(path, f"does not say whose it is, expected {cohort.signals[0]}")
-            )
+            what = f"does not say whose it is, expected {cohort.signals[0]}"
+            problems.append(Problem(path, what))
         elif night in signals:
             problems.append(duplicate(path, *night, signals[night]))
         else:

@@ -15,32 +15,17 @@ Candidates = Mapping[str, tuple[str, ...]]  # a channel's name → what may stan
 
 @dataclass(frozen=True)
 class NightFiles:
-    """One night that was found: its files, and what names and tables say of it.
-
-    Parameters
-    ----------
-    cohort, subject : str
-    visit : str
-        "" where a subject has only one night.
-    signal, scoring : Path
-        Without a scoring every epoch is unscored.
-    channels : mapping of str to tuple of str
-        What will be read, each with the expressions that may stand for it, in order.
-    family : str, optional
-    age : float, optional
-        In years.
-    sex : {"F", "M"}, optional
-    """
+    """One night that was found: its files, and what names and tables say of it."""
 
     cohort: str
     subject: str
-    visit: str
+    visit: str  # "" where a subject has only one night
     signal: Path
-    scoring: Path | None
-    channels: Candidates = field(hash=False)
+    scoring: Path | None  # without one every epoch is unscored
+    channels: Candidates = field(hash=False)  # what will be read
     family: str | None = None
-    age: float | None = None
-    sex: str | None = None
+    age: float | None = None  # in years
+    sex: str | None = None  # F or M
 
 
 @dataclass(frozen=True)
@@ -60,8 +45,8 @@ def duplicate(file: Path, subject: str, visit: str, first: Path) -> Problem:
 
 
 def unscored(file: Path, expected: str) -> Problem:
-    within = "; an EDF+ that holds its own stages needs a manifest"
-    hint = within if file.suffix.lower() == ".edf" else ""
+    is_edf = file.suffix.lower() == ".edf"
+    hint = "; an EDF+ that holds its own stages needs a manifest" if is_edf else ""
     return Problem(file, f"has no scoring beside it, expected {expected}{hint}")
 
 
@@ -81,16 +66,13 @@ _TOKEN = re.compile(r"\{(\w+)\}|(\*\*/)|(\*)|(\?)|(\[[^\]]+\])")
 
 
 def pattern_of(template: str, places: Mapping[str, str]) -> re.Pattern[str]:
-    """Return the regular expression of a path with ``{places}`` and a shell's wildcards.
-
-    A place that is named twice must hold the same both times.
-    """
+    """Return the regular expression of a path with ``{places}`` and a shell's wildcards."""
     parts, end, named = [], 0, set[str]()
     for token in _TOKEN.finditer(template):
         parts.append(re.escape(template[end : token.start()]))
         end = token.end()
         place, folders, letters, letter, choice = token.groups()
-        if place in places:
+        if place in places:  # one that is named twice must hold the same both times
             parts.append(f"(?P={place})" if place in named else f"(?P<{place}>{places[place]})")
             named.add(place)
         elif place:

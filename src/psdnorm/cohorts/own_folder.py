@@ -23,9 +23,9 @@ from psdnorm.cohorts.file_layout import (
     pattern_of,
     unscored,
 )
-from psdnorm.cohorts.people import Person, age_of, read_rows, sex_of
+from psdnorm.cohorts.people import Person, age_of, sex_of
 from psdnorm.errors import ArgumentError, PsdnormError, RecordingError
-from psdnorm.io import candidates, check_expression, fold, holds_stages
+from psdnorm.io import candidates, check_expression, fold, holds_stages, read_rows
 
 _SIGNALS = (".edf", ".bdf", ".rec")
 _PACKED = tuple(signal + by for signal in _SIGNALS for by in (".gz", ".xz", ".bz2", ".zst", ".zip"))
@@ -44,13 +44,15 @@ _SIGNAL_ENDINGS = ("-psg", "_psg", " psg", "_eeg")
 
 def find_folder(source: str, channels: Candidates, cohort: str = "folder") -> Found:
     """Find nights by a manifest, a pattern or in a folder; see :func:`find_nights`."""
+    problems: list[Problem] = []
     if Path(source).suffix.lower() in _MANIFESTS:
-        found = _from_manifest(Path(source), channels, cohort)
+        found = _from_manifest(Path(source), channels, cohort, problems)
     elif os.path.isdir(source):
-        found = _from_folder(Path(source), channels, cohort)
+        inside = below(Path(source), problems)
+        paths = [path for path in inside if path.name.lower().endswith(_SIGNALS + _PACKED)]
+        found = _from_files(paths, None, channels, cohort, problems)
     else:
-        found = _from_pattern(source, channels, cohort)
-    problems = found.problems
+        found = _from_pattern(source, channels, cohort, problems)
     if not found.nights:
         reason = f": {problems[0]}" if problems else ""
         raise RecordingError(f"{source} names no night that exists{reason}")
@@ -67,20 +69,13 @@ def find_folder(source: str, channels: Candidates, cohort: str = "folder") -> Fo
     return found._replace(nights=list(nights.values()))
 
 
-def _from_folder(root: Path, channels: Candidates, cohort: str) -> Found:
-    problems: list[Problem] = []
-    paths = [p for p in below(root, problems) if p.name.lower().endswith(_SIGNALS + _PACKED)]
-    return _from_files(paths, None, channels, cohort, problems)
-
-
-def _from_pattern(source: str, channels: Candidates, cohort: str) -> Found:
+def _from_pattern(source: str, channels: Candidates, cohort: str, problems: list[Problem]) -> Found:
     unknown = [place for place in re.findall(r"\{([^{}/]*)\}", source) if place not in _PLACES]
     if unknown:
         raise RecordingError(
             f"{source} has the place {{{unknown[0]}}}, expected {{subject}} and {{visit}} alone"
         )
     wild = source.replace("{subject}", "*").replace("{visit}", "*")
-    problems: list[Problem] = []
     # glob passes over closed folders
     for path in (Path(wild), *Path(wild).parents):
         if glob.has_magic(str(path)):
@@ -94,7 +89,7 @@ def _from_pattern(source: str, channels: Candidates, cohort: str) -> Found:
 
 
 def _from_files(
-    paths: Sequence[Path],
+    paths: list[Path],
     template: str | None,
     channels: Candidates,
     cohort: str,
@@ -119,11 +114,8 @@ def _from_files(
             places |= match.groupdict()
         if scoring is None:
             problems.append(unscored(path, "one of its name"))
-        nights.append(
-            NightFiles(
-                *(cohort, places["subject"], places.get("visit", ""), path, scoring, channels)
-            )
-        )
+        subject, visit = places["subject"], places.get("visit", "")
+        nights.append(NightFiles(cohort, subject, visit, path, scoring, channels))
     return Found(nights, problems, [])
 
 
@@ -139,9 +131,8 @@ def _is_file(path: Path, problems: list[Problem]) -> bool:
     elif os.path.isdir(path):
         what = "is a folder, expected a file"
     else:
-        what = (
-            "is a link to a file that does not exist" if os.path.islink(path) else "is not a file"
-        )
+        lost = os.path.islink(path)
+        what = "is a link to a file that does not exist" if lost else "is not a file"
     if name.endswith(_SIGNALS + _PACKED):
         problems.append(Problem(path, what))
     return False
@@ -169,9 +160,9 @@ def _scorings_beside(paths: Sequence[Path], problems: list[Problem]) -> dict[Pat
     return beside
 
 
-def _from_manifest(path: Path, channels: Candidates, cohort: str) -> Found:
+def _from_manifest(path: Path, channels: Candidates, cohort: str, problems: list[Problem]) -> Found:
     try:
-        rows = read_rows(path)
+        rows = read_rows(path.read_bytes())
     except (OSError, csv.Error) as error:
         raise RecordingError(f"{path} cannot be read: {error}") from error
     if not rows:
@@ -184,11 +175,11 @@ def _from_manifest(path: Path, channels: Candidates, cohort: str) -> Found:
         )
     unknown = [name for name in names if name not in _COLUMNS]
     notes = [f"{path} has the columns {', '.join(unknown)}, which are not used"] if unknown else []
-    found = Found([], [], notes)
+    found = Found([], problems, notes)
     for line, row in enumerate(rows[1:], start=2):
         if len(row) > len(names):
             what = f"has in row {line} {len(row)} cells, expected {len(names)}"
-            found.problems.append(Problem(path, what))
+            problems.append(Problem(path, what))
             continue
         cells = {
             name: "" if fold(cell) in _NOTHING else cell.strip()
@@ -216,7 +207,11 @@ def _add_row(
     named = path.parent / cells["scoring"]
     scoring: Path | None = named
     if not cells["scoring"]:
-        scoring, why = _own_scoring(signal)
+        why = ""
+        try:
+            scoring = signal if holds_stages(signal) else None
+        except RecordingError as error:
+            scoring, why = None, f", and none of its own: {error}"
         if scoring is None:
             found.problems.append(Problem(signal, f"has no scoring in row {line} of {path}{why}"))
     elif fault := _fault(named):
@@ -252,20 +247,8 @@ def _fault(path: Path) -> str:
         return "does not exist"
 
 
-def _own_scoring(signal: Path) -> tuple[Path | None, str]:
-    """Return a signal as its own scoring if it holds stages, or None and the reason."""
-    try:
-        return signal if holds_stages(signal) else None, ""
-    except RecordingError as error:
-        return None, f", and none of its own: {error}"
-
-
 def parse_channels(text: str) -> Candidates:
-    """Return the channels that a manifest's cell names.
-
-    ``C3-M2; C4-M1`` is two of them, ``C3-A2 = C3-M2 | EEG C3; …`` gives one a name and several
-    expressions, in order.
-    """
+    """Return the channels of a manifest's cell: ``C3-M2; C4-M1``, ``C3-A2 = C3-M2 | EEG C3``."""
     wanted: dict[str, list[str]] = {}
     for part in filter(str.strip, text.split(";")):
         name, equals, options = (piece.strip() for piece in part.partition("="))
@@ -286,11 +269,7 @@ _BIDS_SCORINGS = ("_events.tsv", "_stages.tsv", "_hypnogram.tsv", "_annotations.
 
 
 def find_bids(source: str, channels: Candidates, cohort: str = "bids") -> Found:
-    """Find the nights of a BIDS data set; see :func:`find_nights`.
-
-    ``sub-*/[ses-*/]eeg/*_eeg.edf`` (or ``.bdf``, ``.vhdr``, ``.set``, ``.fif``) with
-    ``*_events.tsv`` beside it, and ``participants.tsv``.
-    """
+    """Find the nights of a BIDS data set, with ``participants.tsv``; see :func:`find_nights`."""
     root = Path(source)
     check_root(root, "the root of a BIDS dataset")
     problems: list[Problem] = []
@@ -314,9 +293,8 @@ def find_bids(source: str, channels: Candidates, cohort: str = "bids") -> Found:
         if scoring is None:
             problems.append(unscored(path, f"…{_BIDS_SCORINGS[0]}"))
         person = people.get(fold(subject), Person())
-        nights[key] = NightFiles(
-            *(cohort, subject, visit, path, scoring, channels), **person._asdict()
-        )
+        files = (path, scoring, channels)
+        nights[key] = NightFiles(cohort, subject, visit, *files, **person._asdict())
     return Found(list(nights.values()), problems, notes)
 
 
@@ -326,9 +304,8 @@ def _bids_signals(root: Path, problems: list[Problem]) -> list[Path]:
     for subject in _folders(root, "sub-*", problems):
         for session in (subject, *_folders(subject, "ses-*", problems)):
             for eeg in _folders(session, "eeg", problems):
-                found += [
-                    p for p in children(eeg, problems) if p.name.lower().endswith(_BIDS_SIGNALS)
-                ]
+                inside = children(eeg, problems)
+                found += [path for path in inside if path.name.lower().endswith(_BIDS_SIGNALS)]
     return found
 
 
@@ -344,10 +321,8 @@ def _entities(path: Path) -> dict[str, str]:
 
 
 def _visit(entities: dict[str, str]) -> str:
-    """Return the session and the other entities; the task is left out if it is sleep.
-
-    It depends on the name alone: a file that is added must rename no other night.
-    """
+    """Return the session and the other entities; the task is left out if it is sleep."""
+    # by the name alone: a file that is added must rename no other night
     if fold(entities.get("task", "")) == "sleep":
         del entities["task"]
     session = entities.pop("ses", "")
@@ -365,7 +340,7 @@ def _bids_scoring(path: Path, problems: list[Problem]) -> Path | None:
 def _participants(root: Path) -> tuple[dict[str, Person], list[str]]:
     path = root / "participants.tsv"
     try:
-        rows = read_rows(path)
+        rows = read_rows(path.read_bytes())
     except FileNotFoundError:
         return {}, []
     except (OSError, csv.Error) as error:

@@ -1,8 +1,6 @@
 """Age, sex and family from a cohort's tables, which are never needed."""
 
-import csv
 import importlib
-import io
 import os
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -11,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from psdnorm.cohorts.file_layout import Problem, children
 from psdnorm.cohorts.ten_cohorts import Cohort, People
-from psdnorm.io import decode, fold
+from psdnorm.io import fold, number_or_nan, read_rows
 
 _SEXES = {"m": "M", "male": "M", "man": "M", "f": "F", "female": "F", "woman": "F"}
 _OLDEST = 120
@@ -68,39 +66,35 @@ def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
         inside = [visit for visit in cohort.visits if len(visit) > 1 and visit in fold(path.name)]
         visit = max(inside, key=len, default="")
         try:
-            table = _read_xls(path) if path.suffix.lower() == ".xls" else read_rows(path)
+            table = (
+                _read_xls(path) if path.suffix.lower() == ".xls" else read_rows(path.read_bytes())
+            )
         except ImportError:
             notes.append(f"{path} was not read, so its ages and sexes are left out: it needs xlrd")
             continue
         except Exception as error:  # xlrd fails in many ways; no table is worth a night
             notes.append(f"{path} was not read: {' '.join(str(error).split()):.200}")
             continue
-        people = _people_in(table, cohort.people, visit)
-        if people is None:
+        said = _people_in(table, cohort.people, visit)
+        if said is None:
             silent.append(path)
         else:
-            census.add(visit, people)
+            census.add(visit, said)
     # many tables of a download are about other things: one that has the columns is enough
     if silent and not census.people:
-        notes.append(_silence(silent, cohort.people))
+        people = cohort.people
+        names = ", ".join(path.name for path in silent)
+        facts = [*people.age, *people.age_at.values(), "nsrr_sex", *people.sex, *people.family]
+        notes.append(
+            f"{silent[0].parent} has no table of {' or '.join(people.subject)} with age, sex or "
+            f"family ({', '.join(facts)}), so they are left out, found {names:.200}"
+        )
     return census, notes
-
-
-def read_rows(path: Path) -> Table:
-    """Read the rows of a CSV or TSV, without blank ones; raises OSError and csv.Error."""
-    text = decode(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
-    head = text.lstrip().partition("\n")[0]
-    delimiter = max("\t;,", key=head.count)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    return [row for row in rows if any(cell.strip() for cell in row)]
 
 
 def age_of(text: str) -> float | None:
     """Return an age in years, or None: ``.``, ``n/a``, ``-9``."""
-    try:
-        age = float(text)
-    except ValueError:
-        return None
+    age = number_or_nan(text)
     return age if 0 <= age <= _OLDEST else None
 
 
@@ -120,15 +114,6 @@ def _tables(patterns: Iterable[str], root: Path, closed: list[Problem]) -> list[
             folder = folder.parent if part == ".." else (inside or [folder / part])[0]
         found += [p for p in children(folder, closed) if fnmatchcase(fold(p.name), fold(name))]
     return list(dict.fromkeys(found))
-
-
-def _silence(tables: list[Path], people: People) -> str:
-    names = ", ".join(path.name for path in tables)
-    facts = [*people.age, *people.age_at.values(), "nsrr_sex", *people.sex, *people.family]
-    return (
-        f"{tables[0].parent} has no table of {' or '.join(people.subject)} with age, sex or family "
-        f"({', '.join(facts)}), so they are left out, found {names:.200}"
-    )
 
 
 def _read_xls(path: Path) -> Table:

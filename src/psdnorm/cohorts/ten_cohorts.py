@@ -15,25 +15,13 @@ class People:
     """Where a cohort's tables hold age, sex and family of its subjects.
 
     Names of files and columns are compared without blanks and case, and each may be absent.
-
-    Parameters
-    ----------
-    files : tuple of str
-        Patterns of file names below the download's root.
-    subject : tuple of str
-        Columns that may hold the subject's number; leading zeros do not count.
-    age, family : tuple of str
-        Columns, in order.
-    age_at : mapping of str to str
-        A column for each visit, where visits have their own; it goes before ``age``.
-    sex : mapping of str to mapping of str to {"F", "M"}
-        Columns, each with its codes. Words (``male``, ``f``) need none.
     """
 
-    files: tuple[str, ...] = ("datasets/*.csv",)
-    subject: tuple[str, ...] = ("nsrrid",)
-    age: tuple[str, ...] = ("nsrr_age", "age")
-    age_at: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ("datasets/*.csv",)  # patterns below the download's root
+    subject: tuple[str, ...] = ("nsrrid",)  # columns; leading zeros of a number do not count
+    age: tuple[str, ...] = ("nsrr_age", "age")  # columns, in order
+    age_at: Mapping[str, str] = field(default_factory=dict)  # a visit's own column; before `age`
+    # columns, each with its codes for F and M; words (male, f) need none
     sex: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     family: tuple[str, ...] = ()
 
@@ -42,35 +30,19 @@ class People:
 class Cohort:
     """One cohort as it is downloaded.
 
-    Parameters
-    ----------
-    name : str
-        As in the paper.
-    signals, scorings : tuple of str
-        Paths below the download's root, in order of preference, with ``{subject}``, ``{visit}`` and
-        ``?`` for any letter. They are compared without blanks and case.
-    channels : mapping of str to tuple of str
-        The two derivations, each with the expressions that may stand for it, in order.
-    line_hz : float
-        Mains frequency where it was recorded.
-    people : People, optional
-    subject : str
-        Regular expression of a subject's number, in lower case and without blanks.
-    visits : tuple of str
-        What ``{visit}`` may be.
-    beside : str
-        How names of another cohort's files begin that may lie in the same folder.
+    Signals and scorings are paths below the download's root, in order of preference, with
+    ``{subject}``, ``{visit}`` and ``?`` for any letter, compared without blanks and case.
     """
 
-    name: str
+    name: str  # as in the paper
     signals: tuple[str, ...]
     scorings: tuple[str, ...]
     channels: Candidates
-    line_hz: float
+    line_hz: float  # mains frequency where it was recorded
     people: People | None = None
-    subject: str = r"\d+"
+    subject: str = r"\d+"  # regular expression of its number, in lower case and without blanks
     visits: tuple[str, ...] = ()
-    beside: str = ""
+    beside: str = ""  # how names of another cohort's files in the same folder begin
 
 
 def central(*references: str) -> Candidates:
@@ -89,105 +61,98 @@ _MALE = {"male": {"0": "F", "1": "M"}}
 _GENDER = {"gender": {"1": "M", "2": "F"}}
 
 
-def _nsrr(
-    name: str,
-    paths: str | tuple[str, ...],
-    channels: Candidates,
-    *,
-    people: People,
-    subject: str = r"\d+",
-    visits: tuple[str, ...] = (),
-) -> Cohort:
-    """Return a cohort of the NSRR; paths of signals and scorings differ in folder and ending."""
-    paths = (paths,) if isinstance(paths, str) else paths
-    return Cohort(
-        name=name,
-        signals=tuple(f"polysomnography/edfs/{path}.edf" for path in paths),
-        scorings=tuple(
+def _nsrr(*paths: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the signals and scorings of the NSRR; their paths differ in folder and ending."""
+    return (
+        tuple(f"polysomnography/edfs/{path}.edf" for path in paths),
+        tuple(
             f"polysomnography/annotations-events-{kind}/{path}-{kind}.xml"
             for path in paths
             for kind in ("nsrr", "profusion")
         ),
-        channels=channels,
-        line_hz=60,
-        people=people,
-        subject=subject,
-        visits=visits,
     )
 
 
-ABC = _nsrr(
+ABC = Cohort(
     "ABC",
-    "{visit}/abc-{visit}-{subject}",
+    *_nsrr("{visit}/abc-{visit}-{subject}"),
     central("M", "A"),
-    visits=("baseline", "month09", "month18"),
+    line_hz=60,
     people=People(sex=_GENDER),
+    visits=("baseline", "month09", "month18"),
 )
 
-CCSHS = _nsrr("CCSHS", "ccshs-trec-{subject}", central("A", "M"), people=People(sex=_MALE))
+CCSHS = Cohort("CCSHS", *_nsrr("ccshs-trec-{subject}"), central("A", "M"), 60, People(sex=_MALE))
 
-CFS = _nsrr(
+CFS = Cohort(
     "CFS",
-    "cfs-visit5-{subject}",
+    *_nsrr("cfs-visit5-{subject}"),
     central("M", "A"),
+    line_hz=60,
     people=People(
         sex=_MALE | {"sex": {"0": "F", "1": "M"}},
         family=("familyi", "familyid", "family_id", "famid", "pedid"),
     ),
 )
 
-HPAP = _nsrr(
+HPAP = Cohort(
     "HPAP",
-    "lab/{visit}/homepap-lab-{visit}-{subject}",
+    *_nsrr("lab/{visit}/homepap-lab-{visit}-{subject}"),
     central("M", "A"),
+    line_hz=60,
+    people=People(sex={"gender": {}}),  # M and F
     # a diagnostic night, and one that is half under treatment: a subject may have both
     visits=("full", "split"),
-    people=People(sex={"gender": {}}),  # M and F
 )
 
-MROS = _nsrr(
+MROS = Cohort(
     "MROS",
-    "{visit}/mros-{visit}-{subject}",
+    *_nsrr("{visit}/mros-{visit}-{subject}"),
     central("A", "M"),
-    subject=r"[a-z]{2}\d+",
-    visits=("visit1", "visit2"),
+    line_hz=60,
     people=People(
         age_at={"visit1": "vsage1", "visit2": "vs2age1"},
         sex={"gender": {"2": "M"}},  # men only; and the other way round than elsewhere
     ),
+    subject=r"[a-z]{2}\d+",
+    visits=("visit1", "visit2"),
 )
 
-SHHS = _nsrr(
+SHHS = Cohort(
     "SHHS",
-    "{visit}/{visit}-{subject}",
+    *_nsrr("{visit}/{visit}-{subject}"),
     # EEG(SEC) and EEG 2 are the first two in other letters
     {"C3-A2": ("EEG(sec)", "EEG2", "EEG sec"), "C4-A1": ("EEG",)},
-    visits=("shhs1", "shhs2"),
+    line_hz=60,
     people=People(age_at={"shhs1": "age_s1", "shhs2": "age_s2"}, sex=_GENDER),
+    visits=("shhs1", "shhs2"),
 )
 
-CHAT = _nsrr(
+CHAT = Cohort(
     "CHAT",
-    ("{visit}/chat-{visit}-{subject}", "{visit}/chat-baseline-{visit}-{subject}"),
+    *_nsrr("{visit}/chat-{visit}-{subject}", "{visit}/chat-baseline-{visit}-{subject}"),
     central("M", "A"),
-    visits=("baseline", "followup", "nonrandomized"),
+    line_hz=60,
     people=People(
         age=("nsrr_age", "ageyear_at_meas", "age_nr", "age"),
         sex=_MALE | {"chi2": {"1": "M", "2": "F"}, "ref9": {"1": "M", "2": "F"}},
     ),
+    visits=("baseline", "followup", "nonrandomized"),
 )
 
-SOF = _nsrr(
+SOF = Cohort(
     "SOF",
-    "sof-{visit}-{subject}",
+    *_nsrr("sof-{visit}-{subject}"),
     central("A", "M"),
-    visits=("visit-8",),
+    line_hz=60,
     people=People(
         subject=("nsrrid", "sofid"),
         age=("nsrr_age", "v8age", "age"),
         sex={"gender": {"1": "F"}},  # women only
     ),
+    visits=("visit-8",),
 )
+
 
 # Sleep Cassette, which fits the paper's counts best. The seventh letter is E, F or G, the
 # hypnogram's eighth names its scorer. Files may also lie side by side, as MNE downloads them.

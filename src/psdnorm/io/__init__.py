@@ -11,7 +11,7 @@ from psdnorm.io.channels import (
     one_rate,
     resolve,
 )
-from psdnorm.io.edf import SIMULATED, decode, write_annotations
+from psdnorm.io.edf import SIMULATED, decode, number_or_nan, write_annotations
 from psdnorm.io.recording import (
     Recording,
     Source,
@@ -25,6 +25,7 @@ from psdnorm.io.scoring import (
     holds_stages,
     place,
     read_bouts,
+    read_rows,
     read_stages,
     whole_epochs,
     write_stages,

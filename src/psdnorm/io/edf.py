@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError, os_errors_as
-from psdnorm.io.channels import Channel, Header, Weights, microvolts, one_rate, resolve
+from psdnorm.io.channels import Channel, Header, Weights, microvolts
 
 _AT_ONCE = 2**20  # samples that are held in double precision
 _LAST_S = 30 * 86400.0  # no recording is longer than a month: a file that says so is damaged
@@ -25,19 +25,10 @@ _SAMPLE_BYTES = {b"0".ljust(8): 2, b"\xffBIOSEMI": 3}
 Gaps = tuple[tuple[float, float], ...]  # where they begin and end, in s from the first sample
 # what a simulated file says of itself where others name hospital and technician
 SIMULATED = b"psdnorm simulated"
-# widths in bytes of what a header says of each signal, all labels first, then all transducers …
-_WIDTHS = {
-    "label": 16,
-    "transducer": 80,
-    "unit": 8,
-    "physical_min": 8,
-    "physical_max": 8,
-    "digital_min": 8,
-    "digital_max": 8,
-    "filter": 80,
-    "n_samples": 8,
-    "reserved": 32,
-}
+# what a header says of each signal, all labels first, then all transducers …: where a field would
+# begin in a header of one signal, and its bytes
+_LABEL, _UNIT, _N_SAMPLES = (0, 16), (96, 8), (216, 8)
+_PHYSICAL, _DIGITAL = ((104, 8), (112, 8)), ((120, 8), (128, 8))  # minimum and maximum
 
 
 class Annotation(NamedTuple):
@@ -47,16 +38,9 @@ class Annotation(NamedTuple):
 
 
 def read_signals(
-    path: str | Path, header: Header, options: Iterable[Sequence[str]]
-) -> tuple[NDArray[np.float32], float, float, Gaps]:
-    """Read derivations in µV, each by the first of its expressions that the file allows.
-
-    Returns the signal, (C, T), which is 0 in gaps; its rate; when its first sample was taken, in
-    seconds after the header's start; and where the gaps are.
-    """
-    found = [resolve(each, header.labels, path)[1] for each in options]
-    used = sorted({index for weights in found for index in weights})
-    sfreq = one_rate({header.labels[i]: header.channels[i].sfreq for i in used}, path)
+    path: str | Path, header: Header, found: Sequence[Weights], sfreq: float
+) -> tuple[NDArray[np.float32], float, Gaps]:
+    """Return derivations, (C, T) in µV and 0 in gaps, the delay of their begin in s, and gaps."""
     if header.duration_s == 0:
         raise RecordingError(f"{path} has channels but not one record of them")
     with os_errors_as(RecordingError, path, "cannot be read"):
@@ -64,7 +48,7 @@ def read_signals(
         first_s, runs = _runs(header, records, sfreq, path)
         signal = np.stack([_derive(records, header, weights, path) for weights in found])
     signal, gaps_s = _in_time(signal, runs, sfreq, header.n_records, path)
-    return signal, sfreq, first_s, gaps_s
+    return signal, first_s, gaps_s
 
 
 def read_annotations(
@@ -147,8 +131,9 @@ def parse_header(path: str | Path) -> Header:
             f"{n_signals} signals"
         )
     record_s = _number(fixed[244:252], "duration of a record", path, least=0)
-    columns = _columns(signals, n_signals)
-    channels, annotation_spans, record_bytes = _layout(columns, record_s, sample_bytes, path)
+    channels, annotation_spans, record_bytes = _layout(
+        signals, n_signals, record_s, sample_bytes, path
+    )
     n_records = _n_records(fixed[236:244], size - header_bytes, record_bytes, path)
     duration_s = n_records * record_s
     if duration_s > _LAST_S:
@@ -170,26 +155,20 @@ def parse_header(path: str | Path) -> Header:
     )
 
 
-def _columns(signals: bytes, n_signals: int) -> dict[str, list[bytes]]:
-    """Return each field's bytes, signal by signal."""
-    columns = {}
-    place = 0
-    for name, width in _WIDTHS.items():
-        ends = range(place + width, place + width * n_signals + 1, width)
-        columns[name] = [signals[end - width : end] for end in ends]
-        place += width * n_signals
-    return columns
-
-
 def _layout(
-    columns: dict[str, list[bytes]], record_s: float, sample_bytes: int, path: str | Path
+    signals: bytes, n_signals: int, record_s: float, sample_bytes: int, path: str | Path
 ) -> tuple[tuple[Channel, ...], tuple[tuple[int, int], ...], int]:
     """Return the channels, the annotations' places in a record, and a record's bytes."""
+
+    def field(index: int, begin: int, width: int) -> bytes:
+        return signals[n_signals * begin + width * index :][:width]
+
     channels, annotation_spans = [], []
     place = 0
-    for index, written in enumerate(columns["label"]):
-        label = _text(written)
-        n_samples = _count(columns["n_samples"][index], f"samples of {label!r} in a record", path)
+    for index in range(n_signals):
+        label = _text(field(index, *_LABEL))
+        samples = field(index, *_N_SAMPLES)
+        n_samples = _count(samples, f"samples of {label!r} in a record", path)
         span = (place, place + sample_bytes * n_samples)
         place = span[1]
         if label in ("EDF Annotations", "BDF Annotations"):
@@ -200,15 +179,12 @@ def _layout(
                 f"{path} gives 0 s as the duration of a record, expected more with the channel "
                 f"{label!r} in it"
             )
-        ranges = [
-            (
-                _number_or_nan(columns[f"{kind}_min"][index]),
-                _number_or_nan(columns[f"{kind}_max"][index]),
-            )
-            for kind in ("physical", "digital")
-        ]
-        unit = _text(columns["unit"][index])
-        channels.append(Channel(label, n_samples / record_s, unit, ranges[0], ranges[1], span))
+        unit = _text(field(index, *_UNIT))
+        physical, digital = (
+            (_number_or_nan(field(index, *low)), _number_or_nan(field(index, *high)))
+            for low, high in (_PHYSICAL, _DIGITAL)
+        )
+        channels.append(Channel(label, n_samples / record_s, unit, physical, digital, span))
     return tuple(channels), tuple(annotation_spans), place
 
 
@@ -247,11 +223,15 @@ def _text(written: bytes) -> str:
     return "".join(c if c.isprintable() else "?" for c in decode(written).strip(" \x00"))
 
 
-def _number_or_nan(written: bytes) -> float:
+def number_or_nan(text: str) -> float:
     try:
-        return float(_text(written).replace(",", "."))  # some programs follow their country
+        return float(text)
     except ValueError:
         return math.nan
+
+
+def _number_or_nan(written: bytes) -> float:
+    return number_or_nan(_text(written).replace(",", "."))  # some programs follow their country
 
 
 def _number(written: bytes, what: str, path: str | Path, least: float) -> float:
@@ -404,13 +384,10 @@ def parse_annotations(content: bytes, path: str | Path) -> list[Annotation]:
             continue
         time, *texts = entry.split(_PART)
         onset, mark, duration = time.partition(_DURATION)
+        onset_s = seconds(decode(onset), path, signed=True)
+        duration_s = seconds(decode(duration), path, signed=False) if mark else None
         annotations += [
-            Annotation(
-                _seconds(onset, path, signed=True),
-                _seconds(duration, path) if mark else None,
-                decode(text),
-            )
-            for text in (texts[:-1] or [b""])
+            Annotation(onset_s, duration_s, decode(text)) for text in (texts[:-1] or [b""])
         ]
     return annotations
 
@@ -423,15 +400,12 @@ def decode(text: bytes) -> str:
         return text.decode("latin-1")
 
 
-def _seconds(text: bytes, path: str | Path, *, signed: bool = False) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    # an onset has a sign, a duration has none
-    if not abs(value) <= _LAST_S or text.startswith((b"+", b"-")) != signed:
+def seconds(text: str, path: str | Path, *, signed: bool | None = None) -> float:
+    """Return a time; in annotations of EDF+, an onset must have a sign and a duration none."""
+    value = number_or_nan(text)
+    mistaken = signed is not None and text.startswith(("+", "-")) != signed
+    if mistaken or not abs(value) <= _LAST_S:
         raise RecordingError(
-            f"{path} has {decode(text)!r:.50} as the time of an annotation, expected seconds "
-            f"within {_LAST_S:.0f}"
+            f"{path} has {text.strip()!r:.50} as a time, expected seconds within {_LAST_S:.0f}"
         )
     return value

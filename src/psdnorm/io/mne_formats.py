@@ -1,7 +1,7 @@
 """Files that MNE reads besides EDF and BDF: BrainVision, EEGLAB, FIF, GDF and more."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.errors import MissingExtraError, RecordingError
-from psdnorm.io.channels import Channel, Header, microvolts, one_rate, resolve
+from psdnorm.io.channels import Channel, Header, Weights, microvolts
 
 _VOLT = 107  # FIFF's number for it
 # of EEG: what MNE says of these is of use; whatever else it cannot read is not a recording
@@ -23,18 +23,16 @@ _CUTS = ("bad boundary", "edge boundary", "bad_acq_skip", "boundary")
 
 
 def read_signals(
-    raw: Any, header: Header, options: Iterable[Sequence[str]], path: str | Path
-) -> tuple[NDArray[np.float32], float]:
-    """Read derivations, (C, T) in µV, and their rate from what MNE has opened."""
+    raw: Any, header: Header, found: Sequence[Weights], path: str | Path
+) -> NDArray[np.float32]:
+    """Read derivations, (C, T) in µV, from what MNE has opened."""
     if header.discontinuous:
         raise RecordingError(
             f"{path} is discontinuous, expected a continuous recording or EDF+D, whose gaps are "
             "filled"
         )
-    found = [resolve(each, header.labels, path)[1] for each in options]
     used = sorted({index for weights in found for index in weights})
     scales = {index: microvolts(header.channels[index], path) for index in used}
-    sfreq = one_rate({header.labels[index]: header.channels[index].sfreq for index in used}, path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -42,7 +40,7 @@ def read_signals(
     except Exception as error:
         raise _unreadable(path, error) from error
     rows = [sum(weight * scales[i] * volts[i] for i, weight in each.items()) for each in found]
-    return np.stack(rows).astype(np.float32), sfreq
+    return np.stack(rows).astype(np.float32)
 
 
 def open_raw(path: str | Path) -> Any:
@@ -63,7 +61,12 @@ def open_raw(path: str | Path) -> Any:
     except Exception as error:  # each of its readers fails in its own way
         if str(path).lower().endswith(_SUFFIXES):
             raise _unreadable(path, error) from error
-        raise _unknown(path) from error
+        suffix = Path(path).suffix
+        found = f"the suffix {suffix!r}" if suffix else "no suffix"
+        raise RecordingError(
+            f"{path} is not a recording of a known type: found {found}, expected .edf, .bdf, "
+            ".rec, .vhdr, .fif, .fif.gz, .set, .gdf or another that MNE reads"
+        ) from error
 
 
 def header_of(raw: Any) -> Header:
@@ -91,12 +94,3 @@ def _unreadable(path: str | Path, error: Exception) -> RecordingError:
     # some of MNE's readers give up without a word on other files
     reason = " ".join(str(error).split()) or "it is not a recording of the kind its name says"
     return RecordingError(f"{path} cannot be read through MNE: {reason:.200}")
-
-
-def _unknown(path: str | Path) -> RecordingError:
-    suffix = Path(path).suffix
-    found = f"the suffix {suffix!r}" if suffix else "no suffix"
-    return RecordingError(
-        f"{path} is not a recording of a known type: found {found}, expected .edf, .bdf, "
-        ".rec, .vhdr, .fif, .fif.gz, .set, .gdf or another that MNE reads"
-    )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.errors import ArgumentError, RecordingError
 from psdnorm.io import edf, mne_formats
-from psdnorm.io.channels import Header, Wanted, candidates
+from psdnorm.io.channels import Header, Wanted, candidates, one_rate, resolve
 from psdnorm.io.edf import Gaps
 from psdnorm.io.scoring import Bout, grid_s, place, read_bouts, whole_epochs
 
@@ -31,24 +31,13 @@ class Recording:
     ----------
     signal : ndarray, (C, T), float32
         In µV.
-    channels : tuple of str
-        C names.
-    sfreq : float
-        Sampling rate in Hz.
     stages : ndarray, (E,), int8
         W, N1, N2, N3, REM = 0…4 and -1 where unscored, for each of the E whole 30 s epochs of the
         signal, counted from its first sample.
     start : datetime or None
         When the first sample was taken, without a time zone, where the file says so.
-    source : str
-        The file that it was read from.
     gaps_s : tuple of (float, float)
         Where the recording paused, in seconds from the first sample; the signal is 0 there.
-
-    Raises
-    ------
-    RecordingError
-        If the parts do not fit together.
     """
 
     signal: NDArray[np.float32]
@@ -112,17 +101,15 @@ class Source:
 
     def read(self, wanted: Wanted) -> Recording:
         """Read channels as :func:`read_channels` does."""
-        named = candidates(wanted)
-        start, first_s = self.header.start, 0.0
-        gaps_s: Gaps = ()
+        named, labels = candidates(wanted), self.header.labels
+        found = [resolve(options, labels, self.called)[1] for options in named.values()]
+        used = sorted({index for weights in found for index in weights})
+        sfreq = one_rate({labels[i]: self.header.channels[i].sfreq for i in used}, self.called)
+        start, first_s, gaps_s = self.header.start, 0.0, Gaps()
         if self.raw is None:
-            signal, sfreq, first_s, gaps_s = edf.read_signals(
-                self.called, self.header, named.values()
-            )
+            signal, first_s, gaps_s = edf.read_signals(self.called, self.header, found, sfreq)
         else:
-            signal, sfreq = mne_formats.read_signals(
-                self.raw, self.header, named.values(), self.called
-            )
+            signal = mne_formats.read_signals(self.raw, self.header, found, self.called)
         if start is not None:
             start += timedelta(seconds=first_s)
         stages = np.full(whole_epochs(signal.shape[1] / sfreq), UNSCORED, np.int8)
@@ -147,17 +134,15 @@ def open_source(raw_or_path: Any) -> Source:
 
 
 def read_header(path: str | Path) -> Header:
-    """Read what a file says about its channels; no sample and no identity.
+    """Read what a file, as in :func:`read_channels`, says of its channels, start and duration.
 
-    The file is EDF, EDF+, BDF, or whatever else MNE reads (needs ``psdnorm[recordings]``). The
-    header has labels, rates, units and ranges of the channels, start, duration, and whether the
-    recording is discontinuous. A missing or damaged file raises RecordingError.
+    No sample and no identity is read. A missing or damaged file raises RecordingError.
     """
     return open_source(path).header
 
 
 def read_channels(path: str | Path, wanted: Wanted) -> Recording:
-    """Read the channels that are wanted and none besides.
+    """Read the channels that are wanted and none besides, as a recording without stages.
 
     Parameters
     ----------
@@ -167,11 +152,6 @@ def read_channels(path: str | Path, wanted: Wanted) -> Recording:
         Expressions such as ``"C3-A2"``, C3 minus A2 unless the file has a channel of that name, or
         ``"(Fp1+Fp2)/2-Cz"``; or names, each with the expressions that may stand for it, in order.
         Blanks and case do not count.
-
-    Returns
-    -------
-    Recording
-        Without stages.
 
     Raises
     ------
@@ -185,29 +165,17 @@ def read_channels(path: str | Path, wanted: Wanted) -> Recording:
 def read_recording(
     path: str | Path | Source, wanted: Wanted, scoring: str | Path | None = None
 ) -> Recording:
-    """Read a night and its stages.
+    """Read a night as :func:`read_channels` does, and its stages.
+
+    Where the scorer's 30 s epochs do not begin with the signal but, say, 7 s into it, these 7 s are
+    cut off, and ``start`` is 7 s later: an epoch is what the scorer saw. An epoch with a gap in it
+    is unscored. Files that are damaged or do not belong together raise RecordingError.
 
     Parameters
     ----------
-    path : str or Path
-        The signal, as in :func:`read_channels`.
-    wanted : sequence of str, or mapping of str to str or sequence of str
-        Channels, as in :func:`read_channels`.
     scoring : str or Path, optional
         The stages, as in :func:`read_stages`; without it every epoch is unscored. It may be
         ``path`` itself, an EDF+ that holds both.
-
-    Returns
-    -------
-    Recording
-        Where the scorer's 30 s epochs do not begin with the signal but, say, 7 s into it, these 7 s
-        are cut off, and ``start`` is 7 s later: an epoch is what the scorer saw. An epoch with a
-        gap in it is unscored.
-
-    Raises
-    ------
-    RecordingError
-        If either file is damaged or they do not belong together.
     """
     source = path if isinstance(path, Source) else open_source(path)
     read = source.read(wanted)

@@ -1,6 +1,7 @@
 """Read sleep scorings: EDF+ annotations, NSRR and Profusion XML, tables."""
 
 import csv
+import io
 import math
 import re
 from bisect import bisect
@@ -23,6 +24,7 @@ from psdnorm.io.edf import (
     each_annotation,
     parse_header,
     read_annotations,
+    seconds,
     write_annotations,
 )
 
@@ -42,11 +44,7 @@ _STAGES = {name: stage for stage, names in _NAMES.items() for name in names}
 
 
 def stage_of(text: str) -> int | None:
-    """Return the stage that a text names, -1 for unscored, None if it names none.
-
-    ``W``, ``N3``, ``REM``, ``Sleep stage 4``, ``Stage 2 sleep``, ``SLEEP-S1`` and the like, in any
-    case. Digits are Rechtschaffen & Kales': 0 is wake, 4 is stage 4, so N3, and 5 is REM.
-    """
+    """Return the stage that a text names, such as ``N3``, ``Sleep stage 4`` or ``SLEEP-S1``."""
     # the minus of -1 stays, the hyphen of SLEEP-S1 goes
     name = re.sub(r"(?<=\w)[\s_-]+(?=[\w?])", "", text.strip().casefold())
     bare = re.sub(r"^(sleepstage|stage|sleep)|sleep$", "", name)
@@ -58,9 +56,6 @@ def says_stage(text: str) -> bool:
     # an underscore ends the word, too: sleep_stage_W
     words = r"\s*(sleep[\s_-]*stage|stage|movement[\s_]+time)(?![^\W_])"
     return re.match(words, text, re.I) is not None
-
-
-_LAST_S = 30 * 86400.0
 
 
 class Bout(NamedTuple):
@@ -103,27 +98,18 @@ def known_stage(text: str, path: str | Path) -> int:
     return stage
 
 
-def seconds(text: str, path: str | Path) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not abs(value) <= _LAST_S:
-        raise RecordingError(
-            f"{path} has {text.strip()!r:.50} as a time, expected seconds within {_LAST_S:.0f}"
-        )
-    return value
-
-
 # a column that holds stages alone is preferred to one that holds events of all kinds
 _STAGE_COLUMNS = ("stage", "sleep_stage", "stage_hum", "staging", "hypnogram")
 _EVENT_COLUMNS = ("trial_type", "description", "event", "annotation")
-_LIGHTS_ON = "l"
+_LIGHTS_ON = "l"  # what Luna writes, in capitals: unscored
 
 
 def read_table(content: bytes, path: str | Path) -> list[Bout]:
     """Return the stages in a table with the columns onset, duration and stage or event."""
-    rows = list(_rows(_decode(content), path))
+    try:
+        rows = read_rows(content)
+    except csv.Error as error:
+        raise RecordingError(f"{path} is not a table: {error}") from error
     names = [name.strip().lower() for name in rows[0]] if rows else []
     column = next((c for c in _STAGE_COLUMNS + _EVENT_COLUMNS if c in names), None)
     if "onset" not in names or column is None:
@@ -148,10 +134,7 @@ def read_table(content: bytes, path: str | Path) -> list[Bout]:
 
 
 def read_lines(content: bytes, path: str | Path) -> list[Bout]:
-    """Return the stages in a text with one per line, for one 30 s epoch after the other.
-
-    ``L`` is what Luna writes while the lights are on: unscored.
-    """
+    """Return the stages in a text with one per line, for one 30 s epoch after the other."""
     lines = [line.strip() for line in _decode(content).rstrip().splitlines()]
     if "" in lines:  # to pass over it would move all that follow
         raise RecordingError(
@@ -209,13 +192,12 @@ def _uncovered(events: Sequence[Annotation], others: Sequence[Annotation]) -> li
     return uncovered
 
 
-def _rows(text: str, path: str | Path) -> list[list[str]]:
-    lines = [line for line in text.splitlines() if line.strip()]
-    delimiter = max("\t;,", key=lines[0].count) if lines else ","
-    try:
-        return list(csv.reader(lines, delimiter=delimiter))
-    except csv.Error as error:
-        raise RecordingError(f"{path} is not a table: {error}") from error
+def read_rows(content: bytes) -> list[list[str]]:
+    """Read the rows of a CSV or TSV, without blank ones; raises csv.Error."""
+    text = _decode(content)
+    delimiter = max("\t;,", key=text.lstrip().partition("\n")[0].count)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    return [row for row in rows if any(cell.strip() for cell in row)]
 
 
 def _decode(content: bytes) -> str:
@@ -244,40 +226,26 @@ _HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 def read_xml(content: bytes, path: str | Path) -> list[Bout]:
     """Return the stages in an XML of the NSRR or of Profusion, told apart by its first element."""
     root = _parse(content, path)
-    if root.tag == "PSGAnnotation":
-        return _read_nsrr(root, path)
     if root.tag == "CMPStudyConfig":
-        return _read_profusion(root, path)
-    raise RecordingError(
-        f"{path} is an XML of {root.tag!r:.50}, expected PSGAnnotation (NSRR) or CMPStudyConfig "
-        "(Profusion)"
-    )
-
-
-def _read_nsrr(root: Element, path: str | Path) -> list[Bout]:
+        length_s = seconds(root.findtext("EpochLength", str(EPOCH_S)), path)
+        if length_s != EPOCH_S:
+            raise RecordingError(f"{path} has epochs of {length_s:g} s, expected {EPOCH_S} s")
+        found = root.iterfind("./SleepStages/SleepStage")
+        return epochs_as_bouts(known_stage(each.text or "", path) for each in found)
+    if root.tag != "PSGAnnotation":
+        raise RecordingError(
+            f"{path} is an XML of {root.tag!r:.50}, expected PSGAnnotation (NSRR) or "
+            "CMPStudyConfig (Profusion)"
+        )
     bouts = []
     for event in root.iterfind("./ScoredEvents/ScoredEvent"):
-        kind = event.findtext("EventType", "")
-        if not kind.strip().lower().startswith("stages"):
-            continue
-        concept = event.findtext("EventConcept", "").strip()
-        name, _, code = concept.partition("|")
-        bouts.append(
-            Bout(
-                seconds(event.findtext("Start", ""), path),
-                seconds(event.findtext("Duration", ""), path),
-                known_stage(code or name, path),
+        if event.findtext("EventType", "").strip().lower().startswith("stages"):
+            onset_s, duration_s = (
+                seconds(event.findtext(tag, ""), path) for tag in ("Start", "Duration")
             )
-        )
+            name, _, code = event.findtext("EventConcept", "").strip().partition("|")
+            bouts.append(Bout(onset_s, duration_s, known_stage(code or name, path)))
     return bouts
-
-
-def _read_profusion(root: Element, path: str | Path) -> list[Bout]:
-    length_s = seconds(root.findtext("EpochLength", str(EPOCH_S)), path)
-    if length_s != EPOCH_S:
-        raise RecordingError(f"{path} has epochs of {length_s:g} s, expected {EPOCH_S} s")
-    found = root.iterfind("./SleepStages/SleepStage")
-    return epochs_as_bouts([known_stage(each.text or "", path) for each in found])
 
 
 class _Builder(TreeBuilder):
@@ -316,6 +284,7 @@ def _parse(content: bytes, path: str | Path) -> Element:
 _JITTER_S = 0.5
 _MOST_BYTES = 2**26
 _EDFS = (".edf", ".rec")
+# by Rechtschaffen & Kales, as in Sleep-EDF and MASS
 _EDF_NAMES = ("W", "1", "2", "3", "R", "?")
 _READERS: dict[str, Callable[[bytes, str | Path], list[Bout]]] = {
     ".xml": read_xml,
@@ -373,18 +342,18 @@ def holds_stages(path: str | Path) -> bool:
 def read_bouts(
     path: str | Path, start: datetime | None = None, header: Header | None = None
 ) -> list[Bout]:
-    """Read a scoring in seconds from the signal's first sample, ordered and without overlap.
-
-    A stage of 0 s marks where an epoch begins: it lasts that epoch, or until a stage that has a
-    length of its own. ``header`` is that of an EDF+ that has been read already.
-    """
+    """Read a scoring in seconds from the signal's first sample, ordered and without overlap."""
     suffix = Path(path).suffix.lower()
     if suffix in _EDFS:
         annotations, own_start = read_annotations(path, header)
         late_s = _late_s(own_start, start, path)
         bouts = [b._replace(onset_s=b.onset_s + late_s) for b in stages_among(annotations, path)]
     elif suffix in _READERS:
-        bouts = _READERS[suffix](_content(Path(path)), path)
+        with os_errors_as(RecordingError, path, "cannot be read"), open(path, "rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise RecordingError(f"{path} has more than {_MOST_BYTES} bytes, expected a scoring")
+        bouts = _READERS[suffix](content, path)
     else:
         raise RecordingError(
             f"{path} has the suffix {suffix!r}, expected a scoring in .edf, {', '.join(_READERS)}"
@@ -433,20 +402,26 @@ def grid_s(bouts: Sequence[Bout]) -> float:
 def write_stages(
     path: str | Path, stages: Sequence[int], form: str, start: datetime | None = None
 ) -> None:
-    """Write stages, (E,), in one of :data:`FORMATS`, all of which :func:`read_stages` reads.
-
-    ``edf`` holds names by Rechtschaffen & Kales, as Sleep-EDF and MASS do, and alone says when the
-    signal starts.
-    """
+    """Write stages, (E,), in one of :data:`FORMATS`; ``edf`` alone says when the signal starts."""
     bouts = bouts_of(stages)
+    if form not in FORMATS:
+        raise ArgumentError(f"form must be one of {', '.join(FORMATS)}, found {form!r}")
     if form == "edf":
         notes = [(b.onset_s, b.duration_s, f"Sleep stage {_EDF_NAMES[b.stage]}") for b in bouts]
         write_annotations(path, notes, start)
         return
-    if form not in FORMATS:
-        raise ArgumentError(f"form must be one of {', '.join(FORMATS)}, found {form!r}")
     if form == "nsrr":
-        text = _nsrr_text(bouts)
+        events = "".join(
+            "<ScoredEvent>\n<EventType>Stages|Stages</EventType>\n"
+            f"<EventConcept>{_NSRR[stage]}</EventConcept>\n<Start>{onset_s:.1f}</Start>\n"
+            f"<Duration>{duration_s:.1f}</Duration>\n</ScoredEvent>\n"
+            for onset_s, duration_s, stage in bouts
+        )
+        text = (
+            f"{_HEAD}<PSGAnnotation>\n<SoftwareVersion>psdnorm</SoftwareVersion>\n"
+            f"<EpochLength>{EPOCH_S}</EpochLength>\n<ScoredEvents>\n{events}</ScoredEvents>\n"
+            "</PSGAnnotation>\n"
+        )
     elif form == "profusion":
         epochs = "".join(f"<SleepStage>{_PROFUSION[stage]}</SleepStage>\n" for stage in stages)
         text = (
@@ -460,28 +435,6 @@ def write_stages(
     else:
         text = "".join(f"{(*STAGES, '?')[stage]}\n" for stage in stages)
     Path(path).write_text(text, encoding="utf-8", newline="\n")
-
-
-def _nsrr_text(bouts: Sequence[Bout]) -> str:
-    events = "".join(
-        "<ScoredEvent>\n<EventType>Stages|Stages</EventType>\n"
-        f"<EventConcept>{_NSRR[stage]}</EventConcept>\n"
-        f"<Start>{onset_s:.1f}</Start>\n<Duration>{duration_s:.1f}</Duration>\n</ScoredEvent>\n"
-        for onset_s, duration_s, stage in bouts
-    )
-    return (
-        f"{_HEAD}<PSGAnnotation>\n<SoftwareVersion>psdnorm</SoftwareVersion>\n"
-        f"<EpochLength>{EPOCH_S}</EpochLength>\n<ScoredEvents>\n{events}</ScoredEvents>\n"
-        "</PSGAnnotation>\n"
-    )
-
-
-def _content(path: Path) -> bytes:
-    with os_errors_as(RecordingError, path, "cannot be read"), path.open("rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise RecordingError(f"{path} has more than {_MOST_BYTES} bytes, expected a scoring")
-    return content
 
 
 def _late_s(own: datetime | None, signal: datetime | None, path: str | Path) -> float:
@@ -500,7 +453,7 @@ def _late_s(own: datetime | None, signal: datetime | None, path: str | Path) -> 
 
 
 def _with_markers_lasting(ordered: Sequence[Bout]) -> list[Bout]:
-    """Give stages of 0 s the epoch that they mark; what follows without a mark stays unscored."""
+    """Give stages of 0 s the epoch that they mark, or what of it no stage with a length covers."""
     lasting = []
     until_s = math.inf  # where the next stage begins that has a length of its own
     for bout in reversed(ordered):
