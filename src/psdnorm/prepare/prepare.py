@@ -10,8 +10,6 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-
 from psdnorm.cohorts import NightFiles, Problem, find_nights, read_night
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.errors import (
@@ -34,16 +32,17 @@ _BESIDE = {".vhdr": (".eeg", ".dat", ".vmrk"), ".set": (".fdt",)}
 
 
 def fingerprint(signal: Path, scoring: Path | None, channels: Mapping[str, str]) -> str:
-    """Return a hash of what a night is prepared from, quick to take.
-
-    Of the signal, and of files that belong to it, size and first and last 64 KiB count; the scoring
-    counts as a whole.
-    """
+    """Return a hash of a scoring, and of size and first and last 64 KiB of a signal's files."""
     sha = hashlib.sha256(json.dumps(dict(channels)).encode())
     others = (signal.with_suffix(suffix) for suffix in _BESIDE.get(signal.suffix.lower(), ()))
     with os_errors_as(RecordingError, signal, "cannot be read"):
         for path in (signal, *(other for other in others if other.exists())):
-            sha.update(_ends(path))
+            with path.open("rb") as file:
+                size = file.seek(0, 2)
+                sha.update(size.to_bytes(8, "little"))
+                for begin in (0, max(0, size - _PIECE)):
+                    file.seek(begin)
+                    sha.update(file.read(_PIECE))
     if scoring is not None:
         with os_errors_as(RecordingError, scoring, "cannot be read"):
             sha.update(b"within" if scoring == signal else scoring.read_bytes())
@@ -53,15 +52,6 @@ def fingerprint(signal: Path, scoring: Path | None, channels: Mapping[str, str])
 def checksum(path: Path) -> str:
     with os_errors_as(RecordingError, path, "cannot be read"), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _ends(path: Path) -> bytes:
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(0)
-        first = file.read(_PIECE)
-        file.seek(max(0, size - _PIECE))
-        return size.to_bytes(8, "little") + first + file.read(_PIECE)
 
 
 PREPARED, THERE, FAILED = "prepared", "already there", "failed"
@@ -93,10 +83,7 @@ def recording_name(night: NightFiles) -> str:
 def prepare_night(
     night: NightFiles, store_path: str | os.PathLike[str], recipe: Recipe, replace: bool = False
 ) -> Outcome:
-    """Prepare one night into a store; whatever fails is in the outcome.
-
-    A night of this name that was prepared from other files or channels fails unless ``replace``.
-    """
+    """Prepare one night into a store; whatever fails is in the outcome."""
     try:
         store = Store.plan(store_path, recipe.to_dict(), recipe.layout())
         return _prepare(night, store, recipe, replace)
@@ -113,37 +100,25 @@ def prepare_night(
 class Preparation:
     """The nights of a source on their way into a store.
 
+    Cohort, source, channels and name are those of :func:`psdnorm.cohorts.find_nights`. A source
+    without a night and a store of another recipe raise PsdnormError.
+
     Parameters
     ----------
-    cohort : str
-        As in :func:`psdnorm.cohorts.find_nights`.
-    source : str or Path
     store : path
         Created with the first night that is prepared, if it does not exist.
-    recipe : Recipe
     channels : sequence or mapping, optional
         Other channels than the cohort's; the recipe then has as many.
     replace : bool
         Whether nights that were prepared from other files or channels are replaced; otherwise they
         stay, and the new ones fail.
-    name : str, optional
-        What the cohort of a ``folder`` or ``bids`` is called in the store.
 
     Attributes
     ----------
-    nights : list of NightFiles
     problems : list of Problem
         Files that were left out, and nights without a scoring.
-    notes : list of str
     same : list of str
         After a run: a sentence for each of its recordings that is stored under several subjects.
-    recipe : Recipe
-    store : Store
-
-    Raises
-    ------
-    PsdnormError
-        If the source has no night, or the store has another recipe.
     """
 
     def __init__(
@@ -187,7 +162,8 @@ class Preparation:
 
         The index is also written when the iterator is closed early or interrupted. Nights that are
         in the store already are not prepared again, so an interrupted run is resumed by running it
-        again.
+        again. Raises PsdnormError at once if no night could be prepared: without SciPy, without a
+        scheduler that answers, or where the store cannot be written.
 
         Parameters
         ----------
@@ -196,12 +172,6 @@ class Preparation:
         dask : str, optional
             Address of a Dask scheduler whose workers do it instead; they must see the same files
             under the same paths.
-
-        Raises
-        ------
-        PsdnormError
-            At once, if no night could be prepared: without SciPy, without a scheduler that answers,
-            or where the store cannot be written.
         """
         if jobs < 1:
             raise ArgumentError(f"jobs is {jobs}, expected at least 1")
@@ -213,13 +183,19 @@ class Preparation:
         return self._run(jobs, dask)
 
     def _run(self, jobs: int, dask: str | None) -> Generator[Outcome, None, None]:
-        nights, duplicates = self._named()
+        first: dict[str, NightFiles] = {}
+        duplicates = []
+        for night in self.nights:
+            name = recording_name(night)
+            if first.setdefault(name, night) is not night:
+                what = f"it would be {name!r} in the store, and so would {first[name].signal}"
+                duplicates.append(_failed(night, what))
         work: Callable[[NightFiles], Outcome] = partial(
             prepare_night, store_path=self.store.path, recipe=self.recipe, replace=self._replace
         )
         try:
             yield from duplicates
-            yield from run_all(work, nights, jobs=jobs, dask=dask, lost=_failed)
+            yield from run_all(work, list(first.values()), jobs=jobs, dask=dask, lost=_failed)
         finally:
             self.store.finish()
             self.same = self._under_several_subjects()
@@ -241,19 +217,6 @@ class Preparation:
                     "different subjects"
                 )
         return sorted(sentences)
-
-    def _named(self) -> tuple[list[NightFiles], list[Outcome]]:
-        """Return nights whose names are unique, and failures for the others."""
-        first: dict[str, NightFiles] = {}
-        duplicates = []
-        for night in self.nights:
-            name = recording_name(night)
-            if first.setdefault(name, night) is not night:
-                other = first[name].signal
-                duplicates.append(
-                    _failed(night, f"it would be {name!r} in the store, and so would {other}")
-                )
-        return list(first.values()), duplicates
 
 
 def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> Outcome:
@@ -306,10 +269,7 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
         ),
         replace=replace or same,  # the same file may have got another name
     )
-    counts = {
-        stage: int(np.count_nonzero(prepared.stages == number))
-        for stage, number in _NUMBERS.items()
-    }
+    counts = {stage: int((prepared.stages == number).sum()) for stage, number in _NUMBERS.items()}
     return Outcome(name, str(night.signal), PREPARED, "", counts, flags, channels)
 
 

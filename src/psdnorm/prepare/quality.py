@@ -102,14 +102,12 @@ def _n_in_runs(is_extreme: NDArray[np.bool_]) -> int:
 
 
 def flags_of(quality: Quality, channels: tuple[str, ...]) -> list[str]:
-    """Return what is bad in 1 % of the epochs or more: ``C3-A2 flat 12 %``.
-
-    Samples that are not finite are always flagged, as their epochs are unscored.
-    """
+    """Return what is bad in 1 % of the epochs or more: ``C3-A2 flat 12 %``."""
     flags = []
     for channel, name in enumerate(channels):
         for kind, epochs in _named(quality, channel).items():
             share = epochs.mean()
+            # epochs with samples that are not finite are unscored: they are always flagged
             if share >= LEAST_FLAGGED or (share and kind == "not finite"):
                 doubt = " (is its unit right?)" if kind == _LARGE and share > MOST_BAD else ""
                 flags.append(f"{name} {kind}{doubt} {percent(share)}")
@@ -148,13 +146,10 @@ def _named(quality: Quality, channel: int) -> dict[str, NDArray[np.bool_]]:
 
 
 def electrodes_of(weights: Weights, labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the labels of what a derivation holds against a reference.
-
-    There are none where the file holds the channel itself. References do not count: files may hold
-    the electrode that all others were recorded against, which is rightly flat.
-    """
-    if len(weights) == 1:
+    """Return the labels of what a derivation holds against a reference."""
+    if len(weights) == 1:  # the file holds the channel itself
         return ()
+    # not the references: one that all others were recorded against is rightly flat
     return tuple(labels[index].strip() for index, weight in weights.items() if weight > 0)
 
 
@@ -172,10 +167,7 @@ def electrode_flags(
     quality: Quality,
     kept: slice,
 ) -> list[str]:
-    """Return which derivations lack one of their electrodes: ``C3-A2 without C3 12 %``.
-
-    Epochs that are ``kept`` and have no gap count.
-    """
+    """Return which derivations lack one of their electrodes: ``C3-A2 without C3 12 %``."""
     n_samples, without_gap = recording.signal.shape[1], ~recording.in_gap[kept]
     flags = []
     for channel, name in enumerate(recording.channels):

@@ -34,8 +34,6 @@ class Recipe:
 
     Parameters
     ----------
-    name : str
-        What tables call it.
     scaling : {"none", "epoch", "recording"}
         ``none`` leaves µV. ``epoch`` subtracts the mean of each 30 s epoch and channel and divides
         by its standard deviation. ``recording`` subtracts from each channel of a night its median
@@ -43,17 +41,9 @@ class Recipe:
     clip : float or None
         Largest absolute value after scaling.
     trim : {"none", "all"} or tuple of str
-        Cohorts in which wake is cut off before and after sleep.
-    trim_margin_s : float
-        How much wake stays on either side, in seconds.
-    lowpass_hz : float
-        Up to which frequency the signal is kept.
-    sfreq : float
-        Sampling rate in Hz of what is stored.
-    n_channels : int
-        C.
-    dtype : {"float16", "float32"}
-        Of the samples on disk.
+        Cohorts in which wake is cut off before and after sleep, up to ``trim_margin_s`` seconds.
+    sfreq, dtype
+        Sampling rate in Hz and type, float16 or float32, of what is stored.
     """
 
     name: str
@@ -125,8 +115,7 @@ class Recipe:
         return {**fields, "version": ALGORITHM_VERSION}
 
     def layout(self) -> Layout:
-        n_times = int(self.sfreq * EPOCH_S)
-        return Layout(self.n_channels, n_times, float(self.sfreq), self.dtype)
+        return Layout(self.n_channels, int(self.sfreq * EPOCH_S), float(self.sfreq), self.dtype)
 
     def trims(self, cohort: str) -> bool:
         """Return whether wake around sleep is cut off in a cohort."""
@@ -136,24 +125,17 @@ class Recipe:
 
 
 RECIPES = {
-    recipe.name: recipe
-    for recipe in (
-        Recipe("paper", scaling="none", clip=500.0, trim=("PHYS", "phys-st")),
-        Recipe("as-released", scaling="epoch", trim="all"),
-        Recipe("robust", scaling="recording", clip=20.0),
-    )
+    "paper": Recipe("paper", scaling="none", clip=500.0, trim=("PHYS", "phys-st")),
+    "as-released": Recipe("as-released", scaling="epoch", trim="all"),
+    "robust": Recipe("robust", scaling="recording", clip=20.0),
 }
 
 
 def load_recipe(name_or_path: str | Path) -> Recipe:
-    """Return a recipe by its name, or from a file.
+    """Return one of :data:`RECIPES`, or that of a ``.json`` or ``.toml`` file.
 
-    Parameters
-    ----------
-    name_or_path : str or Path
-        One of :data:`RECIPES`, or a ``.json`` or ``.toml`` file with the fields of
-        :class:`Recipe`. ``base = "paper"`` takes from that recipe what the file does not give;
-        ``clip = "none"`` is no clipping; without a name it is the file's.
+    The file has the fields of :class:`Recipe`. ``base = "paper"`` takes from that recipe what the
+    file does not give; ``clip = "none"`` is no clipping; without a name it is the file's.
     """
     if str(name_or_path) in RECIPES:
         return RECIPES[str(name_or_path)]
@@ -163,7 +145,16 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
             f"recipe is {str(name_or_path)!r}, expected {', '.join(RECIPES)} or a file that ends "
             f"in {' or '.join(_SUFFIXES)}"
         )
-    fields = {"name": path.stem} | _read(path)
+    with os_errors_as(ArgumentError, path, "cannot be read"):
+        content = path.read_bytes()
+    loads = tomllib.loads if path.suffix.lower() == ".toml" else json.loads
+    try:
+        document = loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path} is not a recipe: {str(error).splitlines()[0]:.100}") from error
+    if not isinstance(document, dict):
+        raise ArgumentError(f"{path} holds {type(document).__name__}, expected a recipe's fields")
+    fields = {"name": path.stem} | document
     if fields.get("clip") == "none":
         fields["clip"] = None  # TOML has no other word for it
     base = fields.pop("base", None)
@@ -177,16 +168,3 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
         return Recipe.from_dict(fields)
     except ArgumentError as error:
         raise ArgumentError(f"{path}: {error}") from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    with os_errors_as(ArgumentError, path, "cannot be read"):
-        content = path.read_bytes()
-    try:
-        text = content.decode()
-        document = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path} is not a recipe: {str(error).splitlines()[0]:.100}") from error
-    if not isinstance(document, dict):
-        raise ArgumentError(f"{path} holds {type(document).__name__}, expected a recipe's fields")
-    return document

@@ -32,12 +32,9 @@ _AT_ONCE = 2**18  # samples in the windows that are held in memory
 def lowpass_resample(
     signal: NDArray[np.float32], sfreq: float, recipe: Recipe, n_out: int, source: str = "signal"
 ) -> NDArray[np.float32]:
-    """Low-pass filter and resample (C, T) in one pass, without delay; return (C, n_out).
-
-    A linear-phase FIR filter with a Hamming window, as MNE's: flat up to ``lowpass_hz``, half of
-    the amplitude an eighth above it, below -50 dB from a quarter above it on. At the ends the
-    signal is continued by its point reflection, so that they have no transient.
-    """
+    """Low-pass filter and resample (C, T) in one pass, without delay; return (C, n_out)."""
+    # a linear-phase FIR filter with a Hamming window, as MNE's: flat up to lowpass_hz, half of the
+    # amplitude an eighth above it, below -50 dB from a quarter above it on
     slope_hz = max(TRANSITION * recipe.lowpass_hz, NARROWEST_HZ)
     transition_hz = min(slope_hz, sfreq / 2 - recipe.lowpass_hz)
     if transition_hz < NARROWEST_HZ:
@@ -46,21 +43,18 @@ def lowpass_resample(
             f"{2 * (recipe.lowpass_hz + NARROWEST_HZ):g} Hz for a signal up to "
             f"{recipe.lowpass_hz:g} Hz"
         )
-    ratio = _ratio(recipe.sfreq / sfreq, n_out / recipe.sfreq)
-    up = ratio.numerator if ratio else math.ceil(1 / (_STEP_S * sfreq))
+    exact = recipe.sfreq / sfreq
+    ratio = Fraction(exact).limit_denominator(_LARGEST)
+    is_ratio = abs(float(ratio) / exact - 1) * n_out / recipe.sfreq < _MOST_DRIFT_S
+    up = ratio.numerator if is_ratio else math.ceil(1 / (_STEP_S * sfreq))
     taps = _taps(up, sfreq, recipe.lowpass_hz, transition_hz)
     margin = min(math.ceil(len(taps) / 2 / up) + 2, signal.shape[1] - 1)  # samples beyond each end
+    # by point reflection, so that the ends have no transient
     continued = np.pad(signal, ((0, 0), (margin, margin)), "reflect", reflect_type="odd")
-    if ratio:
+    if is_ratio:
         return _by_ratio(continued, taps, up, ratio.denominator, margin, n_out)
     places = margin + np.arange(n_out) * (sfreq / recipe.sfreq)  # in samples
     return _at_places(continued, taps, up, places)
-
-
-def _ratio(exact: float, duration_s: float) -> Fraction | None:
-    """Return the ratio of small numbers that two rates have, if any."""
-    ratio = Fraction(exact).limit_denominator(_LARGEST)
-    return ratio if abs(float(ratio) / exact - 1) * duration_s < _MOST_DRIFT_S else None
 
 
 def _taps(up: int, sfreq: float, lowpass_hz: float, transition_hz: float) -> NDArray[np.float32]:
@@ -94,10 +88,7 @@ def _by_ratio(
 
 
 def _at_places(
-    signal: NDArray[np.float32],
-    taps: NDArray[np.float32],
-    up: int,
-    places: NDArray[np.float64],
+    signal: NDArray[np.float32], taps: NDArray[np.float32], up: int, places: NDArray[np.float64]
 ) -> NDArray[np.float32]:
     """Filter (C, T) and take it at places between its samples, rounded to one in ``up``."""
     phases = np.pad(taps, (0, -len(taps) % up)).reshape(-1, up)
@@ -149,20 +140,15 @@ def preprocess(
 ) -> Prepared:
     """Filter, resample, cut into epochs, scale, trim and clip a night.
 
+    Epochs with a gap in them are 0 and unscored. Where wake is trimmed around sleep, they do not
+    count as wake, and are cut off before the first epoch and after the last.
+
     Parameters
     ----------
-    recording : Recording
-        Where it paused, epochs with a gap in them are 0 and unscored. Where wake is trimmed around
-        sleep, they do not count as wake, and are cut off before the first epoch and after the last.
-    recipe : Recipe
     cohort : str
         Some recipes cut off wake in some cohorts.
     quality : Quality, optional
         Of the recording, where it has been examined already.
-
-    Returns
-    -------
-    Prepared
 
     Raises
     ------
