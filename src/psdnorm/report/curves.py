@@ -44,12 +44,9 @@ class Means:
 
     def of(self, curve: Curve, mean: str) -> pd.DataFrame:
         """Return ``mean`` and ``std`` over seeds of a curve's places, indexed by place."""
-        known = {
-            place: self.by_seed.loc[arm, mean]
-            for place, arm in curve.arms.items()
-            if arm in self.by_seed.index
-        }
-        rows = {place: (own.mean(), own.std(ddof=1)) for place, own in known.items()}
+        known = {place: arm for place, arm in curve.arms.items() if arm in self.by_seed.index}
+        values = {place: self.by_seed.loc[arm, mean] for place, arm in known.items()}
+        rows = {place: (own.mean(), own.std(ddof=1)) for place, own in values.items()}
         table = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "std"])
         return table.sort_index()
 
@@ -101,23 +98,15 @@ def size_factors(results: Results, model: str) -> Factors:
 
 def factor_words(label: str, result: FewerSubjectsResult, by_seed: list[float]) -> str:
     """Return a sentence on how many times fewer subjects are enough, or why that is unknown."""
+    equal = f"{label} is as good as BatchNorm with {result.reference_size:,.0f} subjects"
     if result.at_least <= 1:
-        return (
-            f"{label} is as good as BatchNorm with {result.reference_size:,.0f} subjects, and was "
-            "not run with fewer: there is no factor."
-        )
+        return f"{equal}, and was not run with fewer: there is no factor."
     if np.isfinite(result.at_least):
-        return (
-            f"{label} is as good as BatchNorm with {result.reference_size:,.0f} subjects from its "
-            f"smallest size on: at least ×{result.at_least:.2g} fewer."
-        )
+        return f"{equal} from its smallest size on: at least ×{result.at_least:.2g} fewer."
     if not np.isfinite(result.factor):
         return f"{label}: {result.note}."
     seeds = f", {min(by_seed):.2g} to {max(by_seed):.2g} in single seeds" if by_seed else ""
-    return (
-        f"{label} is as good as BatchNorm with {result.reference_size:,.0f} subjects from "
-        f"{result.norm_size:,.0f} on: ×{result.factor:.2g} fewer{seeds}."
-    )
+    return f"{equal} from {result.norm_size:,.0f} on: ×{result.factor:.2g} fewer{seeds}."
 
 
 def training_size_curves(
@@ -157,9 +146,8 @@ def _training_subjects(cells: pd.DataFrame, cohorts: list[str]) -> dict[float, f
         try:
             number = int(read_json(path)["data"]["train"]["subjects"])
         except (KeyError, TypeError, ValueError) as error:
-            raise CannotDraw(
-                f"{TRAINING_SIZE}: {path} has no number of training subjects."
-            ) from error
+            why = f"{path} has no number of training subjects"
+            raise CannotDraw(f"{TRAINING_SIZE}: {why}.") from error
         size = np.inf if pd.isna(cell.balanced) else float(cell.balanced)
         counts.setdefault(size, {}).setdefault(cell.hold_out, []).append(number)
     # cohorts first: a missing cell must not make one size look like another
@@ -210,7 +198,5 @@ def factors_of(curves: list[Curve], means: Means) -> Factors:
 def _of_seed(reference: Curve, curve: Curve, means: Means, seed: int) -> FewerSubjectsResult:
     own = means.by_seed.xs(seed, level="seed")[MEAN_DATASET]
     sizes = sorted({*reference.arms, *curve.arms})  # type: ignore[type-var]
-    scores = [
-        [own.get(each.arms.get(size, ""), np.nan) for size in sizes] for each in (reference, curve)
-    ]
+    scores = [[own.get(c.arms.get(size, ""), np.nan) for size in sizes] for c in (reference, curve)]
     return fewer_subjects_factor(sizes, *scores)  # type: ignore[arg-type]

@@ -139,10 +139,10 @@ def test_what_the_recipe_does_not_let_pass_is_neither_drawn_nor_counted(trained)
 
 
 def test_nine_other_cohorts_look_different():
-    hz = np.arange(1.0, 5.0)
-    levels = pd.DataFrame(np.zeros((10, 4)), index=[f"c{n}" for n in range(10)])
+    cohorts, hz = [f"c{n}" for n in range(10)], np.arange(1.0, 5.0)
+    levels = pd.DataFrame(np.zeros((10, 4)), index=cohorts, columns=hz)
     axes = new_canvas(2, 2).subplots()
-    _draw_cohorts(axes, Spectrum(hz, levels), "c0")
+    _draw_cohorts(axes, Spectrum(levels), "c0")
     assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 10
 
 

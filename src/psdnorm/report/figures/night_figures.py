@@ -91,10 +91,7 @@ def draw_hypnodensity(compared: Iterable[Contest]) -> Drawing:
         "whose predictions were kept; of a subject with several nights, the best, the middle and "
         f"the worst is shown. Numbers are of the night's central epochs. {others}".rstrip(),
         canvas=canvas,
-        missing=[
-            *(f"{_NIGHTS}: {reason}." for reason in missing),
-            *([f"{_NIGHTS}: {others}"] if others else []),
-        ],
+        missing=[f"{_NIGHTS}: {said}" for said in (*(f"{m}." for m in missing), others) if said],
     )
 
 
@@ -132,8 +129,11 @@ def _nights(results: Results) -> tuple[list[ShownNight], list[str]]:
     missing: list[str] = []
     while len(subjects):
         ordered = subjects.sort_values([METRIC, "cohort", "subject"], ascending=[False, True, True])
-        nights = []
-        for rank, place in _night_ranks(len(ordered)).items():
+        nights, n = [], len(ordered)
+        ranks = {"best": 0, "median": n // 2, "worst": n - 1}
+        if n < 3:
+            ranks = {"only": 0} if n == 1 else {"best": 0, "worst": 1}
+        for rank, place in ranks.items():
             row = ordered.iloc[place]
             path = folders[row["cell"]] / PREDICTIONS
             try:
@@ -145,13 +145,6 @@ def _nights(results: Results) -> tuple[list[ShownNight], list[str]]:
         else:
             return nights, missing
     return [], missing
-
-
-def _night_ranks(n: int) -> dict[str, int]:
-    """Return the ranks to show among n subjects, and their places."""
-    if n < 3:
-        return {"only": 0} if n == 1 else {"best": 0, "worst": 1}
-    return {"best": 0, "median": n // 2, "worst": n - 1}
 
 
 def _night(path: Path, rank: str, cohort: str, subject: str) -> ShownNight:
@@ -236,8 +229,13 @@ _FLOOR = 1e-12  # of power, so that a dead channel is very low instead of minus 
 class Spectrum:
     """Mean PSDs of cohorts at one place of a network."""
 
-    frequencies_hz: NDArray[np.floating]  # (F,), from 0 to the low-pass, both exclusive
-    decibels: pd.DataFrame  # (n_cohorts, F): mean over channels of the power, over nights of the dB
+    # mean over channels of the power, over nights of the dB; (n_cohorts, F), the columns are the
+    # frequencies in Hz from 0 to the low-pass, both exclusive
+    decibels: pd.DataFrame
+
+    @property
+    def frequencies_hz(self) -> NDArray[np.floating]:
+        return self.decibels.columns.to_numpy()
 
     def distance(self, cohort: str) -> float:
         """Return the mean distance of a cohort from the mean of the others, in dB."""
@@ -245,7 +243,7 @@ class Spectrum:
         return float((self.decibels.loc[cohort] - others).abs().mean())
 
 
-def chosen_nights(store: Store) -> dict[str, list[str]]:
+def _chosen_nights(store: Store) -> dict[str, list[str]]:
     """Return a few recordings of every cohort, spread over its index."""
     found = {}
     for cohort, rows in store.index.groupby("cohort", sort=True):
@@ -270,28 +268,26 @@ def spectra_of(
     """
     trained = load_trained(folder / WEIGHTS)
     model, source = trained.model, trained.source(store, torch.device("cpu"))
-    measured: dict[str, list[list[NDArray]]] = {}
-    missing, rates = [], []
+    measured: dict[str, list[list[pd.Series]]] = {}
+    missing = []
     for cohort, recordings in nights.items():
         for recording in recordings:
             try:
                 x = _middle(source, recording)
-                places = list(_places(model, x))
+                levels = [_decibels(rows, rate) for rate, rows in _places(model, x)]
             except StoreError as error:
                 missing.append(str(error))
                 continue
-            rates = [rate for rate, _ in places]
-            levels = [_decibels(rows, rate) for rate, rows in places]
             measured.setdefault(cohort, []).append(levels)
     if not measured:
         raise StoreError(f"{store.path} has no night that can be read")
+    cohorts = [[*zip(*nights_of, strict=True)] for nights_of in measured.values()]
     spectra = []
-    for place, rate in enumerate(rates):
-        means = {c: np.mean([each[place] for each in all_], axis=0) for c, all_ in measured.items()}
-        hz = _frequencies(rate)
-        passed = hz <= passband_hz(store)  # what is left above is the noise of rounding
-        table = pd.DataFrame.from_dict(means, orient="index").loc[:, passed]
-        spectra.append(Spectrum(hz[passed], table))
+    for at_place in zip(*cohorts, strict=True):
+        means = [pd.concat(levels, axis=1).mean(axis=1) for levels in at_place]
+        table = pd.DataFrame(means, index=[*measured])
+        # what is left above is the noise of rounding
+        spectra.append(Spectrum(table.loc[:, table.columns <= passband_hz(store)]))
     return spectra, missing
 
 
@@ -325,21 +321,12 @@ def _places(model: Pretrained, x: Tensor) -> Iterator[tuple[float, Tensor]]:
         yield rate, rows[0]
 
 
-def _segment(rate: float) -> int:
-    return max(4, round(_SEGMENT_S * rate))
-
-
-def _frequencies(rate: float) -> NDArray[np.floating]:
-    """Return the bins between 0 and half of the rate, which have a mirror image, (F,)."""
-    size = _segment(rate)
-    return np.arange(1, (size + 1) // 2) * (rate / size)
-
-
-def _decibels(rows: Tensor, rate: float) -> NDArray[np.float64]:
-    """Return the one-sided density of the mean over channels at :func:`_frequencies`, dB, (F,)."""
-    size = _segment(rate)
+def _decibels(rows: Tensor, rate: float) -> "pd.Series[float]":
+    """Return the one-sided density of the mean over channels in dB, by frequency in Hz."""
+    size = max(4, round(_SEGMENT_S * rate))
     psd = ops.welch_psd(ops.center(rows.double()), size, "hann").mean(dim=0)
-    return 10 * np.log10(2 * psd.numpy()[1 : (size + 1) // 2] / rate + _FLOOR)
+    bins = np.arange(1, (size + 1) // 2)  # between 0 and half of the rate
+    return pd.Series(10 * np.log10(2 * psd.numpy()[bins] / rate + _FLOOR), bins * (rate / size))
 
 
 _SPECTRA = "Spectra before and after the first norms"
@@ -350,16 +337,19 @@ _STYLES = ("-", "--", ":")
 def draw_spectra(contest: Contest, store: Store | None) -> Drawing:
     """Draw mean spectra of every cohort at the input and behind the first blocks' norms."""
     what = f"{_SPECTRA} ({contest.name})"
-    cells = _cells(contest)
-    if cells is None:
+    cells = contest.results.cells
+    cells = cells[[(Path(folder) / WEIGHTS).is_dir() for folder in cells["folder"]]]
+    if cells.empty:
         raise CannotDraw(f"{what}: no weights were kept (psdnorm lodo --keep weights keeps them).")
     if store is None:
         raise CannotDraw(f"{what}: no store of nights was given.")
+    # of the cohort and seed where most norms have weights
+    cells = max((group for _, group in cells.groupby(["seed", "hold_out"])), key=len)
     hold_out, seed = str(cells["hold_out"].iloc[0]), int(cells["seed"].iloc[0])
     differs = ExperimentFolder(contest.results.path).other_nights(store)
     if differs is not None:
         raise CannotDraw(f"{what}: the runs were begun with {differs} in {store.path}.")
-    nights = chosen_nights(store)
+    nights = _chosen_nights(store)
     found: dict[str, list[Spectrum]] = {}
     missing: list[str] = []
     for norm in contest.labels:
@@ -374,6 +364,11 @@ def draw_spectra(contest: Contest, store: Store | None) -> Drawing:
         raise CannotDraw(f"{what}: {' '.join(missing) or f'no night of {hold_out} can be read.'}")
     without = [label for norm, label in contest.labels.items() if norm not in found]
     said = f"Not drawn, as no weights were kept: {listed(without)}. " if without else ""
+    if math.isfinite(passband_hz(store)):
+        said += (
+            f"Frequencies above the recipe's low-pass of {passband_hz(store):g} Hz, where little "
+            "but rounding is left, are neither drawn nor counted. "
+        )
     return Drawing(
         name=f"spectra-{contest.key}",
         title=f"{_SPECTRA}: {contest.name}, {hold_out} held out",
@@ -381,30 +376,11 @@ def draw_spectra(contest: Contest, store: Store | None) -> Drawing:
         caption=f"Networks of seed {seed}. Up to {NIGHTS} nights of each cohort, 35 epochs from "
         "the middle of each. One line per cohort: mean over nights of the power in dB, which is "
         f"the mean over channels (of features behind a block). The numbers say how far the "
-        f"held-out cohort is from the mean of the others. {said}{_above(store)}Blocks are drawn at "
+        f"held-out cohort is from the mean of the others. {said}Blocks are drawn at "
         "their own rate, so that frequencies end earlier from block to block.",
         canvas=_draw_columns(found, hold_out, contest.labels),
         missing=list(dict.fromkeys(missing)),
     )
-
-
-def _above(store: Store) -> str:
-    if math.isinf(passband_hz(store)):
-        return ""
-    return (
-        f"Frequencies above the recipe's low-pass of {passband_hz(store):g} Hz, where little but "
-        "rounding is left, are neither drawn nor counted. "
-    )
-
-
-def _cells(contest: Contest) -> "pd.DataFrame | None":
-    """Return the cells with weights, of the cohort and seed where most norms have them."""
-    cells = contest.results.cells
-    kept = cells[[(Path(folder) / WEIGHTS).is_dir() for folder in cells["folder"]]]
-    if kept.empty:
-        return None
-    groups = [group for _, group in kept.groupby(["seed", "hold_out"], sort=True)]
-    return max(groups, key=len)
 
 
 def _draw_columns(

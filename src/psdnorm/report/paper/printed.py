@@ -102,20 +102,13 @@ def _rows(name: str) -> pd.DataFrame:
     text = files(__package__).joinpath(f"{name}.csv").read_text(encoding="utf-8")
     printed = pd.read_csv(StringIO(text), dtype=str, keep_default_na=False)
     names = ("metric", "model", "balanced", "norm", "filter_size", "dataset")
-    columns: dict[str, Any] = {
-        column: pd.Series([entry or None for entry in printed[column]], dtype=object)
-        for column in names
-    }
-    columns["balanced"] = pd.Series([_balanced(size) for size in printed["balanced"]], dtype=object)
-    columns["filter_size"] = pd.to_numeric(printed["filter_size"]).astype("Int64")
+    rows = printed[[*names, "value", "std", "bold"]].astype(object).replace("", None)
+    sizes = [int(size) if size.isdecimal() else size or None for size in printed["balanced"]]
+    rows["balanced"] = pd.Series(sizes, dtype=object)
+    rows["filter_size"] = pd.to_numeric(printed["filter_size"]).astype("Int64")
     for column in ("value", "std"):
-        columns[column] = pd.to_numeric(printed[column]).astype(float)
-    columns["bold"] = printed["bold"] == "yes"
-    return pd.DataFrame(columns)
-
-
-def _balanced(size: str) -> int | str | None:
-    return int(size) if size.isdecimal() else size or None
+        rows[column] = pd.to_numeric(printed[column]).astype(float)
+    return rows.assign(bold=printed["bold"] == "yes")
 
 
 @dataclass(frozen=True)

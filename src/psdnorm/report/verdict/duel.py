@@ -45,9 +45,8 @@ class Gain:
     @property
     def words(self) -> str:
         """The gain and its interval, in points."""
-        return (
-            f"{points(self.gain)} points (95 % interval {points(self.low)} to {points(self.high)})"
-        )
+        interval = f"{points(self.low)} to {points(self.high)}"
+        return f"{points(self.gain)} points (95 % interval {interval})"
 
 
 @dataclass(frozen=True)
@@ -179,9 +178,8 @@ def _claim(reference: str, gains: dict[str, Gain], reserved: str) -> str:
         claim = f"{next(iter(found.values()))} {reference}"
     else:
         whom = [reference, *["it"] * (len(found) - 1)]
-        claim = " and ".join(
-            f"{verb} {who} by {mean}" for who, (mean, verb) in zip(whom, found.items(), strict=True)
-        )
+        parts = zip(found.values(), whom, found, strict=True)
+        claim = " and ".join(f"{verb} {who} by {mean}" for verb, who, mean in parts)
     if reserved and {*found.values()} != {_UNDECIDED}:
         claim += f" in this data ({reserved}: too few to claim more)"
     return claim

@@ -136,11 +136,10 @@ class Verdict:
             found += people_words(name, "BatchNorm", duel)
         first, instead = contest.leaders(), contest.leaders(MEAN_SUBJECT)
         if not {*first} & {*instead}:
+            those, these = (listed([*map(norm_name, norms)]) for norms in (instead, first))
             found.append(
-                f"By Mean(Subject), in which large cohorts weigh more, "
-                f"{listed([norm_name(norm) for norm in instead])} "
-                f"{'is' if len(instead) == 1 else 'are'} first, not "
-                f"{listed([norm_name(norm) for norm in first])}."
+                f"By Mean(Subject), in which large cohorts weigh more, {those} "
+                f"{'is' if len(instead) == 1 else 'are'} first, not {these}."
             )
         if self.factors:
             words = [factor_words(label, *each) for label, each in self.factors.items()]
@@ -148,11 +147,8 @@ class Verdict:
             found.append(f"By the training sizes of {model} (Mean(Dataset)): {' '.join(words)}")
         test = friedman(contest.tables.datasets)
         if test.p == test.p:
-            rough = f"; {test.note}" if test.note else ""
-            found.append(
-                f"Friedman's test over {test.counted}: p = {test.p:.2g} "
-                f"(that all norms rank alike{rough})."
-            )
+            alike = "; ".join(filter(None, ["that all norms rank alike", test.note]))
+            found.append(f"Friedman's test over {test.counted}: p = {test.p:.2g} ({alike}).")
         return [*found, *filter(None, [contest.partial]), self._data()]
 
     def _over_best_words(self) -> list[str]:
