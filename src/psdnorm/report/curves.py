@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -114,7 +115,8 @@ def training_size_curves(
 ) -> tuple[list[Curve], Means, list[str]]:
     """Return curves over training subjects, their means, and a sentence for each repeated size."""
     cells = results.of(model=model).cells
-    sized = _sized(cells)
+    sizes = cells["balanced"].astype("Float64").fillna(np.inf).astype(float)
+    sized = curves_over(sizes, cells, ["filter_size", "norm_depth"])
     if not sized:
         raise CannotDraw(f"{title}: no norm was run with two training sizes.")
     means = means_of(results, sized, title)
@@ -124,17 +126,15 @@ def training_size_curves(
     return curves, means, repeated
 
 
-def _sized(cells: pd.DataFrame) -> list[Curve]:
-    """Return a curve over balanced@N, infinity for all, for every norm with two sizes or more."""
+def curves_over(places: "pd.Series[Any]", cells: pd.DataFrame, fixed: list[str]) -> list[Curve]:
+    """Return a curve for every norm and fixed setting of cells that have two places or more."""
     curves = []
     for norm in norms_in_order(cells["norm"]):
-        own = cells[cells["norm"] == norm]
-        for _, group in own.groupby(["filter_size", "norm_depth"], dropna=False):
-            sizes = group["balanced"].astype("Float64").fillna(np.inf).astype(float)
-            arms: dict[float | None, str] = dict(zip(sizes, group["arm"], strict=True))
+        for _, group in cells[cells["norm"] == norm].groupby(fixed, dropna=False):
+            arms = dict(zip(places[group.index], group["arm"], strict=True))
             if len(arms) > 1:
-                setting = group.iloc[0][["filter_size", "norm_depth"]].to_dict()
-                curves.append(Curve(norm, norm_name(norm) + unusual(**setting), arms))
+                label = norm_name(norm) + unusual(**group.iloc[0][fixed].to_dict())
+                curves.append(Curve(norm, label, arms))
     return curves
 
 

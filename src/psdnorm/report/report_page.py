@@ -57,7 +57,7 @@ def build_report(
     figures: bool = True,
     progress: Callable[[str], None] = lambda step: None,
 ) -> tuple[Verdict, Results]:
-    """Write a report on a folder of runs.
+    """Write a report on a folder of runs; return the verdict on its main contest, and results.
 
     Parameters
     ----------
@@ -67,16 +67,8 @@ def build_report(
         Folder for the report: new, empty, or an earlier report, which is replaced.
     store : Store, optional
         The nights of the runs, for spectra and for the ages of people.
-    figures : bool
-        Whether to draw figures.
     progress : callable
         Called with the name of each step.
-
-    Returns
-    -------
-    verdict : Verdict
-        On the main contest.
-    results : Results
     """
     place = Path(out)
     check_place(place)
@@ -123,9 +115,8 @@ def build_report(
         after = page.part()
         _add_cohorts(after, results, verdicts[0], subjects)
         roots = [results.path, *([] if store is None else [store.path])]
-        sentences = (*missing, *results.missing.values())
         after.heading("What is missing")
-        if sentences:
+        if sentences := (*missing, *results.missing.values()):
             after.items([without_roots(sentence, *roots) for sentence in sentences])
         else:
             after.text("Nothing: every requested cell has a result, every table its numbers.")
@@ -294,15 +285,15 @@ def _add_confusions(part: Part, scores: pd.DataFrame, arms: dict[str, str], over
     for norm, arm in arms.items():
         own = scores[scores["arm"] == arm]
         if len(own):
-            counts = confusions_of(own[CONFUSION]).sum(axis=0).tolist()
-            cells = [[_confusion_cell(n, sum(row)) for n in row] for row in counts]
+            cells = []
+            for row in confusions_of(own[CONFUSION]).sum(axis=0).tolist():
+                n = sum(row)
+                shares = [f"{100 * count / n:.1f}" if n else "–" for count in row]
+                counts = [f"{count:,} of {n:,} epochs" for count in row]
+                cells.append([*zip(shares, counts, strict=True)])
             matrices.matrix(f"{norm_name(norm)}: predicted stages, % of true", STAGES, cells)
     part.beside(matrices)
     part.text(f"Epochs are summed over {over}; each entry shows their number.", "note")
-
-
-def _confusion_cell(n: int, total: int) -> tuple[str, str]:
-    return f"{100 * n / total:.1f}" if total else "–", f"{n:,} of {total:,} epochs"
 
 
 def _subject_rows(

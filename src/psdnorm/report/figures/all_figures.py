@@ -46,17 +46,8 @@ class Figures(list[Figure]):
 def build_figures(results: Results, store: Store | None = None) -> Figures:
     """Draw all that a folder of runs can show.
 
-    Parameters
-    ----------
-    results : Results
-    store : Store, optional
-        The nights that the cells were trained on; spectra are drawn with them.
-
-    Returns
-    -------
-    Figures
-        For each model and training size ranks, subjects, gains, stages, calibration and training
-        curves, then sweeps of a setting, spectra, and nights.
+    For each model and training size ranks, subjects, gains, stages, calibration and training
+    curves, then sweeps of a setting, spectra if ``store`` has the nights of the cells, and nights.
     """
     planned = _planned(results, store)
     return draw_all(planned, simulated=results.simulated, recipe=results.recipe)

@@ -14,15 +14,16 @@ from psdnorm.report.curves import (
     Curve,
     Factors,
     Means,
+    curves_over,
     factor_words,
     factors_of,
     means_of,
     training_size_curves,
 )
-from psdnorm.report.results import Results, norms_in_order
+from psdnorm.report.results import Results
 from psdnorm.report.tables import figure
 from psdnorm.runtime import listed
-from psdnorm.training import AUTO_SIZE, Arm, model_name, norm_name, unusual
+from psdnorm.training import AUTO_SIZE, Arm, model_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,16 +143,9 @@ NORM_DEPTH = Sweep(
 def varied(results: Results, contest: Contest, sweep: Sweep) -> list[Curve]:
     """Return a curve for every norm that was run at two places of a sweep or more."""
     cells = results.of(model=contest.model, balanced=contest.balanced).cells
-    curves = []
-    for norm in norms_in_order(cells["norm"]):
-        own = cells[(cells["norm"] == norm) & cells[sweep.axis].notna()]
-        own = own[own[sweep.axis] != AUTO_SIZE] if sweep is FILTER_SIZE else own
-        for _, group in own.groupby(sweep.fixed, dropna=False):
-            arms = dict(zip(group[sweep.axis].astype(int), group["arm"], strict=True))
-            if len(arms) > 1:
-                fixed = group.iloc[0][[sweep.fixed]].to_dict()
-                curves.append(Curve(norm, norm_name(norm) + unusual(**fixed), arms))
-    return curves
+    cells = cells[cells[sweep.axis].notna()]
+    cells = cells[cells[sweep.axis] != AUTO_SIZE] if sweep is FILTER_SIZE else cells
+    return curves_over(cells[sweep.axis].astype(int), cells, [sweep.fixed])
 
 
 def _chosen(results: Results, contest: Contest) -> list[Curve]:

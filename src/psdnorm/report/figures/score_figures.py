@@ -264,8 +264,11 @@ def draw_scatter(contest: Contest) -> Drawing:
     if norm is None:
         raise CannotDraw(f"{_SUBJECTS} ({contest.name}): PSDNorm has no result.")
     contest.needs_two_norms(_SUBJECTS)
-    references = _references(contest)
-    best = contest.labels[references[-1]]
+    baselines = [name for name in contest.labels if not name.startswith("psd")]
+    if not baselines:
+        raise CannotDraw(f"{_SUBJECTS} ({contest.name}): there is no baseline.")
+    best = str(contest.percent.datasets[baselines].mean().idxmax())
+    references = [BATCH, best] if BATCH in baselines and best != BATCH else [best]
     return scattered(
         contest.percent.subjects,
         norm,
@@ -274,7 +277,7 @@ def draw_scatter(contest: Contest) -> Drawing:
         name=f"subjects-{contest.key}",
         title=f"{_SUBJECTS}: {contest.name}",
         remarks=f"The best baseline by Mean(Dataset) of the subjects whom every norm has is "
-        f"{best}. Intervals are Wilson's. {contest.remarks}".strip(),
+        f"{contest.labels[best]}. Intervals are Wilson's. {contest.remarks}".strip(),
     )
 
 
@@ -300,15 +303,6 @@ def scattered(
         caption=f"Mean over seeds. {results[0].caption} {remarks}",
         canvas=canvas,
     )
-
-
-def _references(contest: Contest) -> list[str]:
-    """Return BatchNorm and the best baseline, each once, the best one last."""
-    baselines = [name for name in contest.labels if not name.startswith("psd")]
-    if not baselines:
-        raise CannotDraw(f"{_SUBJECTS} ({contest.name}): there is no baseline.")
-    best = str(contest.percent.datasets[baselines].mean().idxmax())
-    return [BATCH, best] if BATCH in baselines and best != BATCH else [best]
 
 
 def _draw_subjects(

@@ -61,20 +61,9 @@ _PEOPLE = ("age_years", "female_percent", "male_percent")
 
 
 def build_tables(results: Results, store: Store | None = None) -> Tables:
-    """Build every table of the paper from results, and tables of what its curves show.
+    """Build every table of the paper in its order, then tables of what it shows as figures only.
 
-    Parameters
-    ----------
-    results : Results
-    store : Store, optional
-        Its index has the age and sex of people.
-
-    Returns
-    -------
-    tables : list of Table
-        In the order of the paper, then what it shows as figures only.
-    missing : list of str
-        A sentence for each table without any result.
+    Ages and sexes of people come from the index of ``store``.
     """
     scores = Scores(results)
     of_paper, missing = lodo_layouts(scores)
@@ -272,7 +261,10 @@ def _training_sizes(scores: Scores) -> Iterator[Layout]:
         arms = [arm for arm, found in sizes.items() if len(found) > 1]
         if not arms:
             continue
-        rows = sorted(set().union(*(sizes[arm] for arm in arms)), key=_all_last)
+        rows = sorted(
+            set().union(*(sizes[arm] for arm in arms)),
+            key=lambda n: float("inf" if n == ALL else n),
+        )
         shown = [arm for arm in scores.arms if column(arm) in map(column, arms)]
         datasets = scores.datasets_of(arm for arm in shown if arm.model == model)
         name, lines = model_name(model), [(str(size), {"balanced": size}) for size in rows]
@@ -300,26 +292,16 @@ def _other_metrics(scores: Scores) -> Layout:
     notes = ["The paper has no such table. The lower a calibration error, the better."]
     notes += [PROTOCOL] if all(arm.is_protocol for arm in arms) else []
     columns = [*{column(arm)[0]: column(arm) for arm in arms}.values()]
+    metrics: list[Named] = [(METRIC_NAMES[name], {"metric": name}) for name in OTHER_METRICS]
     blocks = []
     for model, balanced in scores.settings(scores.arms):
         shown = [arm for arm in _at((model, balanced), scores.arms) if column(arm) in columns]
         setting = setting_name(model, balanced)
-        blocks += [
-            Block(
-                f"{setting}, {mean}",
-                {"model": model, "balanced": balanced, "dataset": mean},
-                [(METRIC_NAMES[metric], {"metric": metric}) for metric in OTHER_METRICS],
-                scores.datasets_of(shown),
-                setting=setting,
-            )
-            for mean in MEANS
-            if shown
-        ]
+        for mean in MEANS if shown else ():
+            facts = {"model": model, "balanced": balanced, "dataset": mean}
+            datasets = scores.datasets_of(shown)
+            blocks.append(Block(f"{setting}, {mean}", facts, metrics, datasets, setting=setting))
     return Layout("other-metrics", "Other metrics, %", columns, blocks, first="Metric", notes=notes)
-
-
-def _all_last(size: int | str) -> tuple[bool, int]:
-    return size == ALL, 0 if size == ALL else int(size)
 
 
 def dataset_table(results: Results, store: Store | None = None) -> Table:
@@ -373,8 +355,7 @@ def _counted(results: Results) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _nights(cells: pd.DataFrame) -> tuple[list[float], list[str]]:
-    nights: list[float] = []
-    notes = []
+    nights, notes = [], []
     for folder in cells["folder"]:
         try:
             nights.append(float(read_json(folder / CONFIG)["data"]["test"]["nights"]))

@@ -4,7 +4,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,10 +70,7 @@ def with_best(entries: list[Entry], *, lowest: bool = False, digits: int = 2) ->
     if len(known) < 2:
         return entries
     best = min(known) if lowest else max(known)
-    return [
-        Entry(entry.text, entry.value, value == best, entry.facts)
-        for entry, value in zip(entries, rounded, strict=True)
-    ]
+    return [replace(e, bold=own == best) for e, own in zip(entries, rounded, strict=True)]
 
 
 # of the CSV files: first what tells numbers apart
@@ -83,13 +80,7 @@ COLUMNS = [
 ]
 _LATEX = {
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
