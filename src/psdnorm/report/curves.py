@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -116,7 +115,7 @@ def training_size_curves(
     """Return curves over training subjects, their means, and a sentence for each repeated size."""
     cells = results.of(model=model).cells
     sizes = cells["balanced"].astype("Float64").fillna(np.inf).astype(float)
-    sized = curves_over(sizes, cells, ["filter_size", "norm_depth"])
+    sized = curves_over(cells.assign(place=sizes), ["filter_size", "norm_depth"])
     if not sized:
         raise CannotDraw(f"{title}: no norm was run with two training sizes.")
     means = means_of(results, sized, title)
@@ -126,12 +125,12 @@ def training_size_curves(
     return curves, means, repeated
 
 
-def curves_over(places: "pd.Series[Any]", cells: pd.DataFrame, fixed: list[str]) -> list[Curve]:
-    """Return a curve for every norm and fixed setting of cells that have two places or more."""
+def curves_over(cells: pd.DataFrame, fixed: list[str]) -> list[Curve]:
+    """Return a curve over the column "place" for every norm and fixed setting with two of them."""
     curves = []
     for norm in norms_in_order(cells["norm"]):
         for _, group in cells[cells["norm"] == norm].groupby(fixed, dropna=False):
-            arms = dict(zip(places[group.index], group["arm"], strict=True))
+            arms = dict(zip(group["place"], group["arm"], strict=True))
             if len(arms) > 1:
                 label = norm_name(norm) + unusual(**group.iloc[0][fixed].to_dict())
                 curves.append(Curve(norm, label, arms))

@@ -257,12 +257,11 @@ def _add_metrics(
     by_arm = aggregate(scores, by=["arm"]).set_index(["arm", "metric", "dataset"])[["mean", "std"]]
     rows = []
     for norm, arm in arms.items():
-        cells = []
-        for metric in _METRICS:
-            key = (arm, metric, cohort)
-            mean, std = by_arm.loc[key] if key in by_arm.index else (np.nan, np.nan)
-            cells.append(percent(mean) + ("" if np.isnan(std) else f" ± {percent(std)}"))
-        rows.append([norm_name(norm), *cells])
+        of_arm = by_arm.reindex([(arm, metric, cohort) for metric in _METRICS])
+        row = [norm_name(norm)]
+        for mean, std in of_arm.to_numpy(float):
+            row.append(percent(mean) + ("" if np.isnan(std) else f" ± {percent(std)}"))
+        rows.append(row)
     caption = f"{cohort}: %, mean over subjects and {seeds} ± over seeds"
     part.table(caption, ["norm", *_METRICS.values()], rows)
 

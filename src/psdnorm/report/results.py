@@ -118,8 +118,8 @@ def read_results(path: str | os.PathLike[str]) -> Results:
             continue
         row = {"cell": len(cells), **found.run.row(), "chosen": chosen_filter_size(done)}
         row |= {"epochs": done["epochs"], "seconds": done["seconds"], "folder": folder}
-        predicted = ("prediction_seconds", "nights", "sequences")
-        row |= {name: float(done.get(name, "nan")) for name in predicted}
+        for name in ("prediction_seconds", "nights", "sequences"):
+            row[name] = float(done.get(name, "nan"))
         subjects.append(scores.assign(cell=len(cells)))
         cells.append(row)
         configs.append(config)

@@ -71,10 +71,8 @@ class Trained:
         """Raise if the nights of a store are not prepared as the network expects them."""
         card = self.model.card or {}
         if card.get("stages") != list(STAGES):
-            raise ArgumentError(
-                f"{self.folder} has {card.get('stages')!r:.80} as stages, expected "
-                f"{', '.join(STAGES)}"
-            )
+            said = f"{card.get('stages')!r:.80} as stages, expected {', '.join(STAGES)}"
+            raise ArgumentError(f"{self.folder} has {said}")
         recipe = card.get("recipe")
         if not isinstance(recipe, dict):
             raise ArgumentError(f"{self.folder} does not name the recipe of its nights")
@@ -95,10 +93,8 @@ class Trained:
                 f"{store.path}"
             )
         if config.get("n_epochs", LENGTH) < LENGTH:
-            raise ArgumentError(
-                f"{self.folder} takes {config['n_epochs']} epochs at a time, expected at least "
-                f"{LENGTH}"
-            )
+            said = f"{config['n_epochs']} epochs at a time, expected at least {LENGTH}"
+            raise ArgumentError(f"{self.folder} takes {said}")
 
 
 def load_trained(path: Path) -> Trained:

@@ -145,30 +145,22 @@ def varied(results: Results, contest: Contest, sweep: Sweep) -> list[Curve]:
     cells = results.of(model=contest.model, balanced=contest.balanced).cells
     cells = cells[cells[sweep.axis].notna()]
     cells = cells[cells[sweep.axis] != AUTO_SIZE] if sweep is FILTER_SIZE else cells
-    return curves_over(cells[sweep.axis].astype(int), cells, [sweep.fixed])
-
-
-def _chosen(results: Results, contest: Contest) -> list[Curve]:
-    """Return a line across for every norm whose filter size was chosen for each cohort."""
-    cells = results.of(model=contest.model, balanced=contest.balanced).cells
-    own = cells[cells["filter_size"] == AUTO_SIZE].drop_duplicates("arm")
-    arms = map(Arm.of_row, own.to_dict("records"))
-    return [Curve(arm.norm, arm.named(), {None: arm.label}) for arm in arms]
+    return curves_over(cells.assign(place=cells[sweep.axis].astype(int)), [sweep.fixed])
 
 
 def draw_sweep(results: Results, contest: Contest, sweep: Sweep) -> Drawing:
     """Draw balanced accuracy over a setting; norms that do not vary are baselines."""
     curves = varied(results, contest, sweep)
-    arms = contest.arms
-    is_varied = {curve.norm for curve in curves}
-    curves += [
-        Curve(norm, label, {None: arms[norm]})
-        for norm, label in contest.labels.items()
-        if norm not in is_varied
-    ]
+    others = contest.labels.keys() - {curve.norm for curve in curves}
+    baselines = [norm for norm in contest.labels if norm in others]
+    curves += [Curve(norm, contest.labels[norm], {None: contest.arms[norm]}) for norm in baselines]
     if sweep is FILTER_SIZE:
+        # a line across for every norm whose filter size was chosen for each cohort
         drawn = {arm for curve in curves for arm in curve.arms.values()}
-        curves += [curve for curve in _chosen(results, contest) if curve.arms[None] not in drawn]
+        cells = results.of(model=contest.model, balanced=contest.balanced).cells
+        chosen = cells[(cells["filter_size"] == AUTO_SIZE) & ~cells["arm"].isin(drawn)]
+        arms = map(Arm.of_row, chosen.drop_duplicates("arm").to_dict("records"))
+        curves += [Curve(arm.norm, arm.named(), {None: arm.label}) for arm in arms]
     title = f"{sweep.title}: {contest.name}"
     means = means_of(results, curves, title)
     return Drawing(

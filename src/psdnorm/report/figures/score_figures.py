@@ -141,15 +141,14 @@ def _rank_caption(
     test = friedman(values)
     p = "p < 1e-300" if test.p == 0 else f"p = {test.p:.2g}"
     overall = "" if np.isnan(test.p) else f"Friedman: χ² = {test.statistic:.2f}, {p}."
-    counted = test.counted
-    if test.left_out:
-        counted += f"; {len(test.left_out):,} not counted, which some norms do not have"
+    n_others = len(test.left_out)
+    omitted = f"; {n_others:,} not counted, which some norms do not have" if n_others else ""
     notes = [f"{t}: {r.note}." for r, t in zip(results, _TESTS, strict=True) if r.note]
     bars = (
         "Bars join norms that were not shown to differ, which is not equality; dots mark the "
         "members, as Wilcoxon's groups need not be neighbours."
     )
-    said = [f"{counted}.", overall, *notes, bars, test.caveat, contest.remarks]
+    said = [f"{test.counted}{omitted}.", overall, *notes, bars, test.caveat, contest.remarks]
     return " ".join(filter(None, said))
 
 

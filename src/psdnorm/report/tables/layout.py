@@ -18,16 +18,6 @@ from psdnorm.training import ALL, ARM, AUTO, AUTO_SIZE, Arm, setting_name
 Setting = tuple[str, int | str]  # a model, and balanced@N or "all"
 
 
-@dataclass(frozen=True)
-class Score:
-    """A mean over seeds in percent, its spread, and over how many seeds and subjects it is."""
-
-    mean: float
-    std: float
-    seeds: int
-    subjects: int
-
-
 class Scores:
     """Every metric of every arm, per dataset and over datasets."""
 
@@ -39,10 +29,8 @@ class Scores:
             self._seeds.setdefault(place, set()).add(int(row["seed"]))
         self.arms = sorted({arm for arm, _ in self._seeds}, key=in_order)
         table = aggregate(results.runs, by=["arm"])
-        self._rows = {}
-        for row in table.itertuples():
-            found = Score(100 * row.mean, 100 * row.std, row.seeds, row.subjects)
-            self._rows[row.arm, row.metric, row.dataset] = found
+        table[["mean", "std"]] *= 100
+        self._rows = {(row.arm, row.metric, row.dataset): row for row in table.itertuples()}
         self.missing: dict[tuple[Arm, str], set[int]] = {}  # requested seeds without a result
         for cell in results.missing:
             self.missing.setdefault((cell.arm, cell.hold_out), set()).add(cell.seed)
@@ -67,8 +55,8 @@ class Scores:
         """Return the seeds of an arm's results on a dataset."""
         return self._seeds.get((arm, dataset), set())
 
-    def score(self, arm: Arm, metric: str, dataset: str, over: Iterable[str]) -> Score | None:
-        """Return a score on a cohort, or a mean if the arm has all the datasets it is over."""
+    def score(self, arm: Arm, metric: str, dataset: str, over: Iterable[str]) -> Any:
+        """Return mean and std in percent, seeds and subjects; of a mean only if complete."""
         found = self._rows.get((arm.label, metric, dataset))
         if found is None or found.mean != found.mean:
             return None

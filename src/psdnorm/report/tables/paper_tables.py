@@ -258,7 +258,7 @@ def _training_sizes(scores: Scores) -> Iterator[Layout]:
             if arm.model == model:
                 alike = Arm(arm.model, arm.norm, arm.filter_size, arm.norm_depth, ALL)
                 sizes.setdefault(alike, set()).add(arm.balanced)
-        arms = [arm for arm, found in sizes.items() if len(found) > 1]
+        arms = [arm for arm, own in sizes.items() if len(own) > 1]
         if not arms:
             continue
         rows = sorted(
@@ -463,13 +463,11 @@ def _size_row(size: int, counts: pd.DataFrame, shared: dict[str, Any]) -> list[E
 def _sizes_paper_rows() -> list[list[Entry]]:
     table = paper_table("balanced-sizes")
     rows = [[Entry(f"The paper ({table.label})")]]
-    for printed in table.rows.to_dict("records"):
-        facts = {"balanced": printed["balanced"]}
-        entries = [
-            paper_entry(printed if metric == SOURCE else None, facts | {"metric": metric}, 0)
-            for metric in SIZE_COLUMNS
-        ]
-        rows.append([Entry(str(printed["balanced"])), *entries])
+    for row in table.rows.to_dict("records"):
+        numbers = [row if metric == SOURCE else None for metric in SIZE_COLUMNS]
+        facts = [{"balanced": row["balanced"], "metric": metric} for metric in SIZE_COLUMNS]
+        entries = [paper_entry(*each, digits=0) for each in zip(numbers, facts, strict=True)]
+        rows.append([Entry(str(row["balanced"])), *entries])
     return rows
 
 
@@ -562,17 +560,16 @@ def _timing_entry(
 ) -> Entry:
     if own is None:
         return Entry(figure(None), facts=facts)
-    if metric in (EPOCH, INFERENCE):
-        mean, std = float(own[metric].mean()), float(own[metric].std(ddof=1))
-        if math.isnan(mean):
-            return Entry(figure(None), facts=facts)
-        return Entry(figure(mean, std), mean, facts=facts | {"std": _number(std)})
     value = _timing_value(metric, own, base)
-    return Entry(figure(value, digits=_TIMING_DIGITS.get(metric, 2)), _number(value), facts=facts)
+    std = _number(own[metric].std(ddof=1)) if metric in (EPOCH, INFERENCE) else None
+    text = figure(value, std, _TIMING_DIGITS.get(metric, 2))
+    return Entry(text, _number(value), facts=facts | {"std": std})
 
 
 def _timing_value(metric: str, own: pd.DataFrame, base: pd.DataFrame | None) -> float:
-    """Return a value without spread; NaN if unknown."""
+    """Return a value; NaN if unknown."""
+    if metric in (EPOCH, INFERENCE):
+        return float(own[metric].mean())
     if metric == CELLS:
         return float(len(own))
     if metric == SPEED:

@@ -76,7 +76,7 @@ class Verdict:
             result = f"{listed([norm_name(norm) for norm in contest.leaders()])} share {highest}"
         else:
             result = f"{name} has {highest}{self._lead()}"
-        data = f"{plural(len(contest.cohorts), 'cohort')}, {_seeds(contest)}"
+        data = f"{plural(len(contest.cohorts), 'cohort')}, {_seeds(contest.n_seeds)}"
         return f"{result} ({data}).{self._better_setting(mean)}"
 
     def _better_setting(self, mean: float) -> str:
@@ -180,7 +180,7 @@ class Verdict:
         nights = "simulated nights" if self.results.simulated else "real nights"
         return (
             f"Data: {held} ({each}), {nights}, recipe {self.results.recipe}; {self.contest.name}; "
-            f"{_seeds(self.contest)}."
+            f"{_seeds(self.contest.n_seeds)}."
         )
 
     @cached_property
@@ -207,10 +207,8 @@ class Verdict:
     def _interval_limits(self) -> list[str]:
         found, n_cohorts = [], len(self.contest.cohorts)
         if len(self.contest.arms) > 2:
-            found.append(
-                "The first of several norms is partly the luckiest; its interval does not allow "
-                "for that."
-            )
+            lucky = "The first of several norms is partly the luckiest"
+            found.append(f"{lucky}; its interval does not allow for that.")
         if self.duels or self.over_best:
             found.append(limits_of_intervals(self.contest.n_seeds, n_cohorts))
         if self.duels:
@@ -330,21 +328,18 @@ def _over_best(values: pd.DataFrame) -> dict[str, dict[str, Gain]]:
 def limits_of_seeds(n_seeds: tuple[int, int]) -> list[str]:
     """Return what one seed cannot say, by the fewest and most seeds that count in a cohort."""
     fewest, most = n_seeds
-    if fewest != 1:
-        return []
     where = " in some cohorts" if most > 1 else ""
-    return [f"One seed{where}: how much of this is the luck of one training is not known."]
+    said = f"One seed{where}: how much of this is the luck of one training is not known."
+    return [said] if fewest == 1 else []
 
 
 def limits_of_intervals(n_seeds: tuple[int, int], n_cohorts: int) -> str:
     """Return what intervals allow for, by the fewest and most seeds that count in a cohort."""
-    fewest, most = n_seeds
     others = f"{'other cohorts and ' * (n_cohorts > 1)}other people"
-    if most == 1:
+    if n_seeds[1] == 1:
         return f"Intervals allow for {others}, not for other trainings: of one seed, none is known."
-    seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
     return (
-        f"Intervals allow for {others}, and for other trainings as far as {seeds} show "
+        f"Intervals allow for {others}, and for other trainings as far as {_seeds(n_seeds)} show "
         "them, which is little: they are still too narrow for that."
     )
 
@@ -353,15 +348,15 @@ def limits_of_duels(found: Iterable[Duel]) -> list[str]:
     """Return what duels are based on and what their intervals assume, each once."""
     known = list(found)
     captions = [*dict.fromkeys(duel.caption for duel in known)]
+    words = "The interval of the share that does better treats subjects as independent."
     for caveat in dict.fromkeys(duel.improved.caveat for duel in known):
-        words = "The interval of the share that does better treats subjects as independent."
         is_said = any(caveat in caption for caption in captions)
         captions.append(words if is_said else f"{words} {caveat}")
     return [*filter(None, captions)]
 
 
-def _seeds(contest: Contest) -> str:
-    low, high = contest.n_seeds
+def _seeds(n_seeds: tuple[int, int]) -> str:
+    low, high = n_seeds
     return plural(high, "seed") if low == high else f"{low} to {high} seeds"
 
 
