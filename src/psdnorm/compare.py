@@ -125,7 +125,6 @@ class ArmComparison:
 
     @cached_property
     def sentences(self) -> list[str]:
-        """How much B gains over A, how sure that is, and for whom."""
         gains = verdict.gain_words(B, A, self.duel.gains, self.duel.reservation)
         return [gains, *verdict.people_words(B, A, self.duel)]
 
@@ -143,8 +142,7 @@ class Comparison:
 
     @property
     def remarks(self) -> list[str]:
-        """All remarks, the gravest first."""
-        return [*self.nights, *self.failed, *self.others]
+        return [*self.nights, *self.failed, *self.others]  # the gravest first
 
     @cached_property
     def limits(self) -> list[str]:
@@ -290,7 +288,6 @@ def _both(a: Arm, b: Arm) -> str:
 
 
 def _arms_of_one(a: Results, b: Results) -> list[str]:
-    """Name the arms that only one of two results has."""
     ours, theirs = _arms(a), _arms(b)
     alone = {
         A: [_name(arm) for arm in ours if arm not in theirs],
@@ -300,10 +297,7 @@ def _arms_of_one(a: Results, b: Results) -> list[str]:
 
 
 def _arranged(a: Results, b: Results, *, by_seed: bool) -> tuple[BlockTables | None, pd.DataFrame]:
-    """Arrange the scores of one arm each: None where they share none; see :class:`ArmComparison`.
-
-    Without ``by_seed``, whichever seeds there are are compared.
-    """
+    """Arrange the scores of one arm each, of the same or any seed: None where they share none."""
     parts = []
     for side, results in ((A, a), (B, b)):
         scores = results.subjects[_SCORED].merge(results.cells[["cell", "seed"]], on="cell")
@@ -324,10 +318,7 @@ def _same_folder(a: Path, b: Path) -> list[str]:
 
 
 def _other_nights(a: Results, b: Results, pairs: list[Pair], *, by_seed: bool) -> list[str]:
-    """Say where A and B were tested, trained or validated on other nights.
-
-    Without ``by_seed``, training sets differ anyway.
-    """
+    """Say where A and B were tested, trained or validated on other nights."""
     if a.config["recipe_sha256"] != b.config["recipe_sha256"]:  # digests are of prepared nights
         return [
             "The recipes differ, so that it cannot be told whether A and B were tested on the same "
@@ -352,7 +343,7 @@ def _other_nights(a: Results, b: Results, pairs: list[Pair], *, by_seed: bool) -
             "the same name may be other people."
         )
     elsewhere = sorted(differ["train"] | differ["validation"])
-    if by_seed and elsewhere:
+    if by_seed and elsewhere:  # else training sets differ anyway
         remarks.append(
             f"A and B were trained or validated on other nights where {listed(elsewhere)} "
             f"{'was' if len(elsewhere) == 1 else 'were'} held out: gains may come from these."
@@ -547,7 +538,6 @@ def _training_set(trained: Trained) -> tuple[Any, ...]:
 
 
 def _learned(letter: str, trained: Trained) -> str:
-    """Say what a network learned from; nothing where its checkpoint does not."""
     cohorts, nights, simulated = _training_set(trained)
     if cohorts is None or not isinstance(nights, int):
         return ""
@@ -694,7 +684,6 @@ def _add_origins(page: Part, comparison: Comparison, command: str) -> None:
 
 
 def _origin(results: Results) -> dict[str, Any]:
-    """Return where results come from, as JSON holds it."""
     versions: dict[str, int] = {}
     for folder in results.cells["folder"]:
         found = read_json(folder / CONFIG).get("versions", {})
@@ -713,5 +702,4 @@ def _origin(results: Results) -> dict[str, Any]:
 
 
 def _folder(results: Results) -> str:
-    """Return the last part of a path: what is above it may name a user."""
-    return results.path.resolve().name
+    return results.path.resolve().name  # what is above it may name a user

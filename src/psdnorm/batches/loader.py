@@ -7,8 +7,6 @@ the copy itself.
 import collections
 import functools
 import itertools
-import queue
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -267,7 +265,7 @@ def _pin(everything: Tensor) -> None:
 
 
 LAST = ("keep", "drop", "fill")
-_AHEAD = 2  # batches that are read while the device works
+_AHEAD = 3  # batches that are read while the device works
 
 
 class Loader:
@@ -450,38 +448,11 @@ class Loader:
 
 def ahead(items: Iterator[Tensor], depth: int) -> Iterator[Tensor]:
     """Run an iterator in a thread, ``depth`` items ahead; its errors come out in their place."""
-    done = object()
-    ready: queue.Queue = queue.Queue(depth)
-    stop = threading.Event()
-
-    def put(item: object) -> bool:
-        while not stop.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-    def work() -> None:
-        try:
-            for item in items:
-                if not put((item, None)):
-                    return
-            put((done, None))
-        except BaseException as error:
-            put((done, error))
-
-    worker = threading.Thread(target=work, daemon=True)
-    worker.start()
+    worker = ThreadPoolExecutor(1, "psdnorm-ahead")
+    ready = collections.deque(worker.submit(next, items, None) for _ in range(depth))
     try:
-        while True:
-            item, error = ready.get()
-            if error is not None:
-                raise error
-            if item is done:
-                return
+        while (item := ready.popleft().result()) is not None:
+            ready.append(worker.submit(next, items, None))
             yield item
     finally:
-        stop.set()
-        worker.join()
+        worker.shutdown(cancel_futures=True)

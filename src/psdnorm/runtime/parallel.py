@@ -53,12 +53,11 @@ def run_all(
     elif jobs == 1 or len(items) < 2:
         yield from map(work, items)
     else:
-
-        def given_up(item: _Item, _: Sequence[str]) -> list[_Result]:
-            return [lost(item, "its process died twice, perhaps for want of memory")]
-
         places = [None] * min(jobs, len(items))
-        yield from stream_all(partial(_send_result, work), items, places, lost=given_up)
+        why = "its process died twice, perhaps for want of memory"
+        yield from stream_all(
+            partial(_send_result, work), items, places, lost=lambda item, _: [lost(item, why)]
+        )
 
 
 def _send_result(work: Callable[[_Item], _Result], item: _Item, send: Send) -> None:

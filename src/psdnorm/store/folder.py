@@ -47,16 +47,11 @@ def recipe_hash(recipe: Mapping[str, Any]) -> str:
     return hashlib.sha256(_canonical(recipe).encode()).hexdigest()
 
 
-def plain(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe as it is read back."""
-    return json.loads(_canonical(recipe))
-
-
 def write_recipe(folder: Path, recipe: Mapping[str, Any], layout: Layout) -> None:
     document = {
         "format_version": FORMAT_VERSION,
         "hash": recipe_hash(recipe),
-        "recipe": plain(recipe),
+        "recipe": recipe,
         "layout": dataclasses.asdict(layout),
     }
     text = json.dumps(document, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
@@ -260,11 +255,13 @@ class Store:
     >>> folder.cleanup()
     """
 
-    def __init__(self, path: Path, recipe: dict[str, Any], layout: Layout) -> None:
-        self.path = path
-        self.recipe = recipe
+    def __init__(
+        self, path: str | os.PathLike[str], recipe: Mapping[str, Any], layout: Layout | None = None
+    ) -> None:
+        self.path = Path(path)
+        self.recipe: dict[str, Any] = json.loads(_canonical(recipe))  # as it is read back
         self.hash = recipe_hash(recipe)
-        self.layout = layout
+        self.layout = layout or Layout()
         self._table: Any = None
         self._frame: pd.DataFrame | None = None
         self._settled = False  # whether it is on disk with this recipe, as far as is known
@@ -280,7 +277,7 @@ class Store:
         A recipe is what JSON can hold. By default, an epoch has two channels of 3000 samples at
         100 Hz in half precision.
         """
-        store = cls(Path(path), plain(recipe), layout or Layout())
+        store = cls(path, recipe, layout)
         store._make()
         return store
 
@@ -289,7 +286,7 @@ class Store:
         cls, path: str | os.PathLike[str], recipe: Mapping[str, Any], layout: Layout | None = None
     ) -> Self:
         """Like :meth:`create`, but the folder and its recipe are only made with the first night."""
-        store = cls(Path(path), plain(recipe), layout or Layout())
+        store = cls(path, recipe, layout)
         if store.made:
             store._check_own()
         return store
