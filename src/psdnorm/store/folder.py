@@ -285,7 +285,7 @@ class Store:
     def plan(
         cls, path: str | os.PathLike[str], recipe: Mapping[str, Any], layout: Layout | None = None
     ) -> Self:
-        """Like :meth:`create`, but the folder and its recipe are only made with the first night."""
+        """Like :meth:`create`, but it is on disk only when the first night is added."""
         store = cls(path, recipe, layout)
         if store.made:
             store._check_own()

@@ -276,7 +276,7 @@ class HardestResult(Basis):
 def share_improved(
     values: pd.DataFrame, norm: str, reference: str, confidence: float = 0.95
 ) -> ImprovedResult:
-    """Count the subjects, rows of ``values``, that a norm improves; both are columns.
+    """Count the subjects (rows of ``values``) who score higher under a norm than a reference.
 
     Subjects without a score under one of the two are left out and counted. The Wilson interval
     takes subjects for independent. All is NaN where nobody is left.

@@ -163,8 +163,8 @@ def cliques(mean_ranks: "pd.Series[float]", different: pd.DataFrame) -> list[tup
 
     Differences of mean ranks (Nemenyi) give groups of neighbours in rank. Tests of pairs (Wilcoxon)
     need not: a bar that is drawn from the best to the worst norm of a group may then pass one that
-    is not in it, so mark its members. Groups have two norms or more, are not within each other, go
-    from their best norm to their worst, and are sorted by the rank of these two.
+    is not in it, so mark its members. A group has two norms or more, from best to worst, and is not
+    part of another; groups are sorted by the ranks of their best and worst.
 
     Examples
     --------
