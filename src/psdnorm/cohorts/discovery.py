@@ -16,7 +16,7 @@ from psdnorm.cohorts.file_layout import (
     pattern_of,
 )
 from psdnorm.cohorts.own_folder import find_bids, find_folder
-from psdnorm.cohorts.people import read_people
+from psdnorm.cohorts.people import person_in, read_people
 from psdnorm.cohorts.ten_cohorts import COHORTS, Cohort, central
 from psdnorm.errors import ArgumentError, RecordingError
 from psdnorm.io import (
@@ -122,7 +122,7 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
     census, notes = read_people(cohort, root)
     nights = []
     for (subject, visit), signal in signals.items():
-        person = census.person(subject, visit, cohort.visits)
+        person = person_in(census, subject, visit, cohort.visits)
         # the first kind that exists
         own = next(iter(scorings.pop((subject, visit), {}).values()), [])
         if not own:

@@ -25,30 +25,18 @@ class Person(NamedTuple):
     family: str | None = None
 
 
-class Census:
-    """What all tables of a cohort say.
+# by number and visit: a table whose name has a visit in it describes that visit, another one all,
+# as visit ""; the first table that gives a value counts
+Census = dict[tuple[str, str], Person]
 
-    A table whose name has a visit in it describes that visit, another one all. The first table that
-    gives a value counts; a value that one table gives twice and differently does not.
-    """
 
-    def __init__(self) -> None:
-        self.people: dict[tuple[str, str], Person] = {}
-
-    def add(self, visit: str, people: Mapping[str, Person]) -> None:
-        for subject, person in people.items():
-            before = self.people.get((subject, visit), Person())
-            self.people[subject, visit] = _either(before, person)
-
-    def person(self, subject: str, visit: str, visits: Iterable[str]) -> Person:
-        number = _number(subject)
-        known = self.people.get((number, visit), Person())
-        known = _either(known, self.people.get((number, ""), Person()))
-        for other in visits:
-            # age is the visit's own, sex and family are not
-            elsewhere = self.people.get((number, other), Person())
-            known = _either(known, elsewhere._replace(age=None))
-        return known
+def person_in(census: Census, subject: str, visit: str, visits: Iterable[str]) -> Person:
+    number = _number(subject)
+    known = _either(census.get((number, visit), Person()), census.get((number, ""), Person()))
+    for other in visits:
+        # age is the visit's own, sex and family are not
+        known = _either(known, census.get((number, other), Person())._replace(age=None))
+    return known
 
 
 def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
@@ -78,10 +66,11 @@ def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
         said = _people_in(table, cohort.people, visit)
         if said is None:
             silent.append(path)
-        else:
-            census.add(visit, said)
+            continue
+        for number, person in said.items():
+            census[number, visit] = _either(census.get((number, visit), Person()), person)
     # many tables of a download are about other things: one that has the columns is enough
-    if silent and not census.people:
+    if silent and not census:
         people = cohort.people
         names = ", ".join(path.name for path in silent)
         facts = [*people.age, *people.age_at.values(), "nsrr_sex", *people.sex, *people.family]
@@ -149,6 +138,7 @@ def _people_in(table: Table, people: People, visit: str) -> dict[str, Person] | 
             _first(_number(cells.get(name, "")) or None for name in people.family),
         )
         number = _number(subject)
+        # a value that is given twice and differently does not count
         said[number] = _agreed(said[number], person) if number in said else person
     said.pop("", None)
     return said

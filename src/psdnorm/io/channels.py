@@ -128,13 +128,7 @@ def check_expression(expression: str) -> None:
 
 
 def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> tuple[str, Weights]:
-    """Return the first expression that the file's channels allow, and their weights in it.
-
-    Expressions are labels joined by ``+``, ``-``, ``*`` and ``/`` with numbers and parentheses,
-    compared without blanks and case. A label may itself hold such signs (``EEG Fp1-LER``,
-    ``EEG(sec)``): the longest label that fits is taken, so ``C3-A2`` is the channel of that name
-    where there is one. Where no expression fits, ``EEG`` before the file's labels is left out.
-    """
+    """Return the first expression that the file's channels allow, and their weights in it."""
     absent, others = dict[str, str](), dict[str, str]()
     for expression in options:
         try:
@@ -143,6 +137,7 @@ def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> 
             absent[expression] = str(error.args[0])
         except LookupError as error:
             others[expression] = str(error.args[0])
+    # where no expression fits, EEG before the file's labels is left out
     bare = [_KIND.sub("", label) for label in labels]
     for expression in absent if bare != list(labels) else ():
         with contextlib.suppress(LookupError):
@@ -158,7 +153,11 @@ class _AbsentError(LookupError):
 
 
 class _Reader:
-    """Reads one expression from left to right; ``LookupError`` names what is missing."""
+    """Reads labels, numbers, + - * / and parentheses; LookupError says which label is missing.
+
+    A label may itself hold such signs (``EEG Fp1-LER``, ``EEG(sec)``): the longest one that fits is
+    taken, so ``C3-A2`` is the channel of that name where there is one.
+    """
 
     def __init__(self, expression: str, labels: Sequence[str]):
         self.expression = expression

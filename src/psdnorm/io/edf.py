@@ -76,10 +76,7 @@ def each_annotation(path: str | Path, header: Header) -> Iterator[Annotation]:
 def write_annotations(
     path: str | Path, annotations: Iterable[tuple[float, float, str]], start: datetime | None = None
 ) -> None:
-    """Write an anonymous EDF+ file of annotations (onset and duration in s, text) alone.
-
-    Without a start, or with one whose year EDF cannot hold, it starts on 1 January 1985.
-    """
+    """Write an anonymous EDF+ file of annotations (onset and duration in s, text) alone."""
     try:
         import edfio
     except ImportError as error:
@@ -89,7 +86,7 @@ def write_annotations(
     notes = [edfio.EdfAnnotation(*each) for each in annotations]
     if not notes:
         raise ArgumentError(f"{path} would hold no annotation, expected at least one")
-    day = date(1985, 1, 1)
+    day = date(1985, 1, 1)  # without a start, or with one whose year EDF cannot hold
     if start is not None and 1985 <= start.year <= 2084:
         day = start.date()
     edf = edfio.Edf(

@@ -144,6 +144,9 @@ def read_header(path: str | Path) -> Header:
 def read_channels(path: str | Path, wanted: Wanted) -> Recording:
     """Read the channels that are wanted and none besides, as a recording without stages.
 
+    A damaged file and a channel that is missing (the error lists those found), is not measured in
+    volts, or has another rate than the others raise RecordingError.
+
     Parameters
     ----------
     path : str or Path
@@ -152,12 +155,6 @@ def read_channels(path: str | Path, wanted: Wanted) -> Recording:
         Expressions such as ``"C3-A2"``, C3 minus A2 unless the file has a channel of that name, or
         ``"(Fp1+Fp2)/2-Cz"``; or names, each with the expressions that may stand for it, in order.
         Blanks and case do not count.
-
-    Raises
-    ------
-    RecordingError
-        If a channel is missing (the error lists those found), is not measured in volts, or has
-        another rate than the others; if the file is damaged.
     """
     return open_source(path).read(wanted)
 

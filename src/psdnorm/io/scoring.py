@@ -301,6 +301,9 @@ def read_stages(
 ) -> NDArray[np.int8]:
     """Read a scoring and put it on the 30 s epochs of its signal.
 
+    RecordingError is raised if it is damaged, empty or contradicts itself, has epochs of another
+    length, goes on for more than an epoch where there is no signal, or scores no epoch of it.
+
     Parameters
     ----------
     path : str or Path
@@ -316,12 +319,6 @@ def read_stages(
     -------
     ndarray, (E,), int8
         For each whole epoch the stage that covers most of it and at least half of it; else -1.
-
-    Raises
-    ------
-    RecordingError
-        If the scoring is damaged, empty or contradicts itself, has epochs of another length, goes
-        on for more than an epoch where there is no signal, or scores no epoch of the signal.
     """
     return place(read_bouts(path, start), duration_s, path)
 

@@ -41,7 +41,7 @@ class Recipe:
     clip : float or None
         Largest absolute value after scaling.
     trim : {"none", "all"} or tuple of str
-        Cohorts in which wake is cut off before and after sleep, up to ``trim_margin_s`` seconds.
+        Cohorts in which wake is cut off except ``trim_margin_s`` seconds before and after sleep.
     sfreq, dtype
         Sampling rate in Hz and type, float16 or float32, of what is stored.
     """

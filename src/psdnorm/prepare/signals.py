@@ -52,7 +52,7 @@ def lowpass_resample(
     # by point reflection, so that the ends have no transient
     continued = np.pad(signal, ((0, 0), (margin, margin)), "reflect", reflect_type="odd")
     if is_ratio:
-        return _by_ratio(continued, taps, up, ratio.denominator, margin, n_out)
+        return _by_ratio(continued, taps, ratio, margin, n_out)
     places = margin + np.arange(n_out) * (sfreq / recipe.sfreq)  # in samples
     return _at_places(continued, taps, up, places)
 
@@ -71,14 +71,10 @@ def _taps(up: int, sfreq: float, lowpass_hz: float, transition_hz: float) -> NDA
 
 
 def _by_ratio(
-    signal: NDArray[np.float32],
-    taps: NDArray[np.float32],
-    up: int,
-    down: int,
-    margin: int,
-    n_out: int,
+    signal: NDArray[np.float32], taps: NDArray[np.float32], ratio: Fraction, margin: int, n_out: int
 ) -> NDArray[np.float32]:
     """Filter (C, T) at ``up`` times its rate and keep every ``down``-th sample after the margin."""
+    up, down = ratio.as_integer_ratio()
     delay = len(taps) // 2 + margin * up
     lead = -delay % down  # so that the first output falls on the first sample
     shifted = np.concatenate([np.zeros(lead, np.float32), taps])
@@ -141,7 +137,10 @@ def preprocess(
     """Filter, resample, cut into epochs, scale, trim and clip a night.
 
     Epochs with a gap in them are 0 and unscored. Where wake is trimmed around sleep, they do not
-    count as wake, and are cut off before the first epoch and after the last.
+    count as wake, and are cut off before the first epoch and after the last. RecordingError is
+    raised if the rate is too low for the filter, the number of channels is not the recipe's, a
+    channel is not finite, flat or saturated in more than half of the epochs, the recipe would clip
+    more than half of its samples, or its interquartile range is too small to divide by.
 
     Parameters
     ----------
@@ -149,13 +148,6 @@ def preprocess(
         Some recipes cut off wake in some cohorts.
     quality : Quality, optional
         Of the recording, where it has been examined already.
-
-    Raises
-    ------
-    RecordingError
-        If the rate is too low for the filter, the number of channels is not the recipe's, a
-        channel is not finite, flat or saturated in more than half of the epochs, the recipe would
-        clip more than half of its samples, or its interquartile range is too small to divide by.
     """
     in_gap = recording.in_gap
     if not in_gap.any():
