@@ -99,88 +99,51 @@ MOST_BOUNDARY_S = 12.0
 class CohortProfile:
     """What makes a cohort's nights differ from the reference, the young adults of Sleep-EDF.
 
-    Knobs are scaled by ``shift`` (`at`) unless they say otherwise: at 0 they do nothing, at 1 they
-    have the value given here.
+    Knobs are scaled by ``shift`` (`at`), but for the first five: at 0 they do nothing, at 1 they
+    have the value given here. Spreads are over subjects unless they say otherwise.
 
-    Parameters
-    ----------
-    name : str
-        The cohort, as in the paper.
-    sfreq : float
-        Sampling rate in Hz; not scaled.
-    unit : str
-        Physical dimension that the cohort's files declare; arrays are always in µV. Not scaled.
-    line_hz : float
-        Mains frequency. Not scaled.
-    channels : tuple of str
-        The two derivations, from `recorder.DERIVATIONS`. The shift blends from Fpz-Cz and Pz-Oz to
-        them and is complete at 1.
-    age_mean_y, age_sd_y : float
-        Age in years; the reference is 29 ± 3.
-    female_share : float
-        Share of women; the reference is one half. Nothing but the label depends on it.
-    gain_db, gain_sd_db : float
-        Amplifier gain of the cohort, and its spread between subjects and channels.
-    highpass_hz, lowpass_hz : float
-        First-order corner frequencies; `shift` moves them in from 0 and infinity.
-    tilt_db_per_octave : float
-        Slope of the response around 10 Hz.
-    response_sd : float
-        Spread between subjects of the corners (octaves) and of the tilt (dB per octave).
-    line_uv : float
-        Median amplitude of the mains' hum.
-    electrode_uv : float
-        Median RMS of noise of the electrodes, 1/f and white, independent between channels.
-    pops_per_hour : float
-        Rate of electrode pops, per channel.
-    ecg_uv : float
-        Height of the heart's R wave at a mastoid reference.
-    artefact_log_rate : float
-        Log of the factor on the rates of muscle bursts and movements.
-    wake_log_odds : float
-        Added to the log-odds of waking: fragmented sleep of patients.
-    n1_bias : float
-        Epochs by which the scorer draws the N1–N2 boundary later (earlier, if negative).
-    n3_bias : float
-        Readiness to call N3, from -1 to 1: the chance that an N2 epoch with as much slow-wave
-        activity as an N3 epoch is called N3 (that a shallow N3 epoch is called N2, if negative).
-    transition_noise : float
-        Chance that an epoch beside a transition carries its neighbour's label.
-    scorer_sd : float
-        Spread between scorers: of `n1_bias`, and half as much of `n3_bias`.
-    event_rate_sd, event_gain_sd : float
-        Spread between subjects of the logarithms of how often each kind of event comes, and of how
-        large it is.
-    state_sd_db : float
-        Spread between subjects of each state's band powers, one by one.
-    montage_sd : float
-        Spread between subjects of the logarithms of the montage's weights.
-    drift_uv : float
-        Median RMS of what is slower than the EEG: sweat, breath and cables.
-    day_h : float
-        Hours of a recording that are day, up and about, before and after the night.
-    unrest_sd_db : float
-        Spread of what active wake is like, from hour to hour and from night to night.
-    epoch_log_spread, epoch_memory : float
-        Log of the factor on the spread of a stage's epochs, and what is added to the correlation
-        of one epoch with the next.
-    waxing_sd_db : float
-        Spread of each band's power within an epoch.
-    alpha_sd : float
-        Spread between subjects of the logarithm of the alpha peak's height in each state, and of
-        half as much of its width; the alpha band's power stays.
-    peak_sd_db : float
-        Spread between subjects of peaks and troughs anywhere from 1 to 28 Hz, in each state.
-    infraslow_db : float
-        Added to what is slower than 0.5 Hz.
-    coherence_sd : float
-        Spread between subjects of the correlation between the sources of the background.
-    event_leak : float
-        Median share of a kind of event's rate at which it also comes in states it does not mark.
-    boundary_s : float
-        How far into the epochs beside it a boundary between two epochs may lie, at most 12.
-    gaze : float
-        Factor on what jumping and rolling eyes do to frontal channels: 1 is typical.
+    - ``name``: the cohort, as in the paper.
+    - ``sfreq``: sampling rate in Hz.
+    - ``unit``: physical dimension that the cohort's files declare; arrays are always in µV.
+    - ``line_hz``: mains frequency.
+    - ``channels``: the two derivations, from `recorder.DERIVATIONS`. The shift blends from Fpz-Cz
+      and Pz-Oz to them and is complete at 1.
+    - ``age_mean_y``, ``age_sd_y``: age in years; the reference is 29 ± 3.
+    - ``female_share``: share of women; the reference is one half. Only the label depends on it.
+    - ``gain_db``, ``gain_sd_db``: amplifier gain, and its spread over subjects and channels.
+    - ``highpass_hz``, ``lowpass_hz``: first-order corners; shift moves them in from 0 and infinity.
+    - ``tilt_db_per_octave``: slope of the response around 10 Hz.
+    - ``response_sd``: spread of the corners (octaves) and of the tilt (dB per octave).
+    - ``line_uv``: median amplitude of the mains' hum.
+    - ``electrode_uv``: median RMS of electrode noise, 1/f and white, independent between channels.
+    - ``pops_per_hour``: rate of electrode pops, per channel.
+    - ``ecg_uv``: height of the heart's R wave at a mastoid reference.
+    - ``artefact_log_rate``: log of the factor on the rates of muscle bursts and movements.
+    - ``wake_log_odds``: added to the log-odds of waking: fragmented sleep of patients.
+    - ``n1_bias``: epochs by which the scorer draws the N1–N2 boundary later (negative: earlier).
+    - ``n3_bias``: readiness to call N3, from -1 to 1: the chance that an N2 epoch with as much
+      slow-wave activity as N3 is called N3 (negative: that a shallow N3 epoch is called N2).
+    - ``transition_noise``: chance that an epoch beside a transition has its neighbour's label.
+    - ``scorer_sd``: spread between scorers of ``n1_bias``, and half as much of ``n3_bias``.
+    - ``event_rate_sd``, ``event_gain_sd``: spread of the logarithms of how often each kind of event
+      comes, and of how large it is.
+    - ``state_sd_db``: spread of each state's band powers, one by one.
+    - ``montage_sd``: spread of the logarithms of the montage's weights.
+    - ``drift_uv``: median RMS of what is slower than the EEG: sweat, breath and cables.
+    - ``day_h``: hours of a recording that are day, up and about, before and after the night.
+    - ``unrest_sd_db``: spread of what active wake is like, over hours and nights.
+    - ``epoch_log_spread``: log of the factor on the spread of a stage's epochs.
+    - ``epoch_memory``: added to the correlation of one epoch with the next.
+    - ``waxing_sd_db``: spread of each band's power within an epoch.
+    - ``alpha_sd``: spread of the logarithm of the alpha peak's height in each state, and half as
+      much of its width; the alpha band's power stays.
+    - ``peak_sd_db``: spread of peaks and troughs anywhere from 1 to 28 Hz, in each state.
+    - ``infraslow_db``: added to what is slower than 0.5 Hz.
+    - ``coherence_sd``: spread of the correlation between the sources of the background.
+    - ``event_leak``: median share of an event's rate at which it also comes in states that it does
+      not mark.
+    - ``boundary_s``: how far a boundary between two epochs may lie from the grid, at most 12.
+    - ``gaze``: factor on what jumping and rolling eyes do to frontal channels: 1 is typical.
     """
 
     name: str
