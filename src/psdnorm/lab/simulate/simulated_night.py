@@ -10,33 +10,9 @@ from numpy.typing import NDArray
 from psdnorm.constants import EPOCH_S
 from psdnorm.errors import ArgumentError
 from psdnorm.io import Recording
-from psdnorm.lab.simulate import recorder as montage
-from psdnorm.lab.simulate.brain import (
-    ALPHA_HEIGHT,
-    Background,
-    Sleeper,
-    Subject,
-    add_events,
-    add_gaze,
-    blend,
-    depth_of,
-    draw_edges_s,
-    draw_spectra,
-    draw_subject,
-    draw_texture,
-    draw_unrest,
-    draw_variety,
-    synthesize,
-)
+from psdnorm.lab.simulate import brain, recorder
 from psdnorm.lab.simulate.hypnograms import score, simulate_hypnogram
 from psdnorm.lab.simulate.profiles import ACTIVE, CohortProfile, Fitted, fitted, profile_of
-from psdnorm.lab.simulate.recorder import (
-    DERIVATIONS,
-    REFERENCE,
-    add_disturbances,
-    amplify,
-    draw_amplifier,
-)
 
 # one branch of the seed per part, so that a change to one does not move the others
 _OF_SUBJECT = ("subject", "amplifier", "scorer", "variety", "texture", "eyes")
@@ -128,9 +104,9 @@ def simulate_night(
     n_epochs, sfreq = check_length(cohort, night, seed, hours)
     table = fitted() if table is None else table
     rngs = _streams(seed, cohort.name, str(subject), night)
-    who = draw_subject(scaled, table, rngs["subject"])
-    weights = montage.weights(cohort.channels, shift)
-    variety = draw_variety(scaled, len(weights), rngs["variety"])
+    who = brain.draw_subject(scaled, table, rngs["subject"])
+    weights = recorder.weights(cohort.channels, shift)
+    variety = brain.draw_variety(scaled, len(weights), rngs["variety"])
     if variety is not None:
         who, weights = variety.of(who), variety.seen(weights)
     before, after = _day(scaled, n_epochs, rngs["variety"])
@@ -139,11 +115,11 @@ def simulate_night(
     stages, is_active = np.pad(stages, (before, after)), np.pad(is_active, (before, after))
     is_active[:before] = is_active[n_epochs - after :] = True
     states = np.where(is_active, ACTIVE, stages)
-    deviation_db, power_db = draw_spectra(states, table, who, scaled, rngs["spectrum"])
+    deviation_db, power_db = brain.draw_spectra(states, table, who, scaled, rngs["spectrum"])
     if variety is not None:
-        power_db = power_db + blend(variety.state_db[states])
+        power_db = power_db + brain.blend(variety.state_db[states])
     signal, events = _record(states, deviation_db, power_db, weights, who, scaled, rngs)
-    depth_db = depth_of(states, deviation_db, table)
+    depth_db = brain.depth_of(states, deviation_db, table)
     labels = score(stages, depth_db, scaled, rngs["scorer"], rngs["labels"])
     about = (cohort.channels, cohort.unit, who.age_y, who.sex, cohort.name, str(subject), night)
     return SimulatedNight(
@@ -156,35 +132,35 @@ def _record(
     deviation_db: NDArray,
     power_db: NDArray,
     weights: dict[str, NDArray],
-    who: Subject,
+    who: brain.Subject,
     profile: CohortProfile,
     rngs: dict[str, np.random.Generator],
 ) -> tuple[NDArray[np.float32], dict[str, NDArray]]:
     """Signal of a night, (2, T), and the onsets of its events."""
     sfreq = int(profile.sfreq)
     if profile.unrest_sd_db > 0:
-        power_db = power_db + draw_unrest(states, profile.unrest_sd_db, rngs["unrest"])
-    texture = draw_texture(profile, who.alpha_height, rngs["texture"])
+        power_db = power_db + brain.draw_unrest(states, profile.unrest_sd_db, rngs["unrest"])
+    texture = brain.draw_texture(profile, who.alpha_height, rngs["texture"])
     if texture is not None:
-        power_db = power_db + blend(texture.bands_db()[states])
-    edges_s = draw_edges_s(len(states), profile.boundary_s, rngs["boundaries"])
-    amplifier = draw_amplifier(profile, rngs["amplifier"])
-    height = ALPHA_HEIGHT if texture is None else texture.alpha_height
-    alpha = blend(height[states][:, None])[:, 0] * who.alpha_height
-    parts = Background(
+        power_db = power_db + brain.blend(texture.bands_db()[states])
+    edges_s = brain.draw_edges_s(len(states), profile.boundary_s, rngs["boundaries"])
+    amplifier = recorder.draw_amplifier(profile, rngs["amplifier"])
+    height = brain.ALPHA_HEIGHT if texture is None else texture.alpha_height
+    alpha = brain.blend(height[states][:, None])[:, 0] * who.alpha_height
+    parts = brain.Background(
         *(power_db, alpha, who.alpha_hz, weights),
         *(amplifier.electrode_uv, states, edges_s, texture),
     )
-    signal = synthesize(parts, sfreq, rngs["background"])
+    signal = brain.synthesize(parts, sfreq, rngs["background"])
     slow_gain = 10 ** (np.clip(deviation_db, -9, 9) / 20)
     traits = (who.rates, who.gains, slow_gain, who.spindle_hz, who.stray)
-    sleeper = Sleeper(states, *traits, edges_s if profile.boundary_s > 0 else None)
-    events = add_events(signal, sfreq, sleeper, weights, rngs["events"])
+    sleeper = brain.Sleeper(states, *traits, edges_s if profile.boundary_s > 0 else None)
+    events = brain.add_events(signal, sfreq, sleeper, weights, rngs["events"])
     if profile.gaze > 0:
         seen = profile.gaze * weights["eye"]
-        add_gaze(signal, sfreq, states, edges_s, seen, rngs["eyes"], rngs["gaze"])
-    add_disturbances(signal, sfreq, profile, weights["heart"], rngs["disturbances"])
-    return amplify(signal, sfreq, amplifier), events
+        brain.add_gaze(signal, sfreq, states, edges_s, seen, rngs["eyes"], rngs["gaze"])
+    recorder.add_disturbances(signal, sfreq, profile, weights["heart"], rngs["disturbances"])
+    return recorder.amplify(signal, sfreq, amplifier), events
 
 
 def _day(profile: CohortProfile, n_epochs: int, rng: np.random.Generator) -> tuple[int, int]:
@@ -196,10 +172,10 @@ def _day(profile: CohortProfile, n_epochs: int, rng: np.random.Generator) -> tup
     return before, n_day - before
 
 
-def traits_of(profile: CohortProfile, subject: int | str, seed: int, shift: float) -> Subject:
+def traits_of(profile: CohortProfile, subject: int | str, seed: int, shift: float) -> brain.Subject:
     """Return a subject's traits, as `simulate_night` draws them from the fitted table."""
     rng = _streams(seed, profile.name, str(subject), 0)["subject"]
-    return draw_subject(profile.at(shift), fitted(), rng)
+    return brain.draw_subject(profile.at(shift), fitted(), rng)
 
 
 def check_length(profile: CohortProfile, night: int, seed: int, hours: float) -> tuple[int, int]:
@@ -231,7 +207,7 @@ def _streams(seed: int, cohort: str, subject: str, night: int) -> dict[str, np.r
 
 # pairs of derivations that are commonly recorded, more likely than any other two
 USUAL_PAIRS = (
-    REFERENCE,
+    recorder.REFERENCE,
     ("C3-A2", "C4-A1"),
     ("F3-A2", "F4-A1"),
     ("F4-A1", "C4-A1"),
@@ -265,7 +241,7 @@ def wide_profile(rng: np.random.Generator, name: str = "wide") -> CohortProfile:
     if rng.random() < USUAL_SHARE:
         pair = USUAL_PAIRS[rng.integers(len(USUAL_PAIRS))]
     else:
-        pair = tuple(rng.choice(list(DERIVATIONS), 2, replace=False).tolist())
+        pair = tuple(rng.choice(list(recorder.DERIVATIONS), 2, replace=False).tolist())
     return CohortProfile(
         name,
         sfreq=float(rng.choice(_RATES_HZ)),
