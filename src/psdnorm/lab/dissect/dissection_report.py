@@ -407,14 +407,11 @@ class Choice:
                 at = "any strength" if is_all else strengths_in_words(self.kind, strengths)
                 spared.setdefault(at, []).append(arm)
         where = "; ".join(f"{self.losses.listed(arms)} at {at}" for at, arms in harmed.items())
-        return [
-            f"Losses beyond noise: {where}.",
-            *(
-                f"{self.losses.listed(arms)} {_verb(arms, 'loses', 'lose')} nothing beyond noise "
-                f"at {at}."
-                for at, arms in spared.items()
-            ),
-        ]
+        sentences = [f"Losses beyond noise: {where}."]
+        for at, arms in spared.items():
+            none = f"{_verb(arms, 'loses', 'lose')} nothing beyond noise"
+            sentences.append(f"{self.losses.listed(arms)} {none} at {at}.")
+        return sentences
 
     def _pick(self) -> str:
         name, at = self.losses.names[self.best], self.kind.words(self.strength)
@@ -447,9 +444,8 @@ class Choice:
         ]
 
     def _points_of(self, arms: Sequence[str]) -> str:
-        return listed(
-            [f"{self.losses.names[arm]} {_points(self.rows.loc[arm], unit='')}" for arm in arms]
-        )
+        names = self.losses.names
+        return listed([f"{names[arm]} {_points(self.rows.loc[arm], unit='')}" for arm in arms])
 
 
 def choices(losses: Losses) -> list[Choice]:
@@ -523,15 +519,9 @@ def _draw(
         axes.text(across, down, _NO_SCORE, ha="center", va="center", backgroundcolor="white")
     for row in own.itertuples():
         place = strengths.index(row.strength), arms.index(str(row.arm))
-        is_dark = abs(float(row.lost)) > _DARK * scale
-        axes.text(
-            *place,
-            cell_text(float(row.lost), float(row.low), float(row.high)),
-            ha="center",
-            va="center",
-            fontsize=8,
-            color="white" if is_dark else "black",
-        )
+        colour = "white" if abs(float(row.lost)) > _DARK * scale else "black"
+        text = cell_text(float(row.lost), float(row.low), float(row.high))
+        axes.text(*place, text, ha="center", va="center", fontsize=8, color=colour)
     axes.set_xticks(range(len(strengths)), [kind.number(each) for each in strengths])
     axes.set_xlabel(kind.unit)
     axes.set_title("\n".join(textwrap.wrap(kind.title, 22)), loc="left")

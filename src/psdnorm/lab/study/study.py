@@ -220,10 +220,8 @@ def _check_lender(study: Study, name: str) -> None:
         raise ArgumentError(f"borrow is {name!r}, but {error}") from None
     if lender.name != name:
         raise ArgumentError(f"borrow is {name!r}, but {path} has the name {lender.name!r}")
-    for where, own, other in (
-        ("store", study.nights, lender.nights),
-        ("protocol", study.protocol, lender.protocol),
-    ):
+    both = ("store", study.nights, lender.nights), ("protocol", study.protocol, lender.protocol)
+    for where, own, other in both:
         for field in dataclasses.fields(own):
             there, here = getattr(other, field.name), getattr(own, field.name)
             if there != here:
@@ -383,10 +381,8 @@ def _last_first(units: Sequence[Unit]) -> list[int]:
     """Return the places of units, those of each network in reverse order."""
     # where a network is split between two shares, its first units then begin the second share
     # instead of ending the first: if the study is stopped, its last units are missing
-    order: list[int] = []
-    for _, group in itertools.groupby(range(len(units)), lambda place: _network(units[place][0])):
-        order += reversed(list(group))
-    return order
+    groups = itertools.groupby(range(len(units)), lambda place: _network(units[place][0]))
+    return [place for _, group in groups for place in reversed(list(group))]
 
 
 def run_study(
