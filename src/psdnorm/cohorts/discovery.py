@@ -1,6 +1,5 @@
 """From a cohort's name and a folder to its nights."""
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from psdnorm.cohorts.file_layout import (
     check_root,
     children,
     duplicate,
+    folders_named,
     pattern_of,
 )
 from psdnorm.cohorts.own_folder import find_bids, find_folder
@@ -178,21 +178,8 @@ def fitting(
     above, _, _ = template.rpartition("/")
     folders = [above.replace("{visit}", visit) for visit in cohort.visits or ("",)]
     for folder in dict.fromkeys(folders):
-        for place in _folders(root, folder.split("/") if folder else [], problems):
+        for place in folders_named(root, folder.split("/") if folder else [], problems):
             for path in children(place, problems):
                 match = pattern.fullmatch(fold(f"{folder}/{path.name}" if folder else path.name))
                 groups = match.groupdict() if match else {}
                 yield path, (groups["subject"], groups.get("visit", "")) if match else None
-
-
-def _folders(root: Path, names: list[str], problems: list[Problem]) -> list[Path]:
-    """Return folders by their names below the root, without regard to case and blanks."""
-    found = [root]
-    for name in names:
-        found = [
-            path
-            for folder in found
-            for path in children(folder, problems)
-            if fold(path.name) == fold(name) and os.path.isdir(path)
-        ]
-    return found

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from psdnorm.errors import RecordingError
+from psdnorm.io import fold
 
 Candidates = Mapping[str, tuple[str, ...]]  # a channel's name → what may stand for it, in order
 
@@ -109,6 +110,19 @@ def children(folder: Path, problems: list[Problem]) -> list[Path]:
         if problem not in problems:
             problems.append(problem)
         return []
+    return found
+
+
+def folders_named(root: Path, names: list[str], problems: list[Problem]) -> list[Path]:
+    """Return folders by their names below the root, without regard to case and blanks."""
+    found = [root]
+    for name in names:
+        found = [
+            path
+            for folder in found
+            for path in ([folder.parent] if name == ".." else children(folder, problems))
+            if name == ".." or (fold(path.name) == fold(name) and os.path.isdir(path))
+        ]
     return found
 
 

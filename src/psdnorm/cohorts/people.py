@@ -1,13 +1,12 @@
 """Age, sex and family from a cohort's tables, which are never needed."""
 
 import importlib
-import os
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from psdnorm.cohorts.file_layout import Problem, children
+from psdnorm.cohorts.file_layout import Problem, children, folders_named
 from psdnorm.cohorts.ten_cohorts import Cohort, People
 from psdnorm.io import fold, number_or_nan, read_rows
 
@@ -46,9 +45,7 @@ def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
         return census, notes
     closed: list[Problem] = []
     tables = _tables(cohort.people.files, root, closed)
-    # a folder that does not exist is no loss
-    lost = [problem for problem in closed if os.path.isdir(problem.file)]
-    notes += [f"{problem}, so ages and sexes in it are left out" for problem in lost]
+    notes += [f"{problem}, so ages and sexes in it are left out" for problem in closed]
     for path in tables:
         # the longest, as visit-1 would be found in visit-18
         inside = [visit for visit in cohort.visits if len(visit) > 1 and visit in fold(path.name)]
@@ -96,12 +93,8 @@ def _tables(patterns: Iterable[str], root: Path, closed: list[Problem]) -> list[
     found = []
     for pattern in patterns:
         *folders, name = pattern.split("/")
-        folder = root
-        for part in folders:
-            named = [p for p in children(folder, closed) if fold(p.name) == part]
-            inside = [path for path in named if os.path.isdir(path)]
-            folder = folder.parent if part == ".." else (inside or [folder / part])[0]
-        found += [p for p in children(folder, closed) if fnmatchcase(fold(p.name), fold(name))]
+        for folder in folders_named(root, folders, closed):
+            found += [p for p in children(folder, closed) if fnmatchcase(fold(p.name), fold(name))]
     return list(dict.fromkeys(found))
 
 

@@ -78,12 +78,10 @@ def header_of(raw: Any) -> Header:
     )
     start = raw.info["meas_date"]
     # BrainVision begins each piece of a recording with a new segment, the first one too
+    notes = [(note["description"].lower(), note["onset"]) for note in raw.annotations]
     cut = any(
-        note["description"].lower().startswith(_CUTS)
-        or (
-            note["description"].lower().startswith("new segment") and note["onset"] > raw.first_time
-        )
-        for note in raw.annotations
+        text.startswith(_CUTS) or (text.startswith("new segment") and onset_s > raw.first_time)
+        for text, onset_s in notes
     )
     if start is not None:  # a recording that was cut begins later than it was started
         start = start.replace(tzinfo=None) + timedelta(seconds=float(raw.first_time))
