@@ -42,7 +42,7 @@ def lodo(
         str | None,
         typer.Option(
             help="batch, layer, instance, tma, psd, psd-white, adabn3, adabn12, adabnall.  "
-            "[default: batch,layer,instance,tma,psd]",
+            "[default: batch,layer,instance,tma,psd]"
         ),
     ] = None,
     models: Annotated[

@@ -59,8 +59,7 @@ def train(
     devices: Annotated[int, typer.Option(help="Number of GPUs that share every batch.")] = 1,
     fast: Fast = True,
     keep: Annotated[
-        str,
-        typer.Option(help="scores, predictions or weights; each includes those before it."),
+        str, typer.Option(help="scores, predictions or weights; each includes those before it.")
     ] = "weights",
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     model_arguments: Annotated[

@@ -320,12 +320,7 @@ def _explained(task: Task, error: TrainingError) -> TrainingError:
 
 
 def _evaluate(
-    task: Task,
-    state: State,
-    test: "pd.DataFrame",
-    device: torch.device,
-    keep: str,
-    began: float,
+    task: Task, state: State, test: "pd.DataFrame", device: torch.device, keep: str, began: float
 ) -> None:
     """Predict the held-out cohort with the best weights, and write all that is kept."""
     assert state.best is not None
