@@ -49,4 +49,4 @@ from psdnorm.experiments.grid import (
     units_of,
 )
 from psdnorm.experiments.presets import PAPER_COHORTS, paper_presets, preset_named
-from psdnorm.experiments.status import DONE_STATE, RunStatus, Status, status_of
+from psdnorm.experiments.status import DONE_STATE, Status, status_of

@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import time
+import timeit
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ import psdnorm
 from psdnorm.batches import leave_one_dataset_out, window_starts
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.grid import Entry
-from psdnorm.runtime import read_json, write_json
+from psdnorm.runtime import plural, read_json, write_json
 from psdnorm.store import Layout, Store
 from psdnorm.training import CANDIDATES, Protocol, Run, build_model, resolve_device, with_size
 
@@ -26,13 +27,7 @@ _SUMMED = ("seconds", "simulation_seconds", "sequences")
 
 
 class PieceMeter:
-    """Measures one call of a command, a piece, and records it as it goes: it may be killed.
-
-    A piece says when it ``began`` (UTC, ISO 8601), the ``seconds`` in which it worked, after the
-    ``simulation_seconds`` in which nights were made, what it finished and the ``sequences`` of
-    that, the processes that it was given, ``device``, the versions of ``psdnorm`` and ``torch``,
-    and ``commit``.
-    """
+    """Measures one call of a command, a piece, and records it as it goes: it may be killed."""
 
     def __init__(
         self, folder: Path, device: str, commit: str | None, *, counted: str, **processes: int
@@ -47,9 +42,9 @@ class PieceMeter:
         self._piece: dict[str, Any] = {
             "began": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "seconds": 0.0,
-            "simulation_seconds": 0.0,
+            "simulation_seconds": 0.0,  # of work, after nights were simulated
             counted: 0,
-            "sequences": 0,
+            "sequences": 0,  # what was finished
             **processes,
             "device": torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu",
             "psdnorm": psdnorm.__version__,
@@ -86,18 +81,17 @@ def read_cost(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {"pieces": []}
     found = read_json(path)
-    pieces = found.get("pieces") if isinstance(found, dict) else None
-    if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
+    try:
+        is_good = isinstance(found["pieces"], list) and all(
+            isinstance(piece["began"], str)
+            and all(isinstance(piece[name], int | float) for name in _SUMMED)
+            for piece in found["pieces"]
+        )
+    except (KeyError, TypeError):
+        is_good = False
+    if not is_good:
         raise ArgumentError(f"{path} has no list of pieces, expected one of what each piece cost")
     return found
-
-
-def _is_piece(found: Any) -> bool:
-    return (
-        isinstance(found, dict)
-        and isinstance(found.get("began"), str)
-        and all(isinstance(found.get(name), int | float) for name in _SUMMED)
-    )
 
 
 def merged_costs(*documents: dict[str, Any], counted: str) -> dict[str, Any]:
@@ -110,24 +104,16 @@ def merged_costs(*documents: dict[str, Any], counted: str) -> dict[str, Any]:
 
 
 def commit_of(path: Path, *, only_tracked: bool = False) -> str | None:
-    """Return the commit of a file's repository, with "+" if it has changes.
-
-    Without git, the value of ``PSDNORM_COMMIT``; with ``only_tracked`` also if git does not track
-    the file: one that was installed into the folder of a repository is not of its commit.
-    """
+    """Return the commit of a file's repository, "+" if changed; else that of PSDNORM_COMMIT."""
 
     def git(*words: str) -> str:
-        run = subprocess.run(
-            ["git", "-C", str(path.absolute().parent), *words],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        )
-        return run.stdout.strip()
+        command = ["git", "-C", str(path.absolute().parent), *words]
+        return subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, text=True, timeout=10
+        ).strip()
 
     try:
-        if only_tracked:
+        if only_tracked:  # a file installed into the folder of a repository is not of its commit
             git("ls-files", "--error-unmatch", path.name)
         changed = git("status", "--porcelain", "--untracked-files=no")
         return git("rev-parse", "HEAD") + "+" * bool(changed)
@@ -207,15 +193,13 @@ class Amounts:
 def from_finished(
     entries: Iterable[Entry], seconds: Mapping[Run, float]
 ) -> dict[Run, float] | None:
-    """Estimate the seconds of every run from finished ones; None if no training is finished.
-
-    A model without a finished run is estimated from the others.
-    """
+    """Estimate the seconds of every run from finished ones; None if no training is finished."""
     entries = list(entries)
+    # by model and, under "", of all: for a model without a finished run
     sums: dict[tuple[str, bool], list[float]] = {}
     for entry in entries:
         if entry.run in seconds and entry.sequences:
-            for key in (_kind(entry.run), ("", entry.run.is_adapted)):
+            for key in ((entry.run.model, entry.run.is_adapted), ("", entry.run.is_adapted)):
                 sums.setdefault(key, [0.0, 0.0])
                 sums[key][0] += seconds[entry.run]
                 sums[key][1] += entry.sequences
@@ -224,18 +208,14 @@ def from_finished(
     # before any is known, AdaBN is taken to cost what an epoch of training costs
     sums.setdefault(("", True), [sums["", False][0] / EPOCHS, sums["", False][1]])
     rate = {key: total / count for key, (total, count) in sums.items()}
-    return {
-        entry.run: entry.sequences * rate.get(_kind(entry.run), rate["", _kind(entry.run)[1]])
-        for entry in entries
-    }
+    kinds = {run: (run.model, run.is_adapted) for run, _ in entries}
+    return {run: n * rate.get(kinds[run], rate["", run.is_adapted]) for run, n in entries}
 
 
 def relative_work(entry: Entry) -> float:
     """Return how long a run takes relative to others, before any is finished."""
-    rates = H200[entry.run.model]
-    if entry.run.is_adapted:
-        return 2 * entry.sequences / rates.prediction
-    return EPOCHS * entry.sequences / rates.training
+    rates, n = H200[entry.run.model], entry.sequences
+    return 2 * n / rates.prediction if entry.run.is_adapted else EPOCHS * n / rates.training
 
 
 def from_rates(
@@ -261,13 +241,7 @@ def measured_rates(run: Run, protocol: Protocol, layout: Layout, batch_size: int
 
 def _seconds(step) -> float:
     step()  # the first one is slower
-    began = time.perf_counter()
-    step()
-    return time.perf_counter() - began
-
-
-def _kind(run: Run) -> tuple[str, bool]:
-    return run.model, run.is_adapted
+    return timeit.timeit(step, number=1)
 
 
 # of patience: in a simulated study two norms of four scored 18 points less with 70 than with 260;
@@ -286,12 +260,11 @@ def short_patience(runs: Iterable[Run], amounts: Amounts, protocol: Protocol) ->
     if steps * protocol.patience >= FEW_STEPS:
         return None
     enough = math.ceil(ENOUGH_STEPS / steps)
+    advice = f"a patience of {protocol.max_epochs} would stop none before its last epoch"
     if enough + 1 < protocol.max_epochs:
         advice = f"a patience of {enough} would be {enough * steps}"
-    else:
-        advice = f"a patience of {protocol.max_epochs} would stop none before its last epoch"
     return (
-        f"an epoch of {shortest.name} has {steps} step{'s' * (steps != 1)}, so that a patience of "
+        f"an epoch of {shortest.name} has {plural(steps, 'step')}, so that a patience of "
         f"{protocol.patience} is {steps * protocol.patience} of them: a noisy validation may stop "
         f"such a training before it has learned; {advice}"
     )

@@ -1,6 +1,7 @@
 """Execute a grid of runs: here, in processes, or on a Dask cluster."""
 
 import contextlib
+import math
 import os
 import signal
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -48,23 +49,17 @@ FINISHED, THERE, ELSEWHERE = "done", "already there", "elsewhere"
 FAILURE = "failed"
 OnProgress = Callable[[str, str], None]  # called with the name of a run and a message
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True)
 class Job:
-    """What all runs of a grid share where they are executed; it can be sent to other processes.
-
-    "batch" runs keep their weights whatever ``keep`` is: AdaBN may be asked for later.
-    """
+    """What all runs of a grid share where they are executed; it can be sent to other processes."""
 
     store: Store
     runs: ExperimentFolder
     protocol: Protocol
     device: str = "auto"
     fast: bool | str = "auto"
-    keep: str = "scores"
+    keep: str = "scores"  # "batch" runs keep their weights anyway: AdaBN may be asked for later
     save_every_s: float = 300.0
 
 
@@ -76,7 +71,7 @@ class Outcome:
     status: str  # FINISHED, THERE, FAILURE or, if another process works on it, ELSEWHERE
     reason: str = ""  # one sentence if it failed
     seconds: float = 0.0
-    balanced_accuracy: float = float("nan")
+    balanced_accuracy: float = math.nan
 
 
 def cohorts_to_hold_out(store: Store, wanted: Sequence[str] = ()) -> tuple[str, ...]:
@@ -111,10 +106,12 @@ def run_grid(
     A run that fails leaves the reason in its folder and does not stop the others; it is tried again
     the next time.
 
+    Runs are added to those that the folder has. Closing the iterator, or Ctrl-C, interrupts the
+    runs in work, except those on a Dask cluster. Invalid arguments raise before anything is
+    written.
+
     Parameters
     ----------
-    runs : ExperimentFolder or path
-        If it has other runs, these are added.
     device, fast, keep, save_every_s
         As in :func:`psdnorm.training.train_run`.
     jobs : int
@@ -122,16 +119,9 @@ def run_grid(
     gpus : sequence of str
         From :func:`visible_gpus`: one process for each instead.
     dask : str, optional
-        Address of a scheduler whose workers do it instead; they must see the same files under the
-        same paths.
+        Address of a scheduler whose workers do it instead, on the same files under the same paths.
     on_progress : callable
         Called with the name of a run and a message; never by a Dask cluster.
-
-    Yields
-    ------
-    Outcome
-        One for each run, as they come. Closing the iterator, or Ctrl-C, interrupts the runs in
-        work, except those on a Dask cluster. Invalid arguments raise before anything is written.
     """
     protocol = protocol or Protocol()
     runs = runs if isinstance(runs, ExperimentFolder) else ExperimentFolder(runs)
@@ -163,9 +153,8 @@ def run_units(
     if here or not waiting:
         return
     if dask is not None:
-        for outcomes in run_all(
-            partial(_all_of, job), waiting, dask=dask, lost=partial(_lost, job)
-        ):
+        lost = partial(_lost, job)
+        for outcomes in run_all(partial(_all_of, job), waiting, dask=dask, lost=lost):
             yield from outcomes
         return
     places: list[Any] = [*gpus] or [None] * jobs
@@ -211,23 +200,14 @@ def attempt(run: Run, job: Job, on_progress: OnProgress) -> Outcome:
                     return _finished(run, job, THERE)
                 (folder / FAILED).unlink(missing_ok=True)
                 on_progress(run.name, "begins")
+                given = job.store, run, job.protocol, folder
                 options: dict[str, Any] = {"device": job.device, "fast": job.fast}
                 if run.is_adapted:
-                    run_adapted(
-                        job.store, run, job.protocol, folder, base_folder, keep=job.keep, **options
-                    )
+                    run_adapted(*given, base_folder, keep=job.keep, **options)
                 else:
-                    train_run(
-                        job.store,
-                        run,
-                        job.protocol,
-                        folder,
-                        keep="weights" if run.norm == "batch" else job.keep,
-                        save_every_s=job.save_every_s,
-                        watcher=_Messages(run.name, on_progress),
-                        lock=False,
-                        **options,
-                    )
+                    options["keep"] = "weights" if run.norm == "batch" else job.keep
+                    options |= {"save_every_s": job.save_every_s, "lock": False}
+                    train_run(*given, watcher=_Messages(run.name, on_progress), **options)
             return _finished(run, job, FINISHED)
         except PsdnormError as error:
             reason = str(error)
@@ -243,12 +223,7 @@ def attempt(run: Run, job: Job, on_progress: OnProgress) -> Outcome:
 def _finished(run: Run, job: Job, status: str) -> Outcome:
     done = read_json(job.runs.folder(run) / DONE)
     accuracy = done["balanced_accuracy"]
-    return Outcome(
-        run,
-        status,
-        seconds=done["seconds"],
-        balanced_accuracy=float("nan") if accuracy is None else accuracy,
-    )
+    return Outcome(run, status, "", done["seconds"], math.nan if accuracy is None else accuracy)
 
 
 def _failed(run: Run, job: Job, reason: str, seconds: float = 0.0) -> Outcome:
@@ -331,11 +306,7 @@ def _send_all(job: Job, unit: Unit, send: Callable[[Any], None]) -> None:
 
 
 def _leave(*_: object) -> None:
-    """End this process, but not while its GPU is at work.
-
-    Where processes share a GPU by NVIDIA's MPS, one that is killed in the midst of a kernel takes
-    those of its neighbours down with it.
-    """
+    # by NVIDIA's MPS, a process killed in the midst of a kernel takes its neighbours down with it
     _gpu_answers()
     os._exit(0)
 
@@ -351,10 +322,7 @@ def _gpu_answers() -> bool:
 
 
 def visible_gpus(wanted: int | None = None) -> list[str]:
-    """Return the GPUs that this process may use, all or the first ones.
-
-    By the names that ``CUDA_VISIBLE_DEVICES`` takes.
-    """
+    """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
     count = torch.cuda.device_count()
     if not count or (wanted is not None and wanted > count):
         raise ArgumentError(
@@ -375,11 +343,7 @@ def check_grid(
     device: str | None = None,
     keep: str = "scores",
 ) -> None:
-    """Raise if a grid cannot be executed as it is asked for; nothing is written.
-
-    That is: a folder of other settings, finished runs that kept less, missing cohorts, a device
-    that this machine does not have, networks that cannot be built or run, and empty training sets.
-    """
+    """Raise if a grid cannot be executed as it is asked for; nothing is written."""
     if keep not in KEEP:
         raise ArgumentError(f"keep is {keep!r}, expected one of {', '.join(KEEP)}")
     done = [run for run in grid if runs.is_done(run)]
@@ -408,33 +372,27 @@ def means(
 ) -> dict[str, dict[str, tuple[float, float]]]:
     """Average the scores of the finished runs of a grid, see :func:`psdnorm.evaluation.aggregate`.
 
-    Returns
-    -------
-    dict of str to dict
-        By label, in the order of the grid: mean and standard deviation over seeds, by
-        "Mean(Dataset)" and "Mean(Subject)". NaN where no seed has all cohorts of the grid.
+    By label, in the order of the grid, and by "Mean(Dataset)" and "Mean(Subject)": mean and
+    standard deviation over seeds. NaN where no seed has all cohorts of the grid.
     """
-    tables = [
-        subject_metrics(read_scores(runs.folder(run) / SCORES))[
-            ["cohort", "subject", metric]
-        ].assign(label=run.label, seed=run.seed)
-        for run in grid
-        if runs.is_done(run)
-    ]
+    tables, cohorts = [], dict[str, set[str]]()
+    for run in grid:
+        cohorts.setdefault(run.label, set()).add(run.hold_out)
+        if runs.is_done(run):
+            metrics = subject_metrics(read_scores(runs.folder(run) / SCORES))
+            own = metrics[["cohort", "subject", metric]]
+            tables.append(own.assign(label=run.label, seed=run.seed))
     if not tables:
         return {}
     import pandas as pd
 
-    cohorts: dict[str, set[str]] = {}
-    for run in grid:
-        cohorts.setdefault(run.label, set()).add(run.hold_out)
     table = aggregate(pd.concat(tables), by=["label"])
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for name in cohorts:
         rows = table[table["label"] == name].set_index("dataset")
         for mean in (MEAN_DATASET, MEAN_SUBJECT) if len(rows) else ():
             row = rows.loc[mean]
-            whole = row["datasets"] == len(cohorts[name])
-            figures = (float(row["mean"]), float(row["std"]))
-            found.setdefault(name, {})[mean] = figures if whole else (float("nan"),) * 2
+            is_whole = row["datasets"] == len(cohorts[name])
+            figures = (float(row["mean"]), float(row["std"])) if is_whole else (math.nan, math.nan)
+            found.setdefault(name, {})[mean] = figures
     return found

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from psdnorm.errors import ArgumentError
 from psdnorm.runtime import digest, held, read_json, write_json
@@ -173,8 +173,7 @@ def invalid(where: str, value: Any, expected: str) -> ArgumentError:
     return ArgumentError(f"{where} is {value!r:.80}, expected {expected}")
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A run of a grid and the number that its time grows with."""
 
     run: Run
@@ -201,10 +200,8 @@ class ExperimentFolder:
         if document is None:
             return []
         try:
-            return [
-                Entry(Run.from_json(entry["cell"]), int(entry["sequences"]))
-                for entry in document["cells"]
-            ]
+            cells = document["cells"]
+            return [Entry(Run.from_json(e["cell"]), int(e["sequences"])) for e in cells]
         except (KeyError, TypeError, ValueError) as error:
             raise ArgumentError(f"{self.path / GRID} is not that of a grid: {error}") from error
 
@@ -244,11 +241,9 @@ class ExperimentFolder:
     def _extended(
         self, store: Store, protocol: Protocol, entries: Sequence[Entry]
     ) -> dict[str, Any]:
-        known = {entry.run: entry for entry in (*self.entries(), *entries)}
-        cells = [
-            {"cell": run.to_json(), "sequences": known[run].sequences}
-            for run in sorted(known, key=_place)
-        ]
+        known = dict((*self.entries(), *entries))
+        runs = sorted(known, key=_place)
+        cells = [{"cell": run.to_json(), "sequences": known[run]} for run in runs]
         return {"format": FORMAT, **_settings(store, protocol), "cells": cells}
 
     def _read(self) -> dict[str, Any] | None:

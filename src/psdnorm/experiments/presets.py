@@ -58,14 +58,12 @@ class Preset:
             has = {getattr(cell, name) for cell in cells}
             if name in ("filter_size", "norm_depth"):
                 has.discard(None)
-            for value in wanted:
-                if value not in has:
-                    known = ", ".join(
-                        str(v or "all") for v in sorted(has, key=lambda v: (v is None, v))
-                    )
-                    raise ArgumentError(
-                        f"{name} is {value or 'all'}, expected of preset {self.name} one of {known}"
-                    )
+            for value in (each for each in wanted if each not in has):
+                known = (str(v or "all") for v in sorted(has, key=lambda v: (v is None, v)))
+                raise ArgumentError(
+                    f"{name} is {value or 'all'}, expected of preset {self.name} one of "
+                    f"{', '.join(known)}"
+                )
             kept = {*wanted} if name == "balanced" else {*wanted, None}
             cells = [cell for cell in cells if getattr(cell, name) in kept]
         return complete(cells)
@@ -86,31 +84,20 @@ class Preset:
 def paper_presets() -> dict[str, Preset]:
     """Return the paper's experiments by name, from ``presets.yaml``."""
     path = Path(__file__).with_suffix(".yaml")
-    found = [
-        Preset(
-            name,
-            document["shows"],
-            tuple(
-                read_blocks(document["grid"], tuple(PAPER_COHORTS)) if "grid" in document else ()
-            ),
-            document.get("command", ""),
-        )
-        for name, document in read_yaml(path).items()
-    ]
-    everything = Preset(
-        "paper",
-        "all of the above that are grids; cells that they share are run once",
-        tuple(axes for preset in found for axes in preset.blocks),
-    )
-    return {preset.name: preset for preset in (*found, everything)}
+    found = {}
+    for name, document in read_yaml(path).items():
+        blocks = read_blocks(document["grid"], tuple(PAPER_COHORTS)) if "grid" in document else []
+        found[name] = Preset(name, document["shows"], tuple(blocks), document.get("command", ""))
+    shows = "all of the above that are grids; cells that they share are run once"
+    blocks = [axes for preset in found.values() for axes in preset.blocks]
+    return {**found, "paper": Preset("paper", shows, tuple(blocks))}
 
 
 def preset_named(name: str) -> Preset:
     """Return a preset that is a grid; raise for others."""
-    if name not in paper_presets():
-        known = ", ".join(paper_presets())
-        raise ArgumentError(f"preset is {name!r}, expected one of {known}")
-    preset = paper_presets()[name]
+    preset = paper_presets().get(name)
+    if preset is None:
+        raise ArgumentError(f"preset is {name!r}, expected one of {', '.join(paper_presets())}")
     if not preset.blocks:
         raise ArgumentError(f"preset {name} is not a grid: run {preset.command}")
     return preset

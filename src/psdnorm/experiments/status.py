@@ -11,13 +11,8 @@ from psdnorm.experiments.grid import FAILED, GRID, ExperimentFolder
 from psdnorm.runtime import LOCK, Holder, holder, read_json
 from psdnorm.training import CONFIG, DONE, HISTORY, Run
 
-DONE_STATE, RUNNING, INTERRUPTED, WAITING, FAILED_STATE = STATES = (
-    "done",
-    "running",
-    "interrupted",  # begun, and nobody works on it
-    "waiting",
-    "failed",
-)
+STATES = ("done", "running", "interrupted", "waiting", "failed")  # interrupted: nobody works on it
+DONE_STATE, RUNNING, INTERRUPTED, WAITING, FAILED_STATE = STATES
 
 
 @dataclass(frozen=True)
@@ -34,14 +29,10 @@ class RunStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """How far an experiment has come, and the work that is left.
-
-    Both are None before the first training is finished. Failed runs are not counted: they wait for
-    the next call.
-    """
+    """How far an experiment has come, and the work that is left, without failed runs."""
 
     runs: list[RunStatus]
-    work_s: float | None  # for one worker
+    work_s: float | None  # for one worker; None before the first training is finished
     left_s: float | None  # for as many workers as run now; None if none does
 
     def counts(self) -> dict[str, int]:
