@@ -61,10 +61,6 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Leave the bar as it is."""
         if self._live.is_started:
             self._running.clear()
             self._live.stop()
@@ -115,11 +111,10 @@ def print_grid(
         needed = duration(sum(seconds[cell] for cell in left))
         table.add_row(name, str(len(group)), str(len(group) - len(left)), needed)
     output.print(table)
-    cohorts = Counter(cell.hold_out for cell in cells)
-    by_cohort = ", ".join(f"{cohort} {count}" for cohort, count in sorted(cohorts.items()))
-    say(output, f"cells by cohort held out: {by_cohort}")
-    seeds = Counter(cell.seed for cell in cells)
-    say(output, f"cells by seed: {', '.join(f'{s}: {n}' for s, n in sorted(seeds.items()))}")
+    cohorts = sorted(Counter(cell.hold_out for cell in cells).items())
+    say(output, f"cells by cohort held out: {', '.join(f'{name} {n}' for name, n in cohorts)}")
+    seeds = sorted(Counter(cell.seed for cell in cells).items())
+    say(output, f"cells by seed: {', '.join(f'{seed}: {n}' for seed, n in seeds)}")
     left = [cell for cell in cells if not runs.is_done(cell)]
     total = sum(seconds[cell] for cell in left)
     shared = f", {duration(total / workers)} with {workers} workers" if workers > 1 else ""
@@ -148,11 +143,8 @@ def _expected(
     """Return the seconds of each cell, and where they come from."""
     amounts = Amounts(store, protocol)
     entries = {entry.run: entry for entry in (*runs.entries(), *map(amounts.entry, cells))}
-    done = {
-        cell: read_json(runs.folder(cell) / DONE)["seconds"]
-        for cell in entries
-        if runs.is_done(cell)
-    }
+    finished = filter(runs.is_done, entries)
+    done = {cell: read_json(runs.folder(cell) / DONE)["seconds"] for cell in finished}
     found = from_finished(entries.values(), done)
     if found is not None:
         return found, plural(len(done), "finished cell")

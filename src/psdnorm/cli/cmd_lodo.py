@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,7 +80,7 @@ def lodo(
     keep: Annotated[
         str,
         typer.Option(
-            help="scores, predictions or weights; each includes those before it. BatchNorm cells "
+            help="scores, predictions or weights; each includes those before it. BatchNorm runs "
             "always keep their weights, for AdaBN."
         ),
     ] = "scores",
@@ -111,7 +112,7 @@ def lodo(
 ) -> None:
     """Train on all cohorts of STORE but one and test on that one, for every norm and seed.
 
-    Give the same command again to resume: finished cells are not run again. Lists have commas
+    Give the same command again to resume: finished runs are not repeated. Lists have commas
     between their values. psdnorm status shows the progress.
     """
     from psdnorm.cli._grids import Progress, print_grid, print_results, warn_of_short_patience
@@ -134,18 +135,25 @@ def lodo(
     hold_outs = cohorts_to_hold_out(
         nights, () if hold_out is None else words("--hold-out", hold_out)
     )
-    axes = _axes(models, norms, filter_size, norm_depth, balanced)
+    asked: dict[str, Any] = {
+        "model": (words, "--models", models),
+        "norm": (words, "--norms", norms),
+        "filter_size": (filter_sizes, "--filter-size", filter_size),
+        "norm_depth": (partial(numbers, least=0), "--norm-depth", norm_depth),
+        "balanced": (sizes, "--balanced", balanced),
+    }
+    axes = {name: read(*given) for name, (read, *given) in asked.items() if given[1] is not None}
     cells = _cells(preset, axes, hold_outs, range(seeds) if seeds else None)
     place = _place(jobs, gpus, dask, device)
+    amounts = Amounts(nights, protocol)
     if dry_run:
         on_device = None if dask else place["device"]
         check_grid(nights, cells, protocol, runs, device=on_device, keep=keep)
         _warn_of_other_data(preset, nights)
-        warn_of_short_patience(cells, runs.is_done, Amounts(nights, protocol), protocol)
+        warn_of_short_patience(cells, runs.is_done, amounts, protocol)
         workers = len(place["gpus"]) or place["jobs"]
         print_grid(nights, cells, protocol, runs, place["device"], workers)
         return
-    amounts = Amounts(nights, protocol)
     shown, outcomes = Progress([amounts.entry(cell) for cell in cells]), []
     options = {"fast": "auto" if fast else False, "keep": keep, **place}
     grid: Any = run_grid(nights, cells, protocol, runs, **options, on_progress=shown.show)
@@ -165,24 +173,6 @@ def lodo(
         raise typer.Exit(SOME_FAILED)
 
 
-def _axes(
-    models: str | None,
-    norms: str | None,
-    filter_size: str | None,
-    norm_depth: str | None,
-    balanced: str | None,
-) -> dict[str, tuple]:
-    """Return the axes that were given, by the names of a run's fields."""
-    given = {
-        "model": models is not None and words("--models", models),
-        "norm": norms is not None and words("--norms", norms),
-        "filter_size": filter_size is not None and filter_sizes("--filter-size", filter_size),
-        "norm_depth": norm_depth is not None and numbers("--norm-depth", norm_depth, least=0),
-        "balanced": balanced is not None and sizes("--balanced", balanced),
-    }
-    return {name: values for name, values in given.items() if isinstance(values, tuple)}
-
-
 def _cells(
     preset: str | None,
     axes: dict[str, tuple],
@@ -193,10 +183,7 @@ def _cells(
 
     if preset is not None:
         return preset_named(preset).cells(hold_outs, seeds, **axes)
-    plural = {"balanced": "balanced"} | {
-        name: f"{name}s" for name in ("model", "norm", "filter_size", "norm_depth")
-    }
-    named: dict[str, Any] = {plural[name]: values for name, values in axes.items()}
+    named: dict[str, Any] = {n if n == "balanced" else f"{n}s": v for n, v in axes.items()}
     block = Axes(**named, hold_outs=hold_outs, seeds=tuple(seeds or range(3)))
     return grid_of([block] if "norm" in axes else _with_fixed_tma(block))
 
@@ -222,15 +209,11 @@ def _warn_of_other_data(preset: str | None, nights: "Store") -> None:
         return
     from psdnorm.experiments import PAPER_COHORTS
 
-    there = set(nights.index["cohort"])
-    lacking = [cohort for cohort in PAPER_COHORTS if cohort not in there]
-    if lacking:
-        say(
-            errors,
-            f"preset {preset} is for the paper's ten cohorts; missing in {nights.path}: "
-            f"{', '.join(lacking)}",
-        )
-    recipe = recipe_name(nights)
+    there, recipe = set(nights.index["cohort"]), recipe_name(nights)
+    missing = ", ".join(cohort for cohort in PAPER_COHORTS if cohort not in there)
+    if missing:
+        where = f"missing in {nights.path}: {missing}"
+        say(errors, f"preset {preset} is for the paper's ten cohorts; {where}")
     if recipe != "paper":
         say(errors, f"preset {preset} is for the recipe paper; {nights.path} has {recipe}")
 

@@ -132,10 +132,7 @@ def _announce(
 
 
 class _Announcing:
-    """A watcher that calls a function when training begins, after all checks.
-
-    It may be sent to another process first.
-    """
+    """A watcher that calls a function when training begins, after all checks."""
 
     def __init__(self, begin: Callable[[], object], watcher: "Watcher") -> None:
         self._begin, self._watcher = begin, watcher

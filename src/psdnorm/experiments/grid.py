@@ -56,10 +56,7 @@ def grid_of(blocks: Iterable[Axes]) -> list[Run]:
 
 
 def complete(runs: Iterable[Run]) -> list[Run]:
-    """Return runs each once, with the "batch" runs that AdaBN needs before it.
-
-    Those that share a compiled network are together.
-    """
+    """Return runs each once, AdaBN after its "batch" runs; those that share a network together."""
     return sorted({each for run in runs for each in (run, run.base)}, key=_place)
 
 

@@ -103,16 +103,12 @@ def preset_named(name: str) -> Preset:
     return preset
 
 
-def paper_amount(cell: Run) -> Amount:
-    """Return the sequences of a cell with the paper's ten cohorts.
-
-    Nights are taken to have 1,000 epochs, 47 sequences; subjects of balanced@N to have as many
-    nights as their cohort's mean.
-    """
-    nights = 0.0
+def paper_amount(run: Run) -> Amount:
+    """Return the sequences of a run with the paper's ten cohorts."""
+    nights = 0.0  # subjects of balanced@N are taken to have their cohort's mean number
     for cohort, (subjects, recordings) in PAPER_COHORTS.items():
-        if cohort != cell.hold_out:
-            nights += min(cell.balanced or subjects, subjects) * recordings / subjects
+        if cohort != run.hold_out:
+            nights += min(run.balanced or subjects, subjects) * recordings / subjects
     learned = nights * _SEQUENCES
-    test = PAPER_COHORTS[cell.hold_out][1] * _SEQUENCES
+    test = PAPER_COHORTS[run.hold_out][1] * _SEQUENCES
     return Amount((1 - _VALIDATION) * learned, _VALIDATION * learned, test)

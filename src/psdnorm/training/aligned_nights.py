@@ -20,11 +20,7 @@ _EPS = 1e-5
 
 
 class AlignedStore(Store):
-    """A store whose nights come out aligned by Temporal Monge Alignment.
-
-    A night is filtered as a whole, so that edges of epochs and sequences play no role. The latest
-    one is kept, for callers that read a night window by window.
-    """
+    """A store whose nights come out aligned by Temporal Monge Alignment, each as a whole."""
 
     def __init__(
         self, store: Store, sqrt_barycenter: Tensor, filter_size: int, device: torch.device
@@ -33,6 +29,7 @@ class AlignedStore(Store):
         self._frame = store.index
         self._sqrt_barycenter = sqrt_barycenter.to(device)
         self._filter_size = filter_size
+        # kept for callers that read a night window by window
         self._latest: tuple[str, NDArray[np.float16 | np.float32]] | None = None
 
     def __reduce__(self) -> tuple:
@@ -87,16 +84,14 @@ def check_filter(filter_size: int, layout: Layout) -> None:
 def training_barycenter(
     store: Store, recordings: Iterable[str], filter_size: int, device: torch.device
 ) -> Tensor:
-    """Return the square root of the barycenter of nights, (C, F) in float64 on the CPU.
-
-    All nights have the same weight. A channel that is flat in a night is left out for that night.
-    """
+    """Return the square root of the barycenter of nights, (C, F) in float64 on the CPU."""
     check_filter(filter_size, store.layout)
     n_channels, n_bins = store.layout.n_channels, ops.n_bins(filter_size)
     total = torch.zeros(n_channels, n_bins, dtype=torch.float64, device=device)
     count = torch.zeros(n_channels, dtype=torch.float64, device=device)
     for recording in recordings:
         psd = _psd(_rows(store.signals(recording), device), filter_size).unsqueeze(0)
+        # a channel that is flat in a night is left out for that night; all others weigh the same
         flat = (psd == 0).all(dim=-1, keepdim=True)
         sums = ops.barycenter_sums(torch.where(flat, math.nan, psd))
         total, count = total + sums[0], count + sums[1]

@@ -85,10 +85,7 @@ def sample_nights(
 def left_out_accuracy(
     sample: Sample, filter_size: int, cohort: str, target: str = "barycenter"
 ) -> float:
-    """Return the balanced accuracy on a cohort of a classifier trained on the others.
-
-    NaN where nothing is scored on either side. The barycenter is that of the other cohorts.
-    """
+    """Return the balanced accuracy on a cohort after training on the others; NaN if unscored."""
     is_left_out = sample.cohort == cohort
     learned = sample.window[torch.from_numpy(~is_left_out)].unique()
     features = normalized_spectra(sample, filter_size, learned, target)
@@ -106,12 +103,9 @@ def left_out_accuracy(
 def normalized_spectra(
     sample: Sample, filter_size: int, learned: Tensor, target: str = "barycenter"
 ) -> NDArray[np.float64]:
-    """Return log spectra of all epochs after PSDNorm, in bands of 1 Hz, (E, C · bands).
-
-    The target is the barycenter of the windows ``learned``, or white.
-    """
+    """Return log spectra of all epochs after PSDNorm, in bands of 1 Hz, (E, C · bands)."""
     psd = sample.psd[filter_size]
-    sqrt_target = ops.batch_barycenter(psd[learned])
+    sqrt_target = ops.batch_barycenter(psd[learned])  # of windows
     if target == "white":
         sqrt_target = torch.ones_like(sqrt_target)
     taps = ops.monge_filter(psd, sqrt_target, filter_size)  # (N, C, K)
@@ -229,17 +223,12 @@ def choose_filter_size(
     store: Store, index: "pd.DataFrame", *, target: str = "barycenter", length: int = LENGTH
 ) -> Choice:
     """Choose PSDNorm's filter size on the nights of a training set, of at least two cohorts."""
-    check_choosable(store, index)
+    check_choosable(store, index["cohort"].unique())
     sample = sample_nights(store, drawn_nights(index), CANDIDATES, length)
     cohorts = sorted({*sample.cohort[sample.stages != UNSCORED]})
-    if len(cohorts) < 2:
-        raise _too_few(store, cohorts)
-    return Choice(
-        {
-            size: {cohort: left_out_accuracy(sample, size, cohort, target) for cohort in cohorts}
-            for size in CANDIDATES
-        }
-    )
+    check_choosable(store, cohorts)
+    found = {f: {c: left_out_accuracy(sample, f, c, target) for c in cohorts} for f in CANDIDATES}
+    return Choice(found)
 
 
 def choice_for(store: Store, train: "pd.DataFrame", norm: str, length: int) -> dict[str, Any]:
@@ -262,15 +251,10 @@ def drawn_nights(index: "pd.DataFrame") -> "pd.DataFrame":
     return first.iloc[sorted(kept)]
 
 
-def check_choosable(store: Store, index: "pd.DataFrame") -> None:
+def check_choosable(store: Store, cohorts: Sequence[str]) -> None:
     """Raise unless the training set has two cohorts, so that one can be left out."""
-    cohorts = sorted(index["cohort"].unique())
     if len(cohorts) < 2:
-        raise _too_few(store, cohorts)
-
-
-def _too_few(store: Store, cohorts: Sequence[str]) -> ArgumentError:
-    return ArgumentError(
-        f"filter_size is {AUTO!r}, found {', '.join(cohorts) or 'nobody'} to learn from in "
-        f"{store.path}, expected at least two scored cohorts: each is left out once"
-    )
+        raise ArgumentError(
+            f"filter_size is {AUTO!r}, found {', '.join(cohorts) or 'nobody'} to learn from in "
+            f"{store.path}, expected at least two scored cohorts: each is left out once"
+        )

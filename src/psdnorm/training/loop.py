@@ -1,5 +1,6 @@
 """The training loop: objective, early stopping, resume files and progress."""
 
+import math
 import random
 import time
 import typing
@@ -47,36 +48,26 @@ class Watcher(typing.Protocol):
 
     def begin_epoch(self, epoch: int, first_batch: int, n_batches: int) -> None:
         """Begin an epoch, or go on with it from a batch."""
+        return
 
     def step(self, batch: int, loss: float) -> None:
         """Note how many batches of the epoch are done, and the latest loss."""
+        return
 
     def end_epoch(self, row: Mapping[str, float | int]) -> None:
         """End an epoch, which has this row in the history."""
+        return
 
 
-class Silent:
+class Silent(Watcher):
     """A watcher that shows nothing."""
-
-    def begin_epoch(self, epoch: int, first_batch: int, n_batches: int) -> None:
-        """Show nothing."""
-
-    def step(self, batch: int, loss: float) -> None:
-        """Show nothing."""
-
-    def end_epoch(self, row: Mapping[str, float | int]) -> None:
-        """Show nothing."""
 
 
 class Bars:
     """A progress bar per epoch with losses and balanced accuracy; without a terminal, a line each.
 
-    Used in a ``with`` statement, it gives the terminal back when a training fails, too.
-
-    Parameters
-    ----------
-    file : TextIO, optional
-        Standard error by default.
+    On standard error, or in ``file``. A ``with`` statement gives the terminal back when a training
+    fails, too.
     """
 
     def __init__(self, file: TextIO | None = None) -> None:
@@ -113,20 +104,19 @@ class Bars:
             self._bar.update(0, completed=self._bar.tasks[0].total)
             self._bar.stop()
             self._bar = None
-        line = (
+        say(
+            self._console,
             f"epoch {int(row['epoch']) + 1}: loss {row['train_loss']:.4f}, validation "
             f"{row['validation_loss']:.4f}, balanced accuracy "
-            f"{row['validation_balanced_accuracy']:.3f}"
+            f"{row['validation_balanced_accuracy']:.3f}",
         )
-        say(self._console, line)
 
 
 def weighted_sums(logits: Tensor, stages: Tensor, weights: Tensor) -> Tensor:
     """Sum the weighted cross-entropies of the scored epochs, and their weights, (2,).
 
     ``logits`` are (N, 5, S), ``stages`` (N, S) with -1 where unscored, ``weights`` (5,). The loss
-    of any set of epochs is the first over the second, each added up over the set: it does not
-    depend on how the set was cut into batches.
+    of a set is the ratio of its sums, however the set was cut into batches.
     """
     scored = stages >= 0
     weight = torch.where(scored, weights[stages.clamp(min=0)], 0.0)  # (N, S)
@@ -136,10 +126,9 @@ def weighted_sums(logits: Tensor, stages: Tensor, weights: Tensor) -> Tensor:
 
 def confusion_counts(logits: Tensor, stages: Tensor) -> Tensor:
     """Count scored epochs by true and predicted stage, (5, 5), without waiting for the device."""
-    cells = torch.where(stages >= 0, stages * _N + logits.argmax(dim=1), _N * _N)
+    places = torch.where(stages >= 0, stages * _N + logits.argmax(dim=1), _N * _N).flatten()
     counts = torch.zeros(_N * _N + 1, dtype=torch.int64, device=logits.device)
-    ones = torch.ones_like(cells.flatten())
-    return counts.index_add_(0, cells.flatten(), ones)[:-1].view(_N, _N)
+    return counts.index_add_(0, places, torch.ones_like(places))[:-1].view(_N, _N)
 
 
 class Objective(nn.Module):
@@ -200,10 +189,7 @@ class Task:
 
 
 def learn(task: Task, device: torch.device, rank: int = 0, size: int = 1) -> None:
-    """Train until early stopping or the last epoch; the result is in the resume file.
-
-    ``rank`` is this process's place among the ``size`` processes that share every batch.
-    """
+    """Train, as one of ``size`` processes, until it is finished; the result is the resume file."""
     training = _Training(task, device, rank, size)
     try:
         while not training.position.finished:
@@ -220,14 +206,8 @@ class _Training:
         run, protocol = task.run, task.protocol
         self.loaders = _loaders(task, device)
         _seed_everything(run.seed)
-        self.network = network_for(
-            task.network_run,
-            protocol,
-            task.store.layout,
-            device,
-            fast=task.fast,
-            synchronised=size > 1,
-        )
+        shape = task.network_run, protocol, task.store.layout, device
+        self.network = network_for(*shape, fast=task.fast, synchronised=size > 1)
         # again: how often a network was built in this process must not matter
         _seed_everything((run.seed + 7919 * rank) % 2**32)
         objective = Objective(self.network.model, self.network.forward, class_weights(task.train))
@@ -240,12 +220,18 @@ class _Training:
         self.optimizer = torch.optim.Adam(parameters, lr=protocol.lr, fused=fused)
         self.position = Position()
         self.best: dict[str, Tensor] | None = None
-        self._restore(read_state(task.folder, task.digest))
+        state = read_state(task.folder, task.digest)
+        if state is not None:
+            self.position, self.best = state.position, state.best
+            self.network.model.load_state_dict(state.model)
+            self.optimizer.load_state_dict(state.optimizer)
+            if len(state.generators) == size:
+                restore_generators(state.generators[rank], device)
         self.sums = torch.tensor(self.position.sums, dtype=torch.float64, device=device)
         self.losses = torch.zeros(_LOOK, device=device)
         self.look_every = _LOOK if device.type == "cuda" else 1
         self.looked_at = self.position.step
-        self.latest_loss = float("nan")
+        self.latest_loss = math.nan
         self.saved_at = time.monotonic()
         self.began = self.saved_at - self.position.seconds
         self.logs = Logs(task.folder, self.position.step) if rank == 0 else None
@@ -269,14 +255,12 @@ class _Training:
     def end_epoch(self) -> None:
         """Validate, stop early if it is time, and save."""
         position, protocol = self.position, self.task.protocol
-        train_loss = _ratio(self.sums)
+        train_loss = float(self.sums[0] / self.sums[1])
         row = {"epoch": position.epoch, "step": position.step, "train_loss": train_loss}
         row |= self._validate()
         if position.end_epoch(row, protocol.patience, protocol.max_epochs):
-            self.best = {
-                name: value.detach().cpu().clone()
-                for name, value in self.network.model.state_dict().items()
-            }
+            weights = self.network.model.state_dict()
+            self.best = {name: value.detach().cpu().clone() for name, value in weights.items()}
         self.sums.zero_()
         if self.logs is not None:
             self.logs.history(position.history)
@@ -312,8 +296,8 @@ class _Training:
                 f"{self.task.run.name}: no epoch of the validation set has a stage that occurs in "
                 "the training set"
             )
-        loss = _ratio(sums)
-        if not torch.isfinite(torch.tensor(loss)):
+        loss = float(sums[0] / sums[1])
+        if not math.isfinite(loss):
             raise self._bad_loss("validation loss", loss, self.position.step)
         accuracy = float(balanced_accuracy(confusion.cpu().numpy()))
         return {"validation_loss": loss, "validation_balanced_accuracy": accuracy}
@@ -326,7 +310,7 @@ class _Training:
         recent = self.losses.tolist()
         for taken in range(first, step):
             loss = recent[taken % _LOOK]
-            if not abs(loss) < float("inf"):
+            if not math.isfinite(loss):
                 raise self._bad_loss("loss", loss, taken + 1)
         self.looked_at = step
         self.latest_loss = recent[(step - 1) % _LOOK]
@@ -353,7 +337,7 @@ class _Training:
         self._look()
         for name, value in self.network.model.named_parameters():  # only finite ones are kept
             if not value.isfinite().all():
-                raise self._bad_loss(f"gradient of {name}", float("nan"), self.position.step)
+                raise self._bad_loss(f"gradient of {name}", math.nan, self.position.step)
         self.position.sums = self.sums.tolist()
         generators: list[Any] = [generator_states(self.device)]
         if self.size > 1:
@@ -365,15 +349,6 @@ class _Training:
             state = State(self.task.digest, self.position, model, self.best, optimizer, generators)
             write_state(self.task.folder, state)
         self.saved_at = time.monotonic()
-
-    def _restore(self, state: State | None) -> None:
-        if state is None:
-            return
-        self.position, self.best = state.position, state.best
-        self.network.model.load_state_dict(state.model)
-        self.optimizer.load_state_dict(state.optimizer)
-        if len(state.generators) == self.size:
-            restore_generators(state.generators[self.rank], self.device)
 
     def _share(self, batch: Tensor) -> Tensor:
         """Return this process's part of a batch."""
@@ -403,14 +378,8 @@ def _loaders(task: Task, device: torch.device) -> tuple[Loader, Loader]:
                     f"GiB, more than the {free / 2**30:.1f} GiB that are free"
                 )
             residence = "pinned"
-    shared: dict[str, Any] = {
-        "batch_size": protocol.batch_size,
-        "length": protocol.length,
-        "stride": protocol.stride,
-        "last": "fill",
-        "device": device,
-        "residence": residence,
-    }
+    shared: dict[str, Any] = {"last": "fill", "device": device, "residence": residence}
+    shared |= protocol.windows
     train = Loader(store, task.train, seed=task.run.seed, **shared)
     return train, Loader(store, task.validation, seed=None, **shared)
 
@@ -419,8 +388,3 @@ def _seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 (others may draw from it)
     torch.manual_seed(seed)
-
-
-def _ratio(sums: Tensor) -> float:
-    total, weight = sums.tolist()
-    return total / weight

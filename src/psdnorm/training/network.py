@@ -64,10 +64,7 @@ def build_model(run: Run, protocol: Protocol, layout: Layout) -> Pretrained:
 
 
 def check_model(run: Run, protocol: Protocol, layout: Layout) -> None:
-    """Raise if the network of a run cannot be built, or has fewer blocks than ``norm_depth``.
-
-    Or if a filter is longer than its input: an epoch for TMA, a block's sequence for PSDNorm.
-    """
+    """Raise if the network of a run cannot be built, or its depth or filters exceed the network."""
     model = throwaway_model(run, protocol, layout)
     blocks = model.config["depth"] if run.model == "usleep" else len(model.config["channels"])
     if (run.norm_depth or 0) > blocks:
@@ -76,12 +73,8 @@ def check_model(run: Run, protocol: Protocol, layout: Layout) -> None:
         )
     if run.norm == TMA:
         check_filter(filter_size_of(run), layout)
-    if run.norm in PSD_NORMS:
-        _check_filters(model, run, protocol)
-
-
-def _check_filters(model: Pretrained, run: Run, protocol: Protocol) -> None:
-    """Raise if a filter of PSDNorm is longer than its input; the model cannot be used after."""
+    if run.norm not in PSD_NORMS:
+        return
     makes = "may make" if run.filter_size == AUTO else "makes"
     for block, (size, length) in enumerate(_sizes_and_lengths(model, protocol.length)):
         if size > length:
@@ -93,10 +86,7 @@ def _check_filters(model: Pretrained, run: Run, protocol: Protocol) -> None:
 
 
 def _sizes_and_lengths(model: Pretrained, n_epochs: int) -> list[tuple[int, int]]:
-    """Return the filter size of every PSDNorm, in order, and the length of its input.
-
-    The model is moved to the meta device, which needs no time and no memory.
-    """
+    """Return filter size and input length of every PSDNorm; the model cannot be used after."""
     found: list[tuple[int, int]] = []
 
     def note(norm: PSDNorm, x: Tensor) -> Tensor:
@@ -106,9 +96,9 @@ def _sizes_and_lengths(model: Pretrained, n_epochs: int) -> list[tuple[int, int]
     for norm in model.modules():
         if isinstance(norm, PSDNorm):
             norm.forward = partial(note, norm)  # type: ignore[method-assign]
-    n_chans, n_times = model.config["n_chans"], model.config["n_times"]
+    shape = 1, n_epochs, model.config["n_chans"], model.config["n_times"]
     with torch.no_grad():
-        model.to("meta").eval()(torch.empty(1, n_epochs, n_chans, n_times, device="meta"))
+        model.to("meta").eval()(torch.empty(shape, device="meta"))  # takes no time and no memory
     return found
 
 

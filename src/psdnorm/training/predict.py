@@ -1,7 +1,7 @@
 """Predict every epoch of a night from overlapping windows."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,15 +23,7 @@ Probabilities = NDArray[np.float32]
 
 
 class NightPrediction(NamedTuple):
-    """What a network says of one night.
-
-    Attributes
-    ----------
-    night : int
-        Which row of the index.
-    probabilities : ndarray of float32, (E, 5)
-    central : ndarray of bool, (E,)
-    """
+    """What a network says of one night: a row of the index, (E, 5), and what is central, (E,)."""
 
     night: int
     probabilities: Probabilities
@@ -47,7 +39,7 @@ def predict_night(
     batch_size: int = 64,
     device: torch.device | str = "cpu",
 ) -> tuple[Probabilities, NDArray[np.bool_]]:
-    """Predict every epoch of one night.
+    """Predict every epoch of one night: probabilities, (E, 5), and which are central, (E,).
 
     Parameters
     ----------
@@ -60,11 +52,6 @@ def predict_night(
         S epochs of a window, and from one to the next.
     batch_size : int
         N; incomplete batches are filled.
-
-    Returns
-    -------
-    probabilities : ndarray of float32, (E, 5)
-    central : ndarray of bool, (E,)
     """
     night = torch.as_tensor(signals)
     if night.dim() != 3 or not len(night):
@@ -90,24 +77,13 @@ def predict_nights(
     batch_size: int = 64,
     device: torch.device | str = "cpu",
 ) -> Iterator[NightPrediction]:
-    """Predict every epoch of many nights, in the order of the index.
+    """Predict every epoch of many nights, rows of ``store.index``, in their order.
 
-    Batches are filled across nights, so short nights cost no more than long ones.
-
-    ``index`` has rows of ``store.index``; the rest is as in :func:`predict_night`.
+    As :func:`predict_night` does, but batches are filled across nights, so short nights cost no
+    more than long ones.
     """
-    loader = Loader(
-        store,
-        index,
-        batch_size=batch_size,
-        length=length,
-        stride=stride,
-        seed=None,
-        last="fill",
-        only_scored=False,
-        device=device,
-        residence="map",  # each night is needed once
-    )
+    windows_of = {"batch_size": batch_size, "length": length, "stride": stride}
+    loader = _loader(store, index, device, last="fill", **windows_of)
     sequences = loader.sequences
     n_epochs = np.diff(sequences.offsets)
     # where the windows of each night end; every night has one at least
@@ -136,31 +112,22 @@ def adapted_predictions(
 
     For each subject the first ``layers`` batch norms, in execution order, get the means and
     variances of the windows of all its nights; epochs in two overlapping windows count twice.
-    Stages are not looked at. ``night`` of a prediction is a row of ``index``.
     """
-    windows = {
-        "batch_size": protocol.batch_size,
-        "length": protocol.length,
-        "stride": protocol.stride,
-    }
     groups = index.groupby(["cohort", "subject"], sort=False).indices
     for rows in map(np.sort, groups.values()):
         nights = index.iloc[rows]
-        loader = Loader(
-            store,
-            nights,
-            seed=None,
-            last="keep",  # what fills a batch would count twice
-            only_scored=False,
-            device=device,
-            residence="map",
-            **windows,
-        )
-        inputs = (x for x, _ in loader.epoch(0))
-        with adapt_batchnorm(network.model, inputs, layers):
-            predictions = predict_nights(network.forward, store, nights, device=device, **windows)
-            for prediction in predictions:
+        # what fills a batch would count twice
+        loader = _loader(store, nights, device, last="keep", **protocol.windows)
+        with adapt_batchnorm(network.model, (x for x, _ in loader.epoch(0)), layers):
+            given = network.forward, store, nights
+            for prediction in predict_nights(*given, device=device, **protocol.windows):
                 yield prediction._replace(night=int(rows[prediction.night]))
+
+
+def _loader(store: Store, index: "pd.DataFrame", device: torch.device | str, **how: Any) -> Loader:
+    """Load all windows of nights in order; each night is needed once."""
+    once: dict[str, Any] = {"seed": None, "only_scored": False, "residence": "map"}
+    return Loader(store, index, device=device, **once, **how)
 
 
 @torch.no_grad()
@@ -236,11 +203,8 @@ def finite_predictions(
     for prediction in predictions:
         if not np.isfinite(prediction.probabilities).all():
             recording = recordings[prediction.night]
-            others = (other for other in recordings if other != recording)
-            raise NotFiniteError(
-                f"the predictions of {recording} are not finite; "
-                f"{origin(store, (recording, *others))}"
-            )
+            found = origin(store, dict.fromkeys((recording, *recordings)))
+            raise NotFiniteError(f"the predictions of {recording} are not finite; {found}")
         yield prediction
 
 
@@ -248,20 +212,13 @@ def origin(store: Store, recordings: Iterable[str]) -> str:
     """Say which of some nights has samples that are not finite, or how to look further."""
     nights = Store(store.path, store.recipe, store.layout)  # on disk, not what TMA makes of them
     for recording in recordings:
-        epoch = _first_bad_epoch(nights, recording)
-        if epoch is not None:
-            path = night_path(store.path, recording)
-            return f"{path} has samples that are not finite, from epoch {epoch} on: prepare it anew"
+        for epoch, signals in enumerate(nights.signals(recording)):
+            if not np.isfinite(signals).all():
+                return (
+                    f"{night_path(store.path, recording)} has samples that are not finite, from "
+                    f"epoch {epoch} on: prepare it anew"
+                )
     return (
         f"the samples of all nights that were used are finite; psdnorm inspect {store.path} "
         "--verify tells whether they are what was prepared"
     )
-
-
-def _first_bad_epoch(store: Store, recording: str, at_a_time: int = 64) -> int | None:
-    signals = store.signals(recording)
-    for first in range(0, len(signals), at_a_time):
-        is_good = np.isfinite(signals[first : first + at_a_time]).all(axis=(1, 2))
-        if not is_good.all():
-            return first + int(np.argmin(is_good))
-    return None

@@ -318,18 +318,14 @@ class Run(_Plain):
 
 @dataclass(frozen=True)
 class Protocol(_Plain):
-    """How every run of a grid is trained.
+    """How every run of a grid is trained: by Adam, for at most ``max_epochs``.
 
     Parameters
     ----------
-    lr : float
-        Of Adam.
     batch_size : int
         Sequences of a batch, over all devices together.
     patience : int
         Epochs without a lower validation loss until training stops.
-    max_epochs : int
-        Limit of epochs.
     length, stride : int
         Epochs of a sequence, and from one to the next.
     validation_fraction : float
@@ -367,14 +363,18 @@ class Protocol(_Plain):
         try:
             arguments = json.loads(json.dumps(dict(self.model_arguments), allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise ArgumentError(
-                f"model_arguments must be a dict that JSON holds: {error}"
-            ) from None
+            sentence = f"model_arguments must be a dict that JSON holds: {error}"
+            raise ArgumentError(sentence) from None
         _check_by_model(arguments)
         for own in (arguments, *(arguments.get(model, {}) for model in MODELS)):
             _check_norms(own)
             input_scale_setting(own.get("input_scale", 1.0))  # before a night is made, too
         object.__setattr__(self, "model_arguments", arguments)
+
+    @property
+    def windows(self) -> dict[str, Any]:
+        """How nights are cut into windows, and these into batches, for a loader."""
+        return {"length": self.length, "stride": self.stride, "batch_size": self.batch_size}
 
     def arguments_of(self, model: str) -> dict[str, Any]:
         """Return the further arguments of a model.

@@ -62,18 +62,14 @@ class Position:
 
 @dataclass
 class State:
-    """The contents of a resume file.
+    """The contents of a resume file."""
 
-    ``run`` is the digest of the configuration; ``best`` the weights with the lowest validation loss
-    (None before the first); ``generators`` has one dict per process.
-    """
-
-    run: str
+    run: str  # digest of the configuration
     position: Position
     model: dict[str, Tensor]
-    best: dict[str, Tensor] | None
+    best: dict[str, Tensor] | None  # weights with the lowest validation loss; None before the first
     optimizer: dict[str, Any]
-    generators: list[dict[str, Any]]
+    generators: list[dict[str, Any]]  # of each process
 
 
 def write_state(folder: Path, state: State) -> None:
@@ -141,10 +137,7 @@ TENSORBOARD = "tensorboard"
 
 
 class Logs:
-    """The history and the TensorBoard curves of a run.
-
-    Points that an earlier process wrote after ``step`` are dropped.
-    """
+    """The history and the TensorBoard curves of a run; points after ``step`` are dropped."""
 
     def __init__(self, folder: Path, step: int) -> None:
         try:
@@ -204,12 +197,8 @@ def configuration(store: Store, run: Run, protocol: Protocol, split: Split) -> d
         }
         for role, rows in split._asdict().items()
     }
-    decisive = {
-        "cell": run.to_json(),
-        "protocol": protocol.to_json(),
-        "recipe_sha256": store.hash,
-        "data": nights,
-    }
+    decisive: dict[str, Any] = {"cell": run.to_json(), "protocol": protocol.to_json()}
+    decisive |= {"recipe_sha256": store.hash, "data": nights}
     return {
         **decisive,
         "run": digest(decisive),
@@ -259,10 +248,7 @@ def chosen_filter_size(done: Mapping[str, Any]) -> int | None:
 def write_outcome(
     folder: Path, index: "pd.DataFrame", predictions: Iterable[NightPrediction], *, keep: bool
 ) -> "pd.DataFrame":
-    """Score predictions of the held-out nights and write the tables; return scores per subject.
-
-    Of central epochs; the predictions are kept, too, where ``keep`` is set.
-    """
+    """Score the held-out nights by subject and write the scores, and predictions if ``keep``."""
     nights = index[["cohort", "subject", "visit", "recording", "stages"]].to_dict("records")
     scores = []
     with contextlib.ExitStack() as stack:
@@ -285,11 +271,7 @@ def write_outcome(
 
 
 class Timed:
-    """Predictions that count the ``seconds`` in which they are made, and nothing else.
-
-    Reading, aligning and adapting are part of it. If the prediction was interrupted, only the last
-    attempt counts.
-    """
+    """Predictions that count the ``seconds`` in which they are made: read, aligned, adapted."""
 
     def __init__(self, predictions: Iterable[NightPrediction]) -> None:
         self._predictions = predictions
@@ -308,6 +290,5 @@ class Timed:
 
 def predicted_sequences(index: "pd.DataFrame", protocol: Protocol) -> int:
     """Count the windows in which nights are predicted, each once."""
-    return sum(
-        len(window_starts(int(n), protocol.length, protocol.stride)) for n in index["epochs"]
-    )
+    size = protocol.length, protocol.stride
+    return sum(len(window_starts(int(n), *size)) for n in index["epochs"])

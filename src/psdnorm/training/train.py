@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import random
 import signal
@@ -147,8 +148,6 @@ def train_run(
         Where the nights are meanwhile, see :class:`psdnorm.batches.Loader`.
     save_every_s, save_every_steps
         Between resume files; there is one at the end of every epoch, too.
-    watcher : Watcher, optional
-        Such as :class:`psdnorm.training.Bars`.
     lock : bool
         False if the caller holds the lock of the folder.
 
@@ -222,37 +221,31 @@ def run_adapted(
     fast: bool | str = "auto",
     keep: str = "scores",
 ) -> None:
-    """Evaluate an AdaBN run with the network of its base; leave the files of a trained run.
-
-    The network is that of the BatchNorm run in ``base_folder``, which must be finished and have
-    kept its weights; they stay there.
-    """
+    """Evaluate an AdaBN run with the weights of its base; leave the files of a trained run."""
     began = time.monotonic()
+    base = run.base.name
     if not (base_folder / DONE).exists():
-        raise ArgumentError(
-            f"{run.name} adapts the network of {run.base.name}, which is not trained yet"
-        )
+        raise ArgumentError(f"{run.name} adapts the network of {base}, which is not trained yet")
     trained = read_json(base_folder / DONE)
     if trained["keep"] != KEEP[-1]:
         raise ArgumentError(
-            f"{run.name} needs the weights of {run.base.name}, which was finished with "
+            f"{run.name} needs the weights of {base}, which was finished with "
             f"keep={trained['keep']!r}: delete {base_folder} to train it again"
         )
     split = split_of(store, run, protocol)
     described = configuration(store, run, protocol, split)
-    claim_folder(folder, {**described, "weights_of": run.base.name})
+    claim_folder(folder, {**described, "weights_of": base})
     remove_leftovers(folder)
     place = resolve_device(device)
     with quiet_libraries(), reproducible(place):
         network = network_for(run.base, protocol, store.layout, place, fast=fast)
         network.model.load_state_dict(from_pretrained(base_folder / WEIGHTS).state_dict())
         network.model.eval()
-        predictions = adapted_predictions(
-            network, store, split.test, protocol, run.layers, device=place
-        )
-        found = _score(folder, store, split.test, protocol, predictions, keep)
-    seconds = {"seconds": time.monotonic() - began}
-    write_json(folder / DONE, {**trained, **found, **seconds, "keep": keep})
+        nights = store, split.test, protocol
+        predictions = adapted_predictions(network, *nights, run.layers, device=place)
+        found = _score(folder, *nights, predictions, keep)
+    found["seconds"] = time.monotonic() - began
+    write_json(folder / DONE, {**trained, **found, "keep": keep})
 
 
 def _check(
@@ -330,15 +323,7 @@ def _evaluate(
     network.model.eval()
     if task.sqrt_barycenter is not None:
         store = AlignedStore(store, task.sqrt_barycenter, filter_size_of(task.run), device)
-    predictions = predict_nights(
-        network.forward,
-        store,
-        test,
-        length=protocol.length,
-        stride=protocol.stride,
-        batch_size=protocol.batch_size,
-        device=device,
-    )
+    predictions = predict_nights(network.forward, store, test, device=device, **protocol.windows)
     found = _score(task.folder, store, test, protocol, predictions, keep)
     if keep == "weights":
         _save_weights(task, state, network.model, _training_spread(task, network.model))
@@ -369,7 +354,7 @@ def _score(
     scores = write_outcome(folder, test, timed, keep=keep != "scores")
     accuracy = float(subject_metrics(scores)["balanced_accuracy"].mean())
     return {
-        "balanced_accuracy": accuracy if accuracy == accuracy else None,
+        "balanced_accuracy": None if math.isnan(accuracy) else accuracy,
         "subjects": len(scores),
         "prediction_seconds": timed.seconds,
         "nights": len(test),
@@ -391,7 +376,7 @@ def _finished(run: Run, folder: Path, keep: str) -> Result:
             "again"
         )
     if done["balanced_accuracy"] is None:
-        done["balanced_accuracy"] = float("nan")
+        done["balanced_accuracy"] = math.nan
     return Result(run, folder, **done)
 
 
@@ -435,7 +420,7 @@ def split_of(store: Store, run: Run, protocol: Protocol) -> Split:
                 "least two subjects of another cohort"
             )
     if run.filter_size == AUTO:
-        check_choosable(store, split.train)
+        check_choosable(store, split.train["cohort"].unique())
     return split
 
 
@@ -448,25 +433,23 @@ def check_cohorts(store: Store, hold_outs: Iterable[str]) -> None:
 
 
 def resolve_device(device: str | torch.device, devices: int = 1) -> torch.device:
-    """Return the device asked for; for "auto", a CUDA device where there is one.
-
-    ``devices`` is how many of its kind are needed.
-    """
+    """Return the device asked for, one of several; for "auto", a CUDA device where there is one."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         found = torch.device(device)
     except RuntimeError:
-        raise ArgumentError(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'") from None
-    if found.type not in ("cpu", "cuda"):
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
         raise ArgumentError(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'")
-    if found.type == "cuda":
-        there = torch.cuda.device_count()
-        if (found.index or 0) >= there:
-            raise ArgumentError(f"device is {device!r}, found {there} CUDA devices")
-        if devices > there:
-            raise ArgumentError(f"devices is {devices}, found {there} CUDA devices")
-    return torch.device("cuda", found.index or 0) if found.type == "cuda" else found
+    if found.type == "cpu":
+        return found
+    index, there = found.index or 0, torch.cuda.device_count()
+    if index >= there:
+        raise ArgumentError(f"device is {device!r}, found {there} CUDA devices")
+    if devices > there:
+        raise ArgumentError(f"devices is {devices}, found {there} CUDA devices")
+    return torch.device("cuda", index)
 
 
 def launch(

@@ -521,15 +521,8 @@ class _Predictor:
                 self.network, source, index, self.protocol, cell.layers, device=self.device
             )
         else:
-            found = predict_nights(
-                self.network.forward,
-                source,
-                index,
-                length=self.protocol.length,
-                stride=self.protocol.stride,
-                batch_size=self.protocol.batch_size,
-                device=self.device,
-            )
+            given = self.network.forward, source, index
+            found = predict_nights(*given, device=self.device, **self.protocol.windows)
         return finite_predictions(source, index, found)
 
 
