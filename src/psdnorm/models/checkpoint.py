@@ -124,16 +124,19 @@ class Pretrained(nn.Module):
             value = card.get(name) if document[name] is None else document[name]
             document[name] = _plain_field(name, value)
         tensors = _tensors(self)
-        _check_rebuilds(type(self), document["arguments"], tensors)
+        built = _layout(type(self), document["arguments"], len(tensors))
+        difference = _difference({k: (tuple(v.shape), v.dtype) for k, v in tensors.items()}, built)
+        if difference is not None:  # changed after it was built: it could not be loaded
+            name = type(self).__name__
+            raise CheckpointError(
+                f"the model is not the {name} that its config builds: {difference}"
+            )
         written = {"arguments": json.dumps(document["arguments"], sort_keys=True)}
         weights = _safetensors().torch.save(tensors, metadata=written)
         checksum = hashlib.sha256(weights).hexdigest()
         document["weights"] = {"bytes": len(weights), "sha256": checksum}
         config = (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
-        if len(config) > _MOST_BYTES:
-            raise CheckpointError(
-                f"the model's description has {len(config)} bytes, expected at most {_MOST_BYTES}"
-            )
+        _check_bytes("the model's description", len(config))
         with os_errors_as(CheckpointError, folder, "cannot be written"):
             os.makedirs(folder, exist_ok=True)
             with _lock(Path(folder)):
@@ -238,13 +241,10 @@ def _read_card(path: Path) -> dict[str, Any]:
             f"{psdnorm.__version__} reads: upgrade psdnorm"
         )
     card = dict.fromkeys(_OPTIONAL) | card
-    for name in _FIELDS:
-        if name not in card:
-            raise CheckpointError(f"{path} has no {name!r}, expected {_kinds(name)}")
-        if not isinstance(card[name], _FIELDS[name]):
-            raise CheckpointError(
-                f"{path} has {card[name]!r:.50} as {name!r}, expected {_kinds(name)}"
-            )
+    for name, kinds in _FIELDS.items():
+        if name not in card or not isinstance(card[name], kinds):
+            found = f"{card[name]!r:.50} as {name!r}" if name in card else f"no {name!r}"
+            raise CheckpointError(f"{path} has {found}, expected {_kinds(name)}")
     for name, value in card["arguments"].items():
         _check_argument(name, value, path)
     return card
@@ -276,15 +276,18 @@ def _from_numpy(value: Any) -> Any:
 def _read_json(path: Path) -> Any:
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist, expected the description of a model")
-    size = path.stat().st_size
-    if size > _MOST_BYTES:
-        raise CheckpointError(f"{path} has {size} bytes, expected at most {_MOST_BYTES}")
+    _check_bytes(path, path.stat().st_size)
     with os_errors_as(CheckpointError, path, "cannot be read"):
         content = path.read_bytes()
     try:
         return json.loads(content.decode(), parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
+
+
+def _check_bytes(place: str | Path, size: int) -> None:
+    if size > _MOST_BYTES:
+        raise CheckpointError(f"{place} has {size} bytes, expected at most {_MOST_BYTES}")
 
 
 def _reject_constant(name: str) -> None:
@@ -335,18 +338,6 @@ def _check_finite(name: str, tensor: Tensor, place: str | Path) -> None:
     if tensor.is_floating_point() and not tensor.isfinite().all():
         raise CheckpointError(
             f"{place} has a value in {name} that is not finite, expected weights that can predict"
-        )
-
-
-def _check_rebuilds(
-    architecture: type[Pretrained], arguments: dict[str, Any], tensors: dict[str, Tensor]
-) -> None:
-    """Raise for a model that was changed after it was built: it could not be loaded."""
-    found: Layout = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
-    difference = _difference(found, _layout(architecture, arguments, len(tensors)))
-    if difference is not None:
-        raise CheckpointError(
-            f"the model is not the {architecture.__name__} that its config builds: {difference}"
         )
 
 
@@ -427,10 +418,21 @@ def _read_weights(
         with safetensors.safe_open(path, framework="pt") as file:
             written = (file.metadata() or {}).get("arguments")
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            found = {name: _shape_and_dtype(part) for name, part in slices.items()}
+            found: Layout = {
+                name: (tuple(part.get_shape()), _DTYPES.get(part.get_dtype(), part.get_dtype()))
+                for name, part in slices.items()
+            }
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is not a complete safetensors file: {error}") from error
-    difference = _difference(found, _trusted_layout(path, architecture, card, len(found)))
+    try:
+        expected = _layout(architecture, card["arguments"], len(found))
+    except Exception as error:  # anything, since the arguments are a stranger's
+        reason = str(error).split("\n")[0] or type(error).__name__
+        raise CheckpointError(
+            f"{path.with_name(CONFIG)} has arguments that do not build a "
+            f"{architecture.__name__}: {reason}"
+        ) from error
+    difference = _difference(found, expected)
     if difference is not None:
         raise CheckpointError(
             f"{path} does not fit the {architecture.__name__} of {CONFIG}: {difference}"
@@ -449,25 +451,6 @@ def _read_weights(
     for name, tensor in tensors.items():
         _check_finite(name, tensor, path)
     return tensors
-
-
-def _shape_and_dtype(part: Any) -> tuple[tuple[int, ...], torch.dtype | str]:
-    dtype = part.get_dtype()
-    return tuple(part.get_shape()), _DTYPES.get(dtype, dtype)
-
-
-def _trusted_layout(
-    path: Path, architecture: type[Pretrained], card: dict[str, Any], n_tensors: int
-) -> Layout:
-    """Return the layout that a card describes, if it can be built."""
-    try:
-        return _layout(architecture, card["arguments"], n_tensors)
-    except Exception as error:  # anything, since the arguments are a stranger's
-        reason = str(error).split("\n")[0] or type(error).__name__
-        raise CheckpointError(
-            f"{path.with_name(CONFIG)} has arguments that do not build a "
-            f"{architecture.__name__}: {reason}"
-        ) from error
 
 
 def _layout(architecture: type[Pretrained], arguments: dict[str, Any], n_tensors: int) -> Layout:

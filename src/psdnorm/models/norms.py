@@ -35,10 +35,7 @@ def norm_at(
     norm_arguments: NormArguments = None,
     filter_schedule: str = "halved",
 ) -> nn.Module:
-    """Build the norm of one block of a model, which maps (N, C, T) to (N, C, T).
-
-    The first ``norm_depth`` blocks have ``norm``, a name or a callable that is given
-    ``num_features``, the deeper ones BatchNorm.
+    """Build the norm of one block: ``norm`` in the first ``norm_depth``, BatchNorm in the others.
 
     >>> [norm_at("psd", depth, 6).filter_size for depth in range(3)]
     [5, 2, 1]
@@ -116,16 +113,14 @@ def plain_norm_arguments(norm_arguments: NormArguments) -> dict[str, Any]:
     """Check further arguments of PSDNorm, and return them as JSON holds them."""
     if norm_arguments is None:
         return {}
+    known = ", ".join(NORM_ARGUMENTS)
     if not isinstance(norm_arguments, Mapping):
         raise ArgumentError(
-            f"norm_arguments must be a mapping of {', '.join(NORM_ARGUMENTS)}, "
-            f"found {norm_arguments!r:.50}"
+            f"norm_arguments must be a mapping of {known}, found {norm_arguments!r:.50}"
         )
     for name in norm_arguments:
         if name not in NORM_ARGUMENTS:
-            raise ArgumentError(
-                f"norm_arguments has {name!r:.50}, expected one of {', '.join(NORM_ARGUMENTS)}"
-            )
+            raise ArgumentError(f"norm_arguments has {name!r:.50}, expected one of {known}")
     affine = norm_arguments.get("affine", False)
     if not isinstance(affine, bool):  # the layer takes whatever is true
         raise ArgumentError(f"norm_arguments: affine must be True or False, found {affine!r:.50}")

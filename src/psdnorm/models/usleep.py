@@ -183,16 +183,13 @@ class USleep(Pretrained):
                 f"USleep expects (N, S, C, T) or (N, C, T), found {x.dim()} dimensions: "
                 f"{tuple(x.shape)}"
             )
-        if x.shape[-2] != self.n_chans:
-            raise ShapeError(
-                f"USleep was built for {self.n_chans} channels, "
-                f"found {x.shape[-2]} in an input of shape {tuple(x.shape)}"
-            )
-        if x.shape[-1] != self.n_times:
-            raise ShapeError(
-                f"USleep was built for epochs of {self.n_times} samples, "
-                f"found {x.shape[-1]} in an input of shape {tuple(x.shape)}"
-            )
+        for size, found, what in (
+            (self.n_chans, x.shape[-2], f"{self.n_chans} channels"),
+            (self.n_times, x.shape[-1], f"epochs of {self.n_times} samples"),
+        ):
+            if found != size:
+                where = f"{found} in an input of shape {tuple(x.shape)}"
+                raise ShapeError(f"USleep was built for {what}, found {where}")
         if x.dim() == 4 and x.shape[1] == 0:
             raise ShapeError(
                 f"USleep expects sequences of 1 epoch or more, found 0: {tuple(x.shape)}"
@@ -283,15 +280,13 @@ def _conv_elu_norm(
 
 def _kernel_size(time_conv_size_s: float, sfreq: float, ensure_odd: bool) -> int:
     size = round(time_conv_size_s * sfreq)
-    if size > 10_000:
+    expected = "at most 10000" if size > 10_000 else None
+    if size % 2 == 0 and not (ensure_odd or expected):
+        expected = "an odd number (ensure_odd_conv_size=True adds one)"
+    if expected:
         raise ArgumentError(
             f"time_conv_size_s of {time_conv_size_s} at sfreq {sfreq} gives filters of {size} "
-            "samples, expected at most 10000"
-        )
-    if size % 2 == 0 and not ensure_odd:
-        raise ArgumentError(
-            f"time_conv_size_s of {time_conv_size_s} at sfreq {sfreq} gives filters of {size} "
-            "samples, expected an odd number (ensure_odd_conv_size=True adds one)"
+            f"samples, expected {expected}"
         )
     return size + 1 - size % 2
 

@@ -71,10 +71,7 @@ def _dtype(x: Tensor) -> torch.dtype:
 
 
 class Grouping(NamedTuple):
-    """How outputs depend on inputs, the same way at every ``step`` inputs.
-
-    ``span`` outputs depend on ``window`` inputs, from ``offset`` on.
-    """
+    """Per ``step`` inputs, ``span`` outputs depend on ``window`` inputs, from ``offset`` on."""
 
     step: int
     span: int
@@ -181,9 +178,8 @@ def _convolve(
     c_out = matrix.shape[1] // span
     y = x.new_empty(x.shape[0], c_out, x.shape[-1] * span // step)
     if y.numel():
-        launch, whole = _convolve_plan(
-            x.shape, x.stride(), tuple(forward), c_out, bias is not None, elu
-        )
+        how = tuple(forward), c_out, bias is not None, elu
+        launch, whole = _convolve_plan(x.shape, x.stride(), *how)
         bias = None if bias is None else bias.contiguous()
         launch(x, F.pad(matrix.to(x.dtype), whole), bias, y)
     return y
@@ -207,9 +203,8 @@ def _gradient_plan(shape, stride, grad_shape, grad_stride, forward):
         stride[0] // unit, stride[1] // unit, length, out_length, n_tiles, n * n_tiles, each,
         c_in, c_out, step, offset, window, span, unit, grad_unit, groups, width, height,
     )  # fmt: skip
-    return Launch(
-        convolution_kernels.matrix_gradient_kernel, (n_parts, *blocks), arguments, 4
-    ), n_parts
+    kernel = convolution_kernels.matrix_gradient_kernel
+    return Launch(kernel, (n_parts, *blocks), arguments, 4), n_parts
 
 
 def _matrix_gradient(grad: Tensor, x: Tensor, forward: list[int]) -> Tensor:
@@ -245,7 +240,7 @@ def _gradients(ctx, grad):
             )
         dx = _convolve_op(grad, transposed, None, None, adjoint, forward, False)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        gradient = _matrix_gradient_op(grad, x, forward)
+        gradient = _gradient_op(grad, x, forward)
         dmatrix = gradient[:-1]
         if ctx.bias_dtype is not None:
             dbias = gradient[-1].view(-1, forward[1]).sum(dim=1).to(ctx.bias_dtype)
@@ -254,7 +249,7 @@ def _gradients(ctx, grad):
 
 # opaque to the compiler: what it sees through, it may hand tensors with other strides than it said
 _convolve_op = torch.library.custom_op("psdnorm::banded_convolve", _convolve, mutates_args=())
-_matrix_gradient_op = torch.library.custom_op(
+_gradient_op = torch.library.custom_op(
     "psdnorm::banded_gradient", _matrix_gradient, mutates_args=()
 )
 
@@ -265,7 +260,7 @@ def _(x, matrix, transposed, bias, forward, adjoint, elu):
     return x.new_empty(x.shape[0], matrix.shape[1] // span, x.shape[-1] * span // step)
 
 
-@_matrix_gradient_op.register_fake
+@_gradient_op.register_fake
 def _(grad, x, forward):
     size = (x.shape[1] * forward[3] + 1, grad.shape[1] * forward[1])
     return x.new_empty(size, dtype=torch.float32)

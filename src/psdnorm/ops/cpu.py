@@ -125,11 +125,7 @@ def normalize_backward(
     spec: Spec,
     weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Differentiate :func:`normalize` of :func:`row_statistics`: gradient of x, and (N, C, 2) sums.
-
-    Those are per row the sums over time of ``grad`` times the output before weight and bias, and of
-    ``grad``: the gradients of weight and bias, not yet summed over N.
-    """
+    """Gradients of x and, per row, of weight and bias: (N, C, 2), not yet summed over N."""
     rows, grads, length = _as_matrix(x), _as_matrix(grad), x.shape[-1]
     filter_size, padding_mode = spec.filter_size, spec.padding_mode
     half, margin = reference.half_width(filter_size), filter_size - 1
@@ -192,10 +188,7 @@ class _Filters:
 
 
 class _Chunks:
-    """A few rows at a time, in blocks, with a margin on either side, in reused memory.
-
-    Output block l of a filter is made from block l and the beginning of block l + 1.
-    """
+    """A few rows at a time, in blocks, with a margin on either side, in reused memory."""
 
     def __init__(self, rows: Tensor, margin: int, block: int, offset: Tensor | None = None) -> None:
         self.rows, self.margin, self.block = rows, margin, block
@@ -256,16 +249,12 @@ class _Chunks:
             after.zero_()
 
     def banded_product(self, matrix: Tensor, add_to: Tensor | None = None) -> Tensor:
-        """Apply a banded matrix, (r, B + w, B), that repeats from block to block: a view, (r, T).
-
-        Output b of block l is the sum over i of ``sample[l * B + i] * matrix[i, b]``; the results
-        overwrite this object's own, unless there are blocks, (≥ r, n, B), to add them to.
-        """
+        """Apply a banded matrix, (r, B + w, B), to each block and its successor: a view, (r, T)."""
+        # output b of block l is the sum over i of sample[l * B + i] * matrix[i, b]
         out = (self.results if add_to is None else add_to)[: len(self.blocks)]
         if self.block == 1:  # a filter of one tap
-            product = torch.mul(
-                self.blocks[:, :-1], matrix, out=None if add_to is not None else out
-            )
+            samples = self.blocks[:, :-1]
+            product = torch.mul(samples, matrix, out=out) if add_to is None else samples * matrix
             return (product if add_to is None else out.add_(product)).flatten(1)
         beta = 0 if add_to is None else 1
         torch.baddbmm(out, self.blocks[:, :-1], matrix[:, : self.block], beta=beta, out=out)
@@ -330,15 +319,12 @@ def _lags(block: int, margin: int, half: int) -> Tensor:
 
 
 def _segment_index(block: int, filter_size: int) -> Tensor:
-    """Which entries of a segment's matrix, f * f where none, add up at (i, b).
-
-    A sample stands at position ``b % hop`` of one segment and a hop later in the one before.
-    Returns (2, B + 2f - 2, B).
-    """
+    """Which entries of a segment's matrix (f * f: none) add up at (i, b), (2, B + 2f - 2, B)."""
     hop = filter_size - filter_size // 2
     b = _count(block)
     lag = _count(block + 2 * filter_size - 2).unsqueeze(1) - b - (filter_size - 1)
     entries = []
+    # a sample stands at one position of a segment and a hop later in the one before
     for position in (b % hop, b % hop + hop):
         other = position + lag
         inside = (position < filter_size) & (other >= 0) & (other < filter_size)
@@ -346,9 +332,7 @@ def _segment_index(block: int, filter_size: int) -> Tensor:
     return torch.stack(entries)
 
 
-def _remove_hanging_segments(
-    out: Tensor, signal: _Chunks, kernels: Tensor, filter_size: int
-) -> None:
+def _remove_hanging_segments(out: Tensor, signal: _Chunks, kernels: Tensor, filter_size: int):
     """Undo the segments that hang over the ends, which the operator sees and Welch does not."""
     hop, length = filter_size - filter_size // 2, signal.length
     n_segments = reference.n_segments(length, filter_size)

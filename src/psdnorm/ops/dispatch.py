@@ -36,12 +36,7 @@ def choose_backend(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> str:
-    """Return the backend that serves a call, "reference" or "fused".
-
-    "auto" is the fused one where it can serve and pays; "fused" raises
-    :class:`~psdnorm.errors.BackendError` where it cannot. So does a parameter that is on another
-    device than the rows.
-    """
+    """Return the backend that serves a call: "auto" is "fused" where that can serve and pays."""
     for name, parameter in (("target", sqrt_target), ("weight", weight), ("bias", bias)):
         if parameter is not None and parameter.device != x.device:
             raise BackendError(
@@ -87,11 +82,7 @@ def supports(
 
 
 def row_statistics(x: Tensor, spec: Spec, backend: str = "fused") -> tuple[Tensor, Tensor]:
-    """Measure each row with the chosen backend; see :func:`psdnorm.ops.reference.row_statistics`.
-
-    Gradients flow through the statistics with "reference" alone. With "fused" :func:`normalize`
-    accounts for them, so use the same backend for both.
-    """
+    """Measure each row; use the same backend as for :func:`normalize`, see the module."""
     _check_length(x, spec)
     with _without_autocast(x):
         if backend == "reference":
@@ -213,9 +204,7 @@ def _measure_and_normalize(x, weight, bias, sqrt_target, *options) -> tuple[Tens
     return path.normalize(x, offset, psd, sqrt_target, spec, weight, bias), offset, psd
 
 
-def _normalize_backward(
-    grad, x, offset, psd, sqrt_target, weight, *options
-) -> tuple[Tensor, Tensor]:
+def _normalize_backward(grad, x, offset, psd, sqrt_target, weight, *options):
     spec = Spec(*options)
     path = _path(x, grad, spec=spec, one_read=True)
     return path.normalize_backward(grad, x, offset, psd, sqrt_target, spec, weight)
@@ -342,8 +331,7 @@ def _(grad, x, *others):
 
 
 _normalize_op.register_autograd(
-    lambda ctx, grad: _gradients(ctx, grad, _normalize_backward_op),
-    setup_context=_keep_normalize,
+    lambda ctx, grad: _gradients(ctx, grad, _normalize_backward_op), setup_context=_keep_normalize
 )
 _measure_and_normalize_op.register_autograd(
     lambda ctx, grad, *of_statistics: _gradients(ctx, grad, _normalize_backward_op),

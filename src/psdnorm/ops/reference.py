@@ -110,11 +110,7 @@ def windowed_dft(spec: Spec, like: Tensor) -> tuple[Tensor, Tensor]:
 def welch_psd(
     centered: Tensor, filter_size: int, window: str = "boxcar", detrend: str = "row"
 ) -> Tensor:
-    """Estimate the PSD of centred rows (Welch, eq. 3), (..., T) → (..., F).
-
-    A trailing rest that fills no segment is not used. White noise of variance σ² has PSD σ² at
-    every bin. ``detrend="segment"`` changes bin 0, with windows other than "boxcar" bin 1 too.
-    """
+    """PSD of centred rows (Welch, eq. 3), (..., T) → (..., F): σ² at every bin for white noise."""
     spec = Spec(filter_size, window=window, detrend=detrend)
     hop = filter_size - half_width(filter_size)
     # the same layout for every length, or an exported program would not run with some lengths
@@ -163,10 +159,7 @@ def barycenter_sums(psd: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def batch_barycenter(psd: Tensor) -> Tensor:
-    """Bures–Wasserstein barycenter of a batch's valid rows, as a root (eq. 5), (N, C, F) → (C, F).
-
-    A channel without a valid row gets zeros.
-    """
+    """Bures–Wasserstein barycenter of valid rows, as a root (eq. 5), (N, C, F) → (C, F)."""
     # circulant covariances commute, so the barycenter of Gaussians is a mean of square roots
     total, count = barycenter_sums(psd)
     return total / count.clamp(min=1).unsqueeze(-1)
@@ -178,11 +171,7 @@ def geodesic(sqrt_start: Tensor, sqrt_end: Tensor, weight: Tensor | float) -> Te
 
 
 def monge_filter(psd: Tensor, sqrt_target: Tensor, filter_size: int) -> Tensor:
-    """Taps of the zero-phase filter from ``psd`` to the target (eq. 8), (..., F) → (..., K).
-
-    K = 2 * (f // 2) + 1, symmetric about lag 0. For even f the tap at lag f/2 is split into halves
-    at ±f/2. A row whose PSD is not finite gets taps that are not finite either.
-    """
+    """Taps of the zero-phase filter onto the target (eq. 8), (..., F) → (..., 2 * (f // 2) + 1)."""
     gain = sqrt_target / psd.sqrt()
     # an overflowed PSD would give a gain of 0 and an innocent-looking output of zeros
     gain = torch.where(psd.isfinite(), gain, math.nan)
@@ -242,9 +231,8 @@ def normalize(
     bias: Tensor | None = None,
 ) -> Tensor:
     """Carry rows, measured by :func:`row_statistics`, onto the target PSD, (C, F) (eq. 7)."""
-    centered = center(x.to(psd.dtype), offset)
     taps = monge_filter(psd, sqrt_target.to(psd.dtype), spec.filter_size)
-    y = monge_map(centered, taps, spec.padding_mode)
+    y = monge_map(center(x.to(psd.dtype), offset), taps, spec.padding_mode)
     if weight is not None:
         y = y * weight.to(y.dtype).unsqueeze(-1)
     if bias is not None:

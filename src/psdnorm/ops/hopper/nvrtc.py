@@ -27,11 +27,7 @@ class CompilerError(RuntimeError):
 
 
 class _LaunchAttribute(ctypes.Structure):
-    _fields_ = (
-        ("id", ctypes.c_int),
-        ("pad", ctypes.c_char * 4),
-        ("value", ctypes.c_uint * 16),
-    )
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_uint * 16))
 
 
 class _LaunchConfig(ctypes.Structure):
@@ -68,12 +64,10 @@ class Sizes(NamedTuple):
 
 
 class Kernel:
-    """A kernel on the current device, launched in clusters of programs.
+    """A kernel on the current device, launched in clusters of programs."""
 
-    It may start before the previous kernel has ended, and must wait for that
-    (``griddepcontrol.wait``) before it touches memory.
-    """
-
+    # it may start before the previous kernel has ended, and must wait for that
+    # (griddepcontrol.wait) before it touches memory
     def __init__(self, cubin: bytes, name: str, shared_bytes: int):
         self._driver = _library("libcuda.so.1", "nvcuda.dll")
         self._bind_thread()
@@ -103,10 +97,7 @@ class Kernel:
         )
 
     def _bind_thread(self) -> None:
-        """Give the driver the context that torch works in.
-
-        A thread of the autograd engine has none before torch's first call of the runtime in it.
-        """
+        # a thread of the autograd engine has no context before torch's first runtime call in it
         context, device = ctypes.c_void_p(), ctypes.c_int()
         self._check(self._driver.cuCtxGetCurrent(ctypes.byref(context)))
         if context:
@@ -136,9 +127,8 @@ def _compile(source: str, options: tuple[str, ...]) -> bytes:
     library = _nvrtc()
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    code = library.nvrtcCreateProgram(
-        ctypes.byref(program), source.encode(), b"psdnorm.cu", 0, None, None
-    )
+    named = source.encode(), b"psdnorm.cu"
+    code = library.nvrtcCreateProgram(ctypes.byref(program), *named, 0, None, None)
     if code:
         raise CompilerError(f"NVRTC cannot begin (code {code})")
     try:

@@ -133,11 +133,9 @@ def serves(signals: tuple[Tensor, ...], spec: Spec) -> bool:
     plain = spec.window == "boxcar" and spec.padding_mode == "circular"
     if not (ENABLED and x.is_cuda and plain) or spec.detrends_segments:
         return False
-    if x.dtype not in _ELEMENTS:
-        return False
     n, channels, length = x.shape
     size, filter_size = x.element_size(), spec.filter_size
-    if length % 2 or x.numel() == 0:
+    if x.dtype not in _ELEMENTS or length % 2 or x.numel() == 0:
         return False
     if length < _shortest_row(len(signals), size, filter_size):
         return False
@@ -212,10 +210,7 @@ def _compiled(
 
 
 def claim_counter() -> Tensor:
-    """Return a counter, (1,), for the next launch on the current stream.
-
-    The first call on a device waits for the host, unless a graph is being captured.
-    """
+    """Return a counter, (1,), for the next launch on the current stream."""
     device, captures = torch.cuda.current_device(), torch.cuda.is_current_stream_capturing()
     key = device, torch.cuda.current_stream().cuda_stream
     if key in _of_streams and not captures:

@@ -30,11 +30,7 @@ _LEAST_SAMPLES_OF_A_LANE = 8  # of statistics with a hop of one sample
 
 
 class Launch:
-    """A kernel with everything but its tensors.
-
-    A kernel that ``may_be_early`` takes as its last argument whether it may start before the
-    previous one has ended.
-    """
+    """A kernel with everything but its tensors; the last argument may allow an early start."""
 
     def __init__(
         self,
@@ -249,9 +245,8 @@ def _backward_plan(shape, stride, grad_stride, itemsize, spec: Spec, has_weight)
     tiling = _Tiling(shape, steps, itemsize, _hop(spec), spec.filter_size, sums)
     in_units = tuple(step // tiling.unit for step in steps[:4])
     sizes = (c, length, n_segments(length, spec.filter_size))
-    options = (
-        spec.filter_size, WINDOWS[spec.window], spec.padding_mode, spec.detrends_segments
-    )  # fmt: skip
+    how = WINDOWS[spec.window], spec.padding_mode, spec.detrends_segments
+    options = (spec.filter_size, *how)
     passes = (*sizes, *in_units, tiling.chunks, tiling.tiles, *options, *tiling.lanes)
     chunks = min(1024, _power_of_two(tiling.chunks))
     between = (*sizes, *grad_stride[:2], tiling.chunks, *options, has_weight, chunks)
@@ -279,9 +274,8 @@ def normalize_backward(
     dx = x.new_empty(x.shape)
     row_sums = x.new_empty((*x.shape[:2], 2), dtype=torch.float32)
     if offset.numel():
-        launches, n_partials, n_coefficients = _backward_plan(
-            x.shape, x.stride(), grad.stride(), x.element_size(), spec, weight is not None
-        )
+        of_x = x.shape, x.stride(), grad.stride(), x.element_size()
+        launches, n_partials, n_coefficients = _backward_plan(*of_x, spec, weight is not None)
         correlate, between, apply = launches
         offset, psd, sqrt_target = offset.contiguous(), psd.contiguous(), sqrt_target.contiguous()
         weight = _contiguous(weight)
