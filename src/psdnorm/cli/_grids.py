@@ -95,32 +95,32 @@ class Progress:
 
 def print_grid(
     store: "Store",
-    cells: Sequence[Run],
+    grid: Sequence[Run],
     protocol: Protocol,
     runs: ExperimentFolder,
     device: str,
     workers: int,
 ) -> None:
     """Print the grid, what of it is done, and an estimate of the time for the rest."""
-    seconds, source = _expected(store, cells, protocol, runs, device)
+    seconds, source = _expected(store, grid, protocol, runs, device)
     title = f"{store.path} (recipe {recipe_name(store)}) → {runs.path}"
     table = new_table(["what"], ["cells", "done", "time left"], title=title)
-    for name in dict.fromkeys(cell.label for cell in cells):
-        group = [cell for cell in cells if cell.label == name]
-        left = [cell for cell in group if not runs.is_done(cell)]
-        needed = duration(sum(seconds[cell] for cell in left))
+    for name in dict.fromkeys(run.label for run in grid):
+        group = [run for run in grid if run.label == name]
+        left = [run for run in group if not runs.is_done(run)]
+        needed = duration(sum(seconds[run] for run in left))
         table.add_row(name, str(len(group)), str(len(group) - len(left)), needed)
     output.print(table)
-    cohorts = sorted(Counter(cell.hold_out for cell in cells).items())
+    cohorts = sorted(Counter(run.hold_out for run in grid).items())
     say(output, f"cells by cohort held out: {', '.join(f'{name} {n}' for name, n in cohorts)}")
-    seeds = sorted(Counter(cell.seed for cell in cells).items())
+    seeds = sorted(Counter(run.seed for run in grid).items())
     say(output, f"cells by seed: {', '.join(f'{seed}: {n}' for seed, n in seeds)}")
-    left = [cell for cell in cells if not runs.is_done(cell)]
-    total = sum(seconds[cell] for cell in left)
+    left = [run for run in grid if not runs.is_done(run)]
+    total = sum(seconds[run] for run in left)
     shared = f", {duration(total / workers)} with {workers} workers" if workers > 1 else ""
     say(
         output,
-        f"{plural(len(cells), 'cell')}, {len(cells) - len(left)} done; the others take about "
+        f"{plural(len(grid), 'cell')}, {len(grid) - len(left)} done; the others take about "
         f"{duration(total)} of one worker{shared}, estimated from {source}",
     )
     if store.index["simulated"].any():
@@ -128,23 +128,23 @@ def print_grid(
 
 
 def warn_of_short_patience(
-    cells: Sequence[Run], is_done: Callable[[Run], bool], amounts: Amounts, protocol: Protocol
+    grid: Sequence[Run], is_done: Callable[[Run], bool], amounts: Amounts, protocol: Protocol
 ) -> None:
     """Warn if trainings may be stopped before the networks have learned."""
-    left = [base for base in (run.base for run in cells) if not is_done(base)]
+    left = [base for base in (run.base for run in grid) if not is_done(base)]
     sentence = short_patience(left, amounts, protocol)
     if sentence is not None:
         say(errors, sentence)
 
 
 def _expected(
-    store: "Store", cells: Sequence[Run], protocol: Protocol, runs: ExperimentFolder, device: str
+    store: "Store", grid: Sequence[Run], protocol: Protocol, runs: ExperimentFolder, device: str
 ) -> tuple[dict[Run, float], str]:
-    """Return the seconds of each cell, and where they come from."""
+    """Return the seconds of each run, and where they come from."""
     amounts = Amounts(store, protocol)
-    entries = {entry.run: entry for entry in (*runs.entries(), *map(amounts.entry, cells))}
+    entries = {entry.run: entry for entry in (*runs.entries(), *map(amounts.entry, grid))}
     finished = filter(runs.is_done, entries)
-    done = {cell: read_json(runs.folder(cell) / DONE)["seconds"] for cell in finished}
+    done = {run: read_json(runs.folder(run) / DONE)["seconds"] for run in finished}
     found = from_finished(entries.values(), done)
     if found is not None:
         return found, plural(len(done), "finished cell")
@@ -153,21 +153,21 @@ def _expected(
         rates = H200
         source = f"rates that were measured on an H200, and {epochs} until early stopping"
     else:
-        models = {cell.model: cell for cell in reversed(cells) if not cell.norm.startswith("ada")}
-        rates = {m: measured_rates(cell, protocol, store.layout) for m, cell in models.items()}
+        models = {run.model: run for run in reversed(grid) if not run.norm.startswith("ada")}
+        rates = {m: measured_rates(run, protocol, store.layout) for m, run in models.items()}
         source = f"a step on this processor, and {epochs} until early stopping"
-    return from_rates(cells, amounts, rates, protocol), source
+    return from_rates(grid, amounts, rates, protocol), source
 
 
 def print_results(
-    store: "Store", runs: ExperimentFolder, cells: Sequence[Run], outcomes: Sequence["Outcome"]
+    store: "Store", runs: ExperimentFolder, grid: Sequence[Run], outcomes: Sequence["Outcome"]
 ) -> None:
     """Print the means of every norm, and what failed."""
-    found = means(runs, cells)
+    found = means(runs, grid)
     columns = ("cells", MEAN_DATASET, MEAN_SUBJECT)
     table = new_table(["what"], columns, title=results_title(store))
-    for name in dict.fromkeys(cell.label for cell in cells):
-        group = [cell for cell in cells if cell.label == name]
+    for name in dict.fromkeys(run.label for run in grid):
+        group = [run for run in grid if run.label == name]
         done = sum(map(runs.is_done, group))
         nothing = (math.nan, math.nan)
         figures = (found.get(name, {}).get(m, nothing) for m in (MEAN_DATASET, MEAN_SUBJECT))

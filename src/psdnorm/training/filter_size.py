@@ -103,9 +103,12 @@ def left_out_accuracy(
 def normalized_spectra(
     sample: Sample, filter_size: int, learned: Tensor, target: str = "barycenter"
 ) -> NDArray[np.float64]:
-    """Return log spectra of all epochs after PSDNorm, in bands of 1 Hz, (E, C · bands)."""
+    """Return log spectra of all epochs after PSDNorm, in bands of 1 Hz, (E, C · bands).
+
+    The target is the barycenter of the windows ``learned``, or white.
+    """
     psd = sample.psd[filter_size]
-    sqrt_target = ops.batch_barycenter(psd[learned])  # of windows
+    sqrt_target = ops.batch_barycenter(psd[learned])
     if target == "white":
         sqrt_target = torch.ones_like(sqrt_target)
     taps = ops.monge_filter(psd, sqrt_target, filter_size)  # (N, C, K)
