@@ -135,14 +135,7 @@ def lodo(
     hold_outs = cohorts_to_hold_out(
         nights, () if hold_out is None else words("--hold-out", hold_out)
     )
-    asked: dict[str, Any] = {
-        "model": (words, "--models", models),
-        "norm": (words, "--norms", norms),
-        "filter_size": (filter_sizes, "--filter-size", filter_size),
-        "norm_depth": (partial(numbers, least=0), "--norm-depth", norm_depth),
-        "balanced": (sizes, "--balanced", balanced),
-    }
-    axes = {name: read(*given) for name, (read, *given) in asked.items() if given[1] is not None}
+    axes = _axes(models, norms, filter_size, norm_depth, balanced)
     cells = _cells(preset, axes, hold_outs, range(seeds) if seeds else None)
     place = _place(jobs, gpus, dask, device)
     amounts = Amounts(nights, protocol)
@@ -171,6 +164,24 @@ def lodo(
     _print_chosen(runs, cells)
     if any(outcome.status in ("failed", "elsewhere") for outcome in outcomes):
         raise typer.Exit(SOME_FAILED)
+
+
+def _axes(
+    models: str | None,
+    norms: str | None,
+    filter_size: str | None,
+    norm_depth: str | None,
+    balanced: str | None,
+) -> dict[str, tuple]:
+    """Return the axes that were given, by the names of a run's fields."""
+    asked: dict[str, Any] = {
+        "model": (words, "--models", models),
+        "norm": (words, "--norms", norms),
+        "filter_size": (filter_sizes, "--filter-size", filter_size),
+        "norm_depth": (partial(numbers, least=0), "--norm-depth", norm_depth),
+        "balanced": (sizes, "--balanced", balanced),
+    }
+    return {name: read(*given) for name, (read, *given) in asked.items() if given[1] is not None}
 
 
 def _cells(
