@@ -297,7 +297,7 @@ def _rss_mb(pid: int) -> float:
 # ─── the checks ───
 
 INTERRUPTED, SOME_FAILED = 130, 1
-_GOES_ON = "psdnorm: interrupted; give the same command again to resume\n"
+_GOES_ON = "psdnorm: interrupted; run the same command again to resume\n"
 
 
 def what_is_wrong(nights: Folder, runs: list[Run], out: Path) -> list[str]:

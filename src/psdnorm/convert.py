@@ -178,7 +178,7 @@ def copy_buffers(modules: Iterable[nn.Module]) -> Buffers:
 
 @torch.no_grad()
 def restore(former: Buffers) -> None:
-    """Give modules back the buffers that :func:`copy_buffers` copied."""
+    """Restore the buffers that :func:`copy_buffers` copied."""
     for module, copies in former:
         for key, copy in copies.items():
             buffer = module._buffers.get(key)

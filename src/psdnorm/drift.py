@@ -112,7 +112,7 @@ def _places(n_epochs: int) -> NDArray[np.int64]:
 
 
 class _Enough(Exception):
-    """Every layer has been seen: the rest of the pass is of no use."""
+    """Stops a forward pass once every layer was seen."""
 
 
 def _layer_distances(model: Pretrained, windows: Tensor) -> dict[str, float]:
@@ -248,7 +248,7 @@ def measure_spread(model: Pretrained, nights: Iterable[NDArray | Tensor]) -> dic
 def measures(
     night: NightSpectra, sqrt_barycenter: NDArray[np.float64], unseen: float = 1.0
 ) -> dict[str, float]:
-    """Return all in which a night is compared with the training nights, by name.
+    """Return all measures by which a night is compared with the training nights, by name.
 
     Distances are ``input``, ``channel/0`` … and ``layer/NAME``, levels in dB ``level/0/power``,
     ``level/0/delta`` …; ``unseen`` is a factor on the distances of input and channels.

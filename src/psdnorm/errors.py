@@ -41,7 +41,7 @@ class RecordingError(PsdnormError, ValueError):
 
 
 class TrainingError(PsdnormError, RuntimeError):
-    """A training cannot go on: its loss is not finite, or what it left cannot be read."""
+    """A training cannot go on: its loss is not finite, or its saved state cannot be read."""
 
 
 class MissingExtraError(PsdnormError, ImportError):

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-GOES_ON = "psdnorm: interrupted; give the same command again to resume\n"
+GOES_ON = "psdnorm: interrupted; run the same command again to resume\n"
 ENDINGS = (".json", ".tsv", "-hypnogram.edf", ".txt", ".html", ".png")
 
 
@@ -195,7 +195,7 @@ def test_only_finished_nights_count_as_such(benchmark, tmp_path):
 
 @pytest.mark.slow
 def test_a_command_that_could_not_begin_is_no_figure(benchmark, tmp_path):
-    with pytest.raises(RuntimeError, match=r"exit code 2: psdnorm: .* names no recording"):
+    with pytest.raises(RuntimeError, match=r"exit code 2: psdnorm: .* matches no recording"):
         benchmark.run_command(tmp_path, tmp_path / "out", None)
 
 

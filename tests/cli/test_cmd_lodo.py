@@ -207,7 +207,7 @@ def test_an_interrupted_run_says_how_to_go_on(lodo, store, tmp_path, monkeypatch
         patch.setattr(work, "train_run", interrupt)
         code, out, err = lodo(*arguments)
     assert (code, out) == (130, "")
-    assert err.endswith("psdnorm: interrupted; run the same command again to go on\n")
+    assert err.endswith("psdnorm: interrupted; run the same command again to resume\n")
     done = tmp_path / "cells" / "usleep_psd_f5_d3_abc_all_seed0" / "done.json"
     first = json.loads(done.read_text())
     code, _, _ = lodo(*arguments)
@@ -251,7 +251,10 @@ def test_an_interrupted_run_says_how_to_go_on(lodo, store, tmp_path, monkeypatch
         ),
         (("--device", "foo"), "device is 'foo', expected 'auto', 'cpu' or 'cuda'"),
         (("--device", "foo", "--jobs", "2"), "device is 'foo', expected 'auto', 'cpu' or 'cuda'"),
-        (("--balanced", "1"), "has nobody for validation beside abc with balanced 1, expected"),
+        (
+            ("--balanced", "1"),
+            "has no subjects left for validation when abc is held out with balanced 1, expected",
+        ),
         *((("--" + option, ""), f"--{option} is '', expected ") for option in LISTS),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_line_end_in_a_files_name_ends_no_line(prepare, tmp_path):
     ("arguments", "said"),
     [
         (("nowhere", ".", "s"), "psdnorm: cohort is 'nowhere', expected one of ABC, "),
-        (("folder", "no/such", "s"), "psdnorm: no/such names no night that exists"),
+        (("folder", "no/such", "s"), "psdnorm: no/such matches no recording"),
         (("folder", "source", "s", "--recipe", "x"), "psdnorm: --recipe is 'x', expected paper, "),
         (("folder", "source", "s", "--channels", ";"), "psdnorm: --channels must name one at l"),
         (("folder", "source", "source/S01.edf"), "S01.edf cannot be made: Not a directory"),
@@ -164,7 +164,7 @@ def test_an_interrupted_run_says_how_to_go_on(prepare, tmp_path, monkeypatch):
         code, out, err = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 130
     assert counts(out) == {"prepared": 1, "already there": 0, "failed": 0, "not reached": 2}
-    assert err.endswith("psdnorm: interrupted; run the same command again to go on\n")
+    assert err.endswith("psdnorm: interrupted; run the same command again to resume\n")
     assert len(Store.open(tmp_path / "store").index) == 1
     code, out, _ = prepare("folder", source, tmp_path / "store", "--jobs", 1)
     assert code == 0
@@ -186,7 +186,7 @@ def test_ctrl_c_stops_all_processes_without_a_traceback(tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=600)  # the pipes end with the last of them
     assert process.returncode == 130
-    assert err.endswith("psdnorm: interrupted; run the same command again to go on\n")
+    assert err.endswith("psdnorm: interrupted; run the same command again to resume\n")
     assert "Traceback" not in err
     assert counts(out)["not reached"] > 0
     assert len(Store.open(store).index) >= counts(out)["prepared"] > 0

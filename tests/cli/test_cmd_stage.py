@@ -165,7 +165,7 @@ def test_an_interrupted_run_says_how_to_go_on(stage, tmp_path, monkeypatch):
         code, out, err = stage("in")
     assert code == 130
     assert counts(out) == {"staged": 1, "not reached": 2, "verdict: unusual": 1}
-    assert err.endswith("psdnorm: interrupted; run the same command again to go on\n")
+    assert err.endswith("psdnorm: interrupted; run the same command again to resume\n")
     code, out, _ = stage("in")
     assert code == 0
     assert counts(out) == {"already there": 1, "staged": 2, "verdict: unusual": 3}
@@ -222,7 +222,7 @@ def test_scorings_beside_signals_are_left_out_and_counted(stage, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nowhere.edf",), "psdnorm: nowhere.edf names no recording, expected a file, a pattern"),
+        (("nowhere.edf",), "psdnorm: nowhere.edf matches no recording, expected a file, a pattern"),
         (("deaf.edf",), "psdnorm: deaf.edf has no EEG channel with a known name, found E"),
         (("letter.xyz",), "psdnorm: letter.xyz is not a recording of a known type: found"),
         (("S1.edf", "--unit", "T"), "psdnorm: --unit is 'T', expected one of V, mV, uV, nV"),

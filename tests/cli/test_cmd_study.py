@@ -46,7 +46,7 @@ def test_in_pieces_it_says_what_is_left_and_then_that_all_is_done(study, tmp_pat
         patch.setattr(cmd_study, "time_limit", minutes_that_end_as_ctrl_c)
         code, out, err = study(*arguments)
     assert code == 1
-    assert "time limit of 9 minutes reached; run the same command again to go on" in err
+    assert "time limit of 9 minutes reached; run the same command again to resume" in err
     assert "tiny: 2 of 4 cells are done" in out
     assert re.search(r"left \(2\):\n  usleep_psd_f5_d3_ABC_\w+\n  usleep_psd_f5_d3_MASS_\w+\n", out)
     packed = tmp_path / "files" / "results" / "tiny.tar.xz"
@@ -89,7 +89,7 @@ def test_ctrl_c_says_how_to_go_on_and_packs_what_is_finished(study, tmp_path, mo
     path = trained_study(tmp_path / "files")
     code, _, err = study(path, "--work", tmp_path / "work", "--device", "cpu")
     assert code == 130
-    assert "psdnorm: interrupted; run the same command again to go on" in err
+    assert "psdnorm: interrupted; run the same command again to resume" in err
     assert (tmp_path / "files" / "results" / "tiny.tar.xz").exists()
 
 

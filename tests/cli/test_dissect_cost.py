@@ -60,7 +60,7 @@ def test_sigterm_ends_it_as_ctrl_c_does(dissect, interrupted, monkeypatch):
     monkeypatch.setattr(TestNights, "make", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     code, _, err = dissect(runs, "-o", out, "--jobs", 1, "--device", "cpu")
     assert code == 130
-    assert "interrupted; run the same command again to go on" in err
+    assert "interrupted; run the same command again to resume" in err
     assert len(read_cost(out)["pieces"]) == 1
 
 

@@ -63,7 +63,7 @@ def test_a_folder_that_shows_its_names_alone_is_named_once(
 
 def test_a_closed_root_says_so(root, monkeypatch):
     close(monkeypatch, root.name)
-    with pytest.raises(RecordingError, match=r"names no night that exists: .* Permission denied"):
+    with pytest.raises(RecordingError, match=r"matches no recording: .* Permission denied"):
         find_nights("folder", root)
 
 

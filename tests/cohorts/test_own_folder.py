@@ -221,8 +221,8 @@ def test_columns_that_are_not_used_are_noted(download, files):
     [
         ("id,file\n1,a\n", "m.csv has the columns id, file, expected subject and signal"),
         ("", "m.csv is empty, expected the columns subject and signal"),
-        ("subject,signal\n", "m.csv names no night that exists$"),
-        ("subject,signal\n1,x.edf\n", "m.csv names no night that exists: .* the signal x.edf"),
+        ("subject,signal\n", "m.csv matches no recording$"),
+        ("subject,signal\n1,x.edf\n", "m.csv matches no recording: .* the signal x.edf"),
     ],
 )
 def test_a_manifest_that_is_none_is_refused(download, text, message):
@@ -233,7 +233,7 @@ def test_a_manifest_that_is_none_is_refused(download, text, message):
 def test_what_is_not_there_is_refused(tmp_path):
     with pytest.raises(RecordingError, match=r"m.csv cannot be read: .*No such file"):
         find_nights("folder", tmp_path / "m.csv")
-    with pytest.raises(RecordingError, match=r"\*.edf names no night that exists"):
+    with pytest.raises(RecordingError, match=r"\*.edf matches no recording"):
         find_nights("folder", tmp_path / "*.edf")
 
 
@@ -317,7 +317,7 @@ def test_participants_that_nobody_may_read_are_noted(download, typed, monkeypatc
 
     monkeypatch.setattr("psdnorm.cohorts.own_folder.read_rows", refuse)
     (note,) = find_nights("bids", root).notes
-    assert note == f"{root}/participants.tsv was not read: [Errno 13] Permission denied"
+    assert note == f"{root}/participants.tsv cannot be read: Permission denied"
 
 
 def test_two_tasks_of_a_session_are_two_nights(download, typed):

@@ -239,7 +239,7 @@ def test_what_else_differs_is_said(folders, tmp_path):
     assert "The recipes differ: paper (A) and robust (B)." in remarks
     assert "lr is 0.001 in A and 0.1 in B." in remarks
     assert "Not compared, as only one of the two holds them out: CHAT." in remarks
-    assert "BatchNorm in U-Sleep, all subjects: B lacks 6 of the 12 scores of ABC." in remarks
+    assert "BatchNorm in U-Sleep, all subjects: B is missing 6 of the 12 scores of ABC." in remarks
     assert "Only A has PSDNorm in U-Sleep, all subjects." in remarks
 
 

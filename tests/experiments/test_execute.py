@@ -73,7 +73,7 @@ def test_a_cell_that_kills_its_process_twice_fails_and_the_others_are_done(store
     }
     failed = [o for o in outcomes.values() if o.status == "failed"]
     assert [o.reason for o in failed] == [
-        f"{victim}: its process died twice, perhaps for want of memory"
+        f"{victim}: its process died twice, perhaps out of memory"
     ]
     assert {o.status for o in outcomes.values() if o not in failed} == {"done"}
     assert (tmp_path / "cells" / victim / "failed.json").exists()
@@ -146,7 +146,7 @@ def test_a_cell_that_is_done_is_told_though_the_gpu_is_lost_by_then(gpu, monkeyp
 @pytest.mark.parametrize(
     ("last_words", "reason"),
     [
-        (("", ""), "perhaps for want of memory"),
+        (("", ""), "perhaps out of memory"),
         (("a fault", "a worse one"), "each time as its GPU was lost (a worse one)"),
         (("a fault", ""), "once as its GPU was lost (a fault)"),
         (("", "a fault"), "once as its GPU was lost (a fault)"),

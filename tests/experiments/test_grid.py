@@ -218,7 +218,7 @@ def test_a_fault_of_ours_is_told_as_one_and_stops_nobody(store, tmp_path, monkey
     reasons = [o.reason for o in run(store, cells, tmp_path).values()]
     assert reasons == [
         "usleep_psd_f5_d3_abc_all_seed0: there was not enough memory on this machine",
-        "usleep_psd_f5_d3_abc_all_seed1: it stopped by a fault of psdnorm: KeyError 1",
+        "usleep_psd_f5_d3_abc_all_seed1: internal error, a bug in psdnorm: KeyError 1",
     ]
 
 

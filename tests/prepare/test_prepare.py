@@ -280,7 +280,7 @@ def test_without_scipy_nothing_is_begun(source, tmp_path, monkeypatch):
 
 
 def test_a_source_without_a_night_leaves_no_store(tmp_path):
-    with pytest.raises(RecordingError, match="names no night that exists"):
+    with pytest.raises(RecordingError, match="matches no recording"):
         Preparation("folder", cohort_folder(tmp_path / "empty"), tmp_path / "store", ROBUST)
     assert not (tmp_path / "store").exists()
 
@@ -309,8 +309,7 @@ def test_a_night_fails_alone_even_by_a_fault_of_ours(source, tmp_path, monkeypat
     found = run(source, tmp_path / "store")
     assert [o.status for o in found.values()] == ["prepared", "failed", "prepared"]
     assert found["folder-S02"].reason == (
-        f"{source}/S02.edf: it could not be prepared, by a fault of psdnorm: ZeroDivisionError "
-        "division by zero"
+        f"{source}/S02.edf: internal error, a bug in psdnorm: ZeroDivisionError division by zero"
     )
 
 

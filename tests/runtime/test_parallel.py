@@ -26,7 +26,7 @@ def test_what_kills_its_process_twice_is_lost_and_all_else_is_done():
     items = [0, 0, int(signal.SIGKILL), 0, 0, 0]  # four are in work at once
     found = list(run_all(signal.raise_signal, items, jobs=2, lost=lose))
     assert sorted(found, key=str) == [9, None, None, None, None, None]
-    assert lost == [(9, "its process died twice, perhaps for want of memory")]
+    assert lost == [(9, "its process died twice, perhaps out of memory")]
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def test_what_names_nothing_raises(tmp_path, monkeypatch, argument):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ArgumentError) as caught:
         find_recordings([argument])
-    assert str(caught.value).startswith(f"{argument} names no recording, expected a file, ")
+    assert str(caught.value).startswith(f"{argument} matches no recording, expected a file, ")
 
 
 def test_names_that_would_be_alike_get_their_folders():

@@ -176,7 +176,9 @@ def test_a_cohort_that_is_not_there_is_refused_by_name(store, tmp_path):
 
 def test_a_store_with_nobody_to_validate_is_refused(tmp_path):
     store = small_store(tmp_path / "store", [learnable("abc-1"), learnable("xyz-1")])
-    with pytest.raises(ArgumentError, match="has nobody for validation beside abc"):
+    with pytest.raises(
+        ArgumentError, match="has no subjects left for validation when abc is held out"
+    ):
         train_run(store, CELL, PROTOCOL, tmp_path / "run")
 
 

@@ -43,7 +43,7 @@ def window_starts(n_epochs: int, length: int = LENGTH, stride: int = STRIDE) -> 
 
 
 class Sequences:
-    """Sequences of consecutive epochs of some nights in which something is scored, or simply all.
+    """Sequences of consecutive epochs: all, or only those with a scored epoch.
 
     A night shorter than ``length`` has one sequence: the night, repeated from its start and
     unscored from there on. The repetition has the night's own spectrum, which zeros would not.

@@ -74,7 +74,7 @@ def command(function: _Command) -> _Command:
         except KeyboardInterrupt:
             sentence, code = "interrupted", INTERRUPTED
             if function.__name__ in _RESUMABLE:
-                sentence += "; run the same command again to go on"
+                sentence += "; run the same command again to resume"
         except ArgumentError as error:
             sentence = _as_typed(str(error), options)
         except PsdnormError as error:

@@ -15,7 +15,7 @@ from rich.text import Text
 from psdnorm.cli._shared import SOME_FAILED, command, output
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError
-from psdnorm.runtime import errors, say
+from psdnorm.runtime import errors, plural, say
 
 if TYPE_CHECKING:
     from psdnorm.store import Store
@@ -235,6 +235,5 @@ def _verify(store: "Store") -> None:
     for problem in problems:
         say(output, problem)
     if problems:
-        found = "1 file is" if len(problems) == 1 else f"{len(problems)} files are"
-        say(errors, f"psdnorm: {found} damaged")
+        say(errors, f"psdnorm: {plural(len(problems), 'file is', 'files are')} damaged")
         raise typer.Exit(SOME_FAILED)

@@ -158,7 +158,7 @@ def lodo(
                 outcomes.append(outcome)
                 shown.finish(outcome)
     except KeyboardInterrupt:
-        errors.print("psdnorm: interrupted; run the same command again to go on")
+        errors.print("psdnorm: interrupted; run the same command again to resume")
         raise typer.Exit(INTERRUPTED) from None
     print_results(nights, runs, cells, outcomes)
     _print_chosen(runs, cells)

@@ -194,7 +194,7 @@ def _run(
             _run_cells(described, runs, work, meter, workers, device)
     except TimeLimitReached:
         limit = f"time limit of {minutes:g} minutes reached"
-        say(errors, f"{limit}; run the same command again to go on")
+        say(errors, f"{limit}; run the same command again to resume")
     except ArgumentError:
         is_valid = False
         raise

@@ -52,7 +52,7 @@ def unscored(file: Path, expected: str) -> Problem:
 
 
 class Found(NamedTuple):
-    """What was found below a source: nights, problems and notes.
+    """The nights found in a source, with problems and notes.
 
     Problems are files that were left out and nights without a scoring; they stop no other night.
     Notes are what a user may want to know and need not mend.

@@ -24,7 +24,7 @@ from psdnorm.cohorts.file_layout import (
     unscored,
 )
 from psdnorm.cohorts.people import Person, age_of, sex_of
-from psdnorm.errors import ArgumentError, PsdnormError, RecordingError
+from psdnorm.errors import ArgumentError, PsdnormError, RecordingError, os_errors_as
 from psdnorm.io import candidates, check_expression, fold, holds_stages, read_rows
 
 _SIGNALS = (".edf", ".bdf", ".rec")
@@ -55,7 +55,7 @@ def find_folder(source: str, channels: Candidates, cohort: str = "folder") -> Fo
         found = _from_pattern(source, channels, cohort, problems)
     if not found.nights:
         reason = f": {problems[0]}" if problems else ""
-        raise RecordingError(f"{source} names no night that exists{reason}")
+        raise RecordingError(f"{source} matches no recording{reason}")
     # S01 and s01 are one subject: as two they could come on two sides of a split
     spelt: dict[tuple[str, str], str] = {}
     nights: dict[tuple[str, str, str], NightFiles] = {}
@@ -161,10 +161,7 @@ def _scorings_beside(paths: Sequence[Path], problems: list[Problem]) -> dict[Pat
 
 
 def _from_manifest(path: Path, channels: Candidates, cohort: str, problems: list[Problem]) -> Found:
-    try:
-        rows = read_rows(path.read_bytes())
-    except (OSError, csv.Error) as error:
-        raise RecordingError(f"{path} cannot be read: {error}") from error
+    rows = _rows(path)
     if not rows:
         raise RecordingError(f"{path} is empty, expected the columns subject and signal")
     names = [fold(cell) for cell in rows[0]]
@@ -189,6 +186,15 @@ def _from_manifest(path: Path, channels: Candidates, cohort: str, problems: list
         cells["cohort"] = cells["cohort"] or cohort
         _add_row(path, line, cells, channels, found)
     return found
+
+
+def _rows(path: Path) -> list[list[str]]:
+    with os_errors_as(RecordingError, path, "cannot be read"):
+        content = path.read_bytes()
+    try:
+        return read_rows(content)
+    except csv.Error as error:
+        raise RecordingError(f"{path} is not a table: {error}") from error
 
 
 def _add_row(
@@ -339,12 +345,12 @@ def _bids_scoring(path: Path, problems: list[Problem]) -> Path | None:
 
 def _participants(root: Path) -> tuple[dict[str, Person], list[str]]:
     path = root / "participants.tsv"
-    try:
-        rows = read_rows(path.read_bytes())
-    except FileNotFoundError:
+    if not path.exists():
         return {}, []
-    except (OSError, csv.Error) as error:
-        return {}, [f"{path} was not read: {error}"]
+    try:
+        rows = _rows(path)
+    except RecordingError as error:
+        return {}, [str(error)]
     names = [fold(cell) for cell in rows[0]] if rows else []
     if "participant_id" not in names or not _FACTS & set(names):
         return {}, [

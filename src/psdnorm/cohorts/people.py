@@ -1,4 +1,4 @@
-"""Age, sex and family from a cohort's tables, which are never needed."""
+"""Age, sex and family from a cohort's tables, all of them optional."""
 
 import importlib
 from collections.abc import Iterable, Mapping

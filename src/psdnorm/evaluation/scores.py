@@ -23,7 +23,7 @@ from psdnorm.evaluation.metrics import (
     count_bins,
     expected_calibration_error,
 )
-from psdnorm.runtime import written
+from psdnorm.runtime import parquet_errors_as, written
 
 try:
     import pandas as pd
@@ -169,13 +169,8 @@ def write_scores(path: str | os.PathLike[str], scores: pd.DataFrame) -> None:
 
 def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     """Read and validate what :func:`write_scores` wrote."""
-    try:
+    with parquet_errors_as(path):
         table = pq.ParquetFile(path).read()
-    except FileNotFoundError:
-        raise StoreError(f"{path} is missing, expected the scores of a run") from None
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise StoreError(f"{path} cannot be read as Parquet: {reason:.80}") from error
     if not table.schema.equals(SCHEMA):
         raise StoreError(f"{path} has other columns than the scores of a run")
     scores = table.to_pandas()

@@ -27,7 +27,7 @@ _SUMMED = ("seconds", "simulation_seconds", "sequences")
 
 
 class PieceMeter:
-    """Measures one call of a command, a piece, and records it as it goes: it may be killed."""
+    """Records the cost of one call of a command while it runs, so a killed call counts, too."""
 
     def __init__(
         self, folder: Path, device: str, commit: str | None, *, counted: str, **processes: int
@@ -185,7 +185,7 @@ class Amounts:
         return self._known[key]
 
     def entry(self, run: Run) -> Entry:
-        """Return a run with the number that its time grows with."""
+        """Return a run and its number of sequences, to which its time is proportional."""
         amount = self.of(run)
         return Entry(run, int(amount.test if run.is_adapted else amount.training))
 

@@ -2,6 +2,7 @@
 
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.io.channels import (
+    MICROVOLTS,
     Wanted,
     Weights,
     candidates,
@@ -11,7 +12,13 @@ from psdnorm.io.channels import (
     one_rate,
     resolve,
 )
-from psdnorm.io.edf import SIMULATED, decode, number_or_nan, write_annotations
+from psdnorm.io.edf import (
+    SIMULATED,
+    decode,
+    holds_only_annotations,
+    number_or_nan,
+    write_annotations,
+)
 from psdnorm.io.recording import (
     Recording,
     Source,
@@ -21,6 +28,7 @@ from psdnorm.io.recording import (
     read_recording,
 )
 from psdnorm.io.scoring import (
+    EDF_STAGE_NAMES,
     epochs_as_bouts,
     holds_stages,
     place,

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from psdnorm.errors import ArgumentError, RecordingError
 
+MICROVOLTS = {"V": 1e6, "mV": 1e3, "uV": 1.0, "nV": 1e-3}
 # "" is no unit at all: EDF's own example and most of its writers mean µV
-_MICROVOLTS = {"v": 1e6, "mv": 1e3, "uv": 1.0, "nv": 1e-3, "": 1.0}
+_BY_SPELLING = {unit.lower(): factor for unit, factor in MICROVOLTS.items()} | {"": 1.0}
 _SPELLINGS = {
     "µ": "u",
     "μ": "u",
@@ -62,7 +63,7 @@ def microvolts(channel: Channel, path: str | Path) -> float:
     unit = "".join(channel.unit.split()).casefold()
     for spelling, short in _SPELLINGS.items():
         unit = unit.replace(spelling, short)
-    if unit not in _MICROVOLTS:
+    if unit not in _BY_SPELLING:
         raise RecordingError(
             f"{path} has {channel.label!r} in {channel.unit!r}, expected V, mV, uV or nV"
         )
@@ -72,7 +73,7 @@ def microvolts(channel: Channel, path: str | Path) -> float:
             f"{path} gives no unit for {channel.label!r}, and its range, {low:g} to {high:g}, "
             "cannot be in µV"
         )
-    return _MICROVOLTS[unit]
+    return _BY_SPELLING[unit]
 
 
 def one_rate(rates: Mapping[str, float], path: str | Path) -> float:

@@ -22,6 +22,7 @@ _LAST_S = 30 * 86400.0  # no recording is longer than a month: a file that says 
 _MOST_WITH_GAPS_S = 7 * 86400.0  # gaps are filled up to a week: more is a damaged clock
 
 _SAMPLE_BYTES = {b"0".ljust(8): 2, b"\xffBIOSEMI": 3}
+_ANNOTATIONS = ({"EDF Annotations"}, {"BDF Annotations"})
 Gaps = tuple[tuple[float, float], ...]  # where they begin and end, in s from the first sample
 # what a simulated file says of itself where others name hospital and technician
 SIMULATED = b"psdnorm simulated"
@@ -152,6 +153,17 @@ def parse_header(path: str | Path) -> Header:
     )
 
 
+def holds_only_annotations(path: str | Path) -> bool:
+    """Whether an EDF+ holds annotations and no signal, by its labels alone; False if unreadable."""
+    try:
+        with open(path, "rb") as file:
+            n_signals = int(file.read(256)[252:256])
+            labels = file.read(16 * n_signals)
+    except (OSError, ValueError):
+        return False
+    return {_text(labels[i : i + 16]) for i in range(0, len(labels), 16)} in _ANNOTATIONS
+
+
 def _layout(
     signals: bytes, n_signals: int, record_s: float, sample_bytes: int, path: str | Path
 ) -> tuple[tuple[Channel, ...], tuple[tuple[int, int], ...], int]:
@@ -168,7 +180,7 @@ def _layout(
         n_samples = _count(samples, f"samples of {label!r} in a record", path)
         span = (place, place + sample_bytes * n_samples)
         place = span[1]
-        if label in ("EDF Annotations", "BDF Annotations"):
+        if {label} in _ANNOTATIONS:
             annotation_spans.append(span)
             continue
         if not record_s:

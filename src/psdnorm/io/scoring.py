@@ -284,8 +284,8 @@ def _parse(content: bytes, path: str | Path) -> Element:
 _JITTER_S = 0.5
 _MOST_BYTES = 2**26
 _EDFS = (".edf", ".rec")
-# by Rechtschaffen & Kales, as in Sleep-EDF and MASS
-_EDF_NAMES = ("W", "1", "2", "3", "R", "?")
+# EDF+ standardizes these, which MNE and EDFbrowser know: AASM's N1 is its 1; the last is unscored
+EDF_STAGE_NAMES = ("W", "1", "2", "3", "R", "?")
 _READERS: dict[str, Callable[[bytes, str | Path], list[Bout]]] = {
     ".xml": read_xml,
     ".tsv": read_table,
@@ -404,7 +404,9 @@ def write_stages(
     if form not in FORMATS:
         raise ArgumentError(f"form must be one of {', '.join(FORMATS)}, found {form!r}")
     if form == "edf":
-        notes = [(b.onset_s, b.duration_s, f"Sleep stage {_EDF_NAMES[b.stage]}") for b in bouts]
+        notes = [
+            (b.onset_s, b.duration_s, f"Sleep stage {EDF_STAGE_NAMES[b.stage]}") for b in bouts
+        ]
         write_annotations(path, notes, start)
         return
     if form == "nsrr":
@@ -450,7 +452,7 @@ def _late_s(own: datetime | None, signal: datetime | None, path: str | Path) -> 
 
 
 def _with_markers_lasting(ordered: Sequence[Bout]) -> list[Bout]:
-    """Give stages of 0 s the epoch that they mark, or what of it no stage with a length covers."""
+    """Give stages of 0 s the epoch that they mark, or what no longer stage covers of it."""
     lasting = []
     until_s = math.inf  # where the next stage begins that has a length of its own
     for bout in reversed(ordered):

@@ -93,7 +93,7 @@ def prepare_night(
         reason = "there was not enough memory"
     except Exception as error:  # one night must not stop the others
         detail = (str(error).strip().splitlines() or [""])[0]
-        reason = f"it could not be prepared, by a fault of psdnorm: {type(error).__name__} {detail}"
+        reason = f"internal error, a bug in psdnorm: {type(error).__name__} {detail}"
     return _failed(night, reason)
 
 

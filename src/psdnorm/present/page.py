@@ -26,7 +26,7 @@ _MIME = {"png": "image/png", "svg": "image/svg+xml"}
 
 
 def _isolated(value: object) -> object:
-    """Escape a text; a name that turns the direction of writing turns nothing but itself."""
+    """Escape a text, and isolate it: right-to-left marks in a name affect only itself."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return Markup(_TURNING.sub(r"<bdi>\g<0></bdi>", str(escape(value))))

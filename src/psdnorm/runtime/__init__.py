@@ -9,6 +9,7 @@ from psdnorm.runtime.files import (
     held,
     holder,
     json_text,
+    parquet_errors_as,
     read_json,
     read_yaml,
     remove_leftovers,

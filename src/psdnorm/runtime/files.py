@@ -1,4 +1,8 @@
-"""Files: written atomically, locked, read as JSON and YAML."""
+"""Files: written atomically, locked, read as JSON and YAML.
+
+Folders are locked by filelock. A file that is being written is locked by hand, as its lock has to
+survive the rename.
+"""
 
 import contextlib
 import errno
@@ -133,7 +137,7 @@ def held(folder: Path) -> Iterator[bool]:
         lock = _acquired(path, _WAIT_S)
         if lock is not None:
             me = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
-            path.write_text(json.dumps(me))
+            path.write_text(json_text(me))
     if lock is None:
         yield False
         return
@@ -174,9 +178,10 @@ def _acquired(path: Path, timeout_s: float) -> FileLock | None:
     return lock
 
 
-def json_text(document: Any) -> str:
+def json_text(document: Any, *, sort_keys: bool = False) -> str:
     """Return a document as indented JSON; NaN and infinity raise ValueError."""
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, sort_keys=sort_keys)
+    return text + "\n"
 
 
 def write_json(path: Path, document: Any) -> None:
@@ -194,6 +199,20 @@ def read_json(path: str | os.PathLike[str], kind: type[PsdnormError] = ArgumentE
         return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise kind(f"{path} is not JSON: {error}") from error
+
+
+@contextlib.contextmanager
+def parquet_errors_as(path: object, advice: str = "") -> Iterator[None]:
+    """Turn whatever keeps a Parquet file from being read into one sentence, a StoreError."""
+    import pyarrow
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StoreError(f"{path} is missing") from error
+    except (OSError, pyarrow.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise StoreError(f"{path} cannot be read as Parquet: {reason:.80}{advice}") from error
 
 
 def digest(document: Any) -> str:

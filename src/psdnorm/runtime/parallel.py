@@ -54,7 +54,7 @@ def run_all(
         yield from map(work, items)
     else:
         places = [None] * min(jobs, len(items))
-        why = "its process died twice, perhaps for want of memory"
+        why = "its process died twice, perhaps out of memory"
         yield from stream_all(
             partial(_send_result, work), items, places, lost=lambda item, _: [lost(item, why)]
         )
@@ -258,7 +258,7 @@ def check_scheduler(address: str) -> None:
         with socket.create_connection((host or "", port or 0), _ANSWER_S) as probe:
             # over plain TCP a scheduler speaks first
             if parts.scheme == "tcp" and not probe.recv(1):
-                raise _no_scheduler(address, "what is there hangs up")
+                raise _no_scheduler(address, "the server closed the connection")
     except TimeoutError as error:
         raise _no_scheduler(address, f"nothing came within {_ANSWER_S:g} s") from error
     except OSError as error:

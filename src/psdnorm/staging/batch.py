@@ -179,7 +179,7 @@ def stage_one(
         if isinstance(error, MemoryError):
             detail = "there was not enough memory"
         elif not isinstance(error, PsdnormError):
-            detail = f"a bug in psdnorm: {type(error).__name__} {detail}"
+            detail = f"internal error, a bug in psdnorm: {type(error).__name__} {detail}"
         return _lost(item, detail)
 
 

@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 
 from psdnorm.constants import EPOCH_S
 from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError
-from psdnorm.io import Recording, Source, Wanted, candidates, fold, microvolts, one_rate, resolve
+from psdnorm.io import (
+    MICROVOLTS,
+    Recording,
+    Source,
+    Wanted,
+    candidates,
+    fold,
+    microvolts,
+    one_rate,
+    resolve,
+)
 from psdnorm.prepare import (
     NARROWEST_HZ,
     Quality,
@@ -152,7 +162,6 @@ def _spelt(place: str) -> str:
     return f"{place[:-1].upper()}z" if place.endswith("z") else place.upper()
 
 
-MICROVOLTS = {"V": 1e6, "mV": 1e3, "uV": 1.0, "nV": 1e-3}
 # what the standard deviation of 30 s of sleep EEG is like, in µV, far beyond what is usual
 _LEAST_UV, _MOST_UV = 2.0, 300.0
 # no amplifier is so quiet, and none reaches so far: between these, a signal may be flat or too

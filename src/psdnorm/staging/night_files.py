@@ -31,10 +31,11 @@ from psdnorm.errors import (
     os_errors_as,
 )
 from psdnorm.io import (
+    EDF_STAGE_NAMES,
     epochs_as_bouts,
+    holds_only_annotations,
     place,
     read_bouts,
-    read_header,
     write_annotations,
     write_stages,
 )
@@ -61,8 +62,6 @@ MISSING = "n/a"
 _KIND = "psdnorm staging"
 _OF_SHIFT = ("verdict", "reasons", "remarks", "channels")
 _COLUMNS = ("onset", "duration", "stage", *(f"p_{name}" for name in STAGES), "confidence")
-# EDF+ standardises these texts, which MNE and EDFbrowser know; AASM's N1 is its 1
-_EDF_NAMES = ("W", "1", "2", "3", "R", "?")  # the last one is that of UNSCORED, -1
 _EDF_YEARS = range(1985, 2085)  # an EDF header has two digits for the year
 _SIGNALS = (".edf", ".bdf", ".vhdr", ".fif", ".fif.gz")
 _EDFS = (".edf", ".bdf")
@@ -91,7 +90,7 @@ def find_recordings(arguments: Sequence[str]) -> FoundRecordings:
         if not named and not signals:
             why = f": {problems[0]}" if problems else ""
             raise ArgumentError(
-                f"{argument} names no recording, expected a file, a pattern, or a folder with "
+                f"{argument} matches no recording, expected a file, a pattern, or a folder with "
                 f"{', '.join(_SIGNALS)}{why}"
             )
     return FoundRecordings(distinct_names(list(found.values())), [*map(str, problems)], n_scorings)
@@ -133,12 +132,7 @@ def _paths(argument: str, problems: list[Problem]) -> tuple[list[Path], list[Pat
 
 def _is_scoring(path: Path) -> bool:
     """Whether an EDF holds annotations alone; an unreadable one raises when it is staged."""
-    if path.suffix.lower() not in _EDFS:
-        return False
-    try:
-        return not read_header(path).channels
-    except RecordingError:
-        return False
+    return path.suffix.lower() in _EDFS and holds_only_annotations(path)
 
 
 def _stem(path: Path) -> str:
@@ -241,7 +235,7 @@ def write_edf_annotations(
         An annotation at 0 s without a duration, for readers of the file.
     """
     bouts = epochs_as_bouts(as_stages(stages).tolist())
-    named = [(b.onset_s, b.duration_s, f"Sleep stage {_EDF_NAMES[b.stage]}") for b in bouts]
+    named = [(b.onset_s, b.duration_s, f"Sleep stage {EDF_STAGE_NAMES[b.stage]}") for b in bouts]
     _annotate(path, named, start, notice)
 
 

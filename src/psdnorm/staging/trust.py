@@ -94,7 +94,7 @@ def most_telling(reasons: Iterable[Reason]) -> list[Reason]:
         worst = max(same, key=lambda reason: reason.weight)
         n_others = len(same) - 1
         if about in (OF_INPUT, OF_LAYERS) and n_others:
-            others = f"{plural(n_others, 'other pair')} {'is' if n_others == 1 else 'are'}"
+            others = plural(n_others, "other pair is", "other pairs are")
             worst = worst._replace(sentence=f"{worst.sentence} {others} beyond the limit, too.")
         kept.append(worst)
     return sorted(kept, key=lambda reason: VERDICTS.index(reason.verdict), reverse=True)

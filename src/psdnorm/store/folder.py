@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, MissingExtraError, StoreError, os_errors_as
-from psdnorm.runtime import check_writable, create_once, read_json, remove_leftovers, written
+from psdnorm.runtime import (
+    check_writable,
+    create_once,
+    json_text,
+    parquet_errors_as,
+    read_json,
+    remove_leftovers,
+    written,
+)
 from psdnorm.store.night import (
     Head,
     Layout,
@@ -54,8 +62,7 @@ def write_recipe(folder: Path, recipe: Mapping[str, Any], layout: Layout) -> Non
         "recipe": recipe,
         "layout": dataclasses.asdict(layout),
     }
-    text = json.dumps(document, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
-    create_once(folder / RECIPE_FILE, text.encode())
+    create_once(folder / RECIPE_FILE, json_text(document, sort_keys=True).encode())
 
 
 def read_recipe(folder: Path) -> tuple[dict[str, Any], Layout]:
@@ -210,15 +217,11 @@ def _files(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _read_parquet(path: Path) -> tuple[pa.Table, int]:
-    try:
+    if not path.exists():
+        return SCHEMA.empty_table(), 0
+    with parquet_errors_as(path, "; delete it, it is rebuilt"):
         written_ns = path.stat().st_mtime_ns  # before the content: it may be replaced meanwhile
         table = pq.read_table(path, partitioning=None)
-    except FileNotFoundError:
-        return SCHEMA.empty_table(), 0
-    except (OSError, pa.ArrowInvalid) as error:
-        raise StoreError(
-            f"{path} cannot be read: {str(error).splitlines()[0]:.80}; delete it, it is rebuilt"
-        ) from error
     if not table.schema.equals(SCHEMA):
         raise StoreError(f"{path} has other columns than an index; delete it, it is rebuilt")
     return table, written_ns

@@ -417,7 +417,7 @@ def _check_by_model(arguments: Mapping[str, Any]) -> None:
 
 
 def _check_norms(arguments: Mapping[str, Any]) -> None:
-    """Check what no norm takes before a night is made, whatever the norms of the runs."""
+    """Raise for arguments that no norm takes, before any night is simulated."""
     check_schedule(arguments.get("filter_schedule", SCHEDULES[0]))
     if "momentum" in plain_norm_arguments(arguments.get("norm_arguments")):
         raise ArgumentError(

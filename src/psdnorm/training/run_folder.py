@@ -1,7 +1,6 @@
 """The folder of one run: config, state, logs, scores."""
 
 import contextlib
-import csv
 import io
 import platform
 import random
@@ -9,9 +8,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -25,9 +25,6 @@ from psdnorm.runtime import digest, read_json, write_json, written
 from psdnorm.store import Store
 from psdnorm.training.predict import NightPrediction
 from psdnorm.training.run import Protocol, Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FILE = "resume.pt"
 FORMAT = 1
@@ -163,12 +160,9 @@ class Logs:
 
     def history(self, rows: Sequence[Row]) -> None:
         """Write the table of all epochs so far atomically."""
-        text = io.StringIO()
-        table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+        text = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n", na_rep="nan")
         with written(self._folder / HISTORY) as file:
-            file.write(text.getvalue().encode())
+            file.write(text.encode())
 
 
 CONFIG, SCORES, PREDICTIONS = "config.json", "scores.parquet", "predictions.parquet"
@@ -246,8 +240,8 @@ def chosen_filter_size(done: Mapping[str, Any]) -> int | None:
 
 
 def write_outcome(
-    folder: Path, index: "pd.DataFrame", predictions: Iterable[NightPrediction], *, keep: bool
-) -> "pd.DataFrame":
+    folder: Path, index: pd.DataFrame, predictions: Iterable[NightPrediction], *, keep: bool
+) -> pd.DataFrame:
     """Score the held-out nights by subject and write the scores, and predictions if ``keep``."""
     nights = index[["cohort", "subject", "visit", "recording", "stages"]].to_dict("records")
     scores = []
@@ -288,7 +282,7 @@ class Timed:
             yield prediction
 
 
-def predicted_sequences(index: "pd.DataFrame", protocol: Protocol) -> int:
+def predicted_sequences(index: pd.DataFrame, protocol: Protocol) -> int:
     """Count the windows in which nights are predicted, each once."""
     size = protocol.length, protocol.stride
     return sum(len(window_starts(int(n), *size)) for n in index["epochs"])

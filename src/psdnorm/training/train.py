@@ -416,8 +416,8 @@ def split_of(store: Store, run: Run, protocol: Protocol) -> Split:
         if rows.empty:
             of_them = "" if run.balanced is None else f" with balanced {run.balanced}"
             raise ArgumentError(
-                f"{store.path} has nobody for {role} beside {run.hold_out}{of_them}, expected at "
-                "least two subjects of another cohort"
+                f"{store.path} has no subjects left for {role} when {run.hold_out} is held out"
+                f"{of_them}, expected at least two subjects of another cohort"
             )
     if run.filter_size == AUTO:
         check_choosable(store, split.train["cohort"].unique())

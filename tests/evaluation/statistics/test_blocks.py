@@ -56,7 +56,7 @@ def test_a_seed_missing_under_one_norm_counts_for_no_norm():
     tables = block_tables(tidy(*lacking))
     assert tables.subjects.loc[("big", "1")].tolist() == [0.6, 0.5]  # both of seed 0
     assert tables.lacking.loc["big"].tolist() == [0, 1]
-    assert tables.left_out == ["batch lacks 1 of the 4 scores of big"]
+    assert tables.left_out == ["batch is missing 1 of the 4 scores of big"]
 
 
 def test_a_cohort_missing_under_one_norm_is_left_out_by_every_statistic_and_counted():
@@ -65,7 +65,7 @@ def test_a_cohort_missing_under_one_norm_is_left_out_by_every_statistic_and_coun
     assert friedman(tables.datasets).left_out == ("one",)
     assert friedman(tables.datasets).n_blocks == 1
     assert share_improved(tables.subjects, "psd", "batch").left_out == (("one", "1"),)
-    assert tables.left_out == ["batch lacks 1 of the 1 scores of one"]
+    assert tables.left_out == ["batch is missing 1 of the 1 scores of one"]
 
 
 def test_a_subject_missing_under_one_norm_is_not_in_the_mean_of_its_dataset():
@@ -75,7 +75,7 @@ def test_a_subject_missing_under_one_norm_is_not_in_the_mean_of_its_dataset():
 
 def test_an_undefined_score_counts_as_missing():
     rows = [(*row[:4], np.nan) if row[:3] == ("psd", "one", "1") else row for row in COMPLETE]
-    assert block_tables(tidy(*rows)).left_out == ["psd lacks 1 of the 1 scores of one"]
+    assert block_tables(tidy(*rows)).left_out == ["psd is missing 1 of the 1 scores of one"]
 
 
 def test_norms_can_be_chosen_and_others_are_then_not_missing():

@@ -134,7 +134,7 @@ class BlockTables:
         """What was left out and because of which norm, a sentence each."""
         total = self.by_seed.groupby(level="cohort", observed=True).size()
         return [
-            f"{norm} lacks {count:,} of the {total[cohort]:,} scores of {cohort}"
+            f"{norm} is missing {count:,} of the {total[cohort]:,} scores of {cohort}"
             for cohort, counts in self.lacking.iterrows()
             for norm, count in counts.items()
             if count

@@ -143,7 +143,7 @@ def wilcoxon_holm(values: pd.DataFrame, alpha: float = 0.05) -> WilcoxonHolmResu
 
 
 def holm(p: ArrayLike) -> NDArray[np.float64]:
-    """Correct the p-values, (m,), of m tests for being m, by Holm's steps down.
+    """Correct the p-values of m tests, (m,), by Holm's step-down method.
 
     Examples
     --------

@@ -25,7 +25,7 @@ from psdnorm.errors import (
     StoreError,
     os_errors_as,
 )
-from psdnorm.io import SIMULATED, Recording, read_header, read_stages, write_stages
+from psdnorm.io import MICROVOLTS, SIMULATED, Recording, read_header, read_stages, write_stages
 from psdnorm.lab.simulate.plan import PlannedNight, plan_nights
 from psdnorm.lab.simulate.profiles import profile_of
 from psdnorm.lab.simulate.recorder import add_heart_beats
@@ -178,7 +178,6 @@ def record(other: Other, night: SimulatedNight, rng: np.random.Generator) -> NDA
 
 
 RECORD_S = 1
-_UNITS = {"uV": 1.0, "mV": 1e-3, "V": 1e-6}  # 1 µV in each
 _LEAST_UV = 250.0
 _DIGITAL_MAX = 32767
 
@@ -227,7 +226,7 @@ def _signal(edfio: Any, trace: Trace) -> Any:
         limit, highest = _LEAST_UV, float(np.abs(trace.values).max())
         while limit < highest:
             limit *= 2
-        high = limit * _UNITS[trace.unit]
+        high = limit / MICROVOLTS[trace.unit]
         physical, least = (-high, high), -_DIGITAL_MAX
     steps = np.rint(trace.values * np.float32(_DIGITAL_MAX / limit)).astype(np.int16)
     return edfio.EdfSignal.from_digital(
