@@ -1,6 +1,6 @@
 """Time and weigh a report on a full grid: ``python -m benchmarks.report``.
 
-Ten cohorts of the paper's sizes, 11,032 subjects, under five norms and three seeds: 150 cells whose
+Ten cohorts of the paper's sizes, 11,032 subjects, under five norms and three seeds: 150 runs whose
 scores are drawn, not trained. ``OMP_NUM_THREADS=1`` for one core. Each part is timed in turn, in a
 process of its own, whose peak of memory is read off at the end; ``page`` is the size of index.html.
 The bars: 120 s and 4 GB in all, a page below 5 MB.
@@ -47,7 +47,7 @@ _BIN = 10  # all epochs lie in one bin of confidence
 
 
 def write_grid(folder: Path, share: float) -> tuple[int, int]:
-    """Write a full grid with drawn scores; return its numbers of subjects and cells.
+    """Write a full grid with drawn scores; return its numbers of subjects and runs.
 
     Parameters
     ----------
@@ -56,39 +56,39 @@ def write_grid(folder: Path, share: float) -> tuple[int, int]:
         Of the paper's subjects.
     """
     sizes = {name: max(2, round(share * n)) for name, (n, _) in PAPER_COHORTS.items()}
-    cells = grid_of([Axes(hold_outs=tuple(sizes))])
+    runs = grid_of([Axes(hold_outs=tuple(sizes))])
     protocol = Protocol().to_json()
-    for cell in cells:
-        place = folder / CELLS / cell.name
+    for run in runs:
+        place = folder / CELLS / run.name
         place.mkdir(parents=True)
-        write_scores(place / SCORES, drawn_scores(cell, sizes[cell.hold_out]))
-        write_json(place / CONFIG, _config(cell, protocol, sizes))
+        write_scores(place / SCORES, drawn_scores(run, sizes[run.hold_out]))
+        write_json(place / CONFIG, _config(run, protocol, sizes))
         (place / "history.csv").write_text(
             "epoch,step,train_loss,validation_loss,validation_balanced_accuracy\n"
             + "".join(f"{n},{100 * n},{1.6 * 0.7**n},{1.7 * 0.7**n},{0.5}\n" for n in range(10))
         )
-        done = {"balanced_accuracy": 0.7, "subjects": sizes[cell.hold_out], "epochs": 10}
+        done = {"balanced_accuracy": 0.7, "subjects": sizes[run.hold_out], "epochs": 10}
         done |= {"best_epoch": 7, "steps": 1000, "seconds": 60.0, "keep": "scores"}
         write_json(place / DONE, done)
     settings = {"protocol": protocol, "recipe_sha256": "0" * 64, "nights": sum(sizes.values())}
     document = {"format": FORMAT, **settings, "data": "0" * 64, "simulated": True}
-    document["cells"] = [{"cell": cell.to_json(), "sequences": 100} for cell in cells]
+    document["cells"] = [{"cell": run.to_json(), "sequences": 100} for run in runs]
     write_json(folder / GRID, document)
-    return sum(sizes.values()), len(cells)
+    return sum(sizes.values()), len(runs)
 
 
-def _config(cell: Run, protocol: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
-    others = sorted(name for name in sizes if name != cell.hold_out)
+def _config(run: Run, protocol: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
+    others = sorted(name for name in sizes if name != run.hold_out)
     nights = {
         role: {"cohorts": cohorts, "subjects": n, "nights": n, "sha256": "0" * 64}
         for role, cohorts, n in (
             ("train", others, round(0.8 * sum(sizes[name] for name in others))),
             ("validation", others, round(0.2 * sum(sizes[name] for name in others))),
-            ("test", [cell.hold_out], sizes[cell.hold_out]),
+            ("test", [run.hold_out], sizes[run.hold_out]),
         )
     }
     return {
-        "cell": cell.to_json(),
+        "cell": run.to_json(),
         "protocol": protocol,
         "recipe_sha256": "0" * 64,
         "data": nights,
@@ -99,12 +99,12 @@ def _config(cell: Run, protocol: dict[str, Any], sizes: dict[str, int]) -> dict[
     }
 
 
-def drawn_scores(cell: Run, n_subjects: int) -> pd.DataFrame:
-    """Draw the counts of all subjects of a cell at once."""
-    people = np.random.default_rng([*cell.hold_out.encode()])
+def drawn_scores(run: Run, n_subjects: int) -> pd.DataFrame:
+    """Draw the counts of all subjects of a run at once."""
+    people = np.random.default_rng([*run.hold_out.encode()])
     stages = people.multinomial(_EPOCHS, _PREVALENCE, size=n_subjects)  # (n, 5)
-    skill = 0.7 + 0.1 * people.standard_normal(n_subjects) + _MERIT[cell.norm]
-    rng = np.random.default_rng([cell.seed, *cell.name.encode()])
+    skill = 0.7 + 0.1 * people.standard_normal(n_subjects) + _MERIT[run.norm]
+    rng = np.random.default_rng([run.seed, *run.name.encode()])
     skill = np.clip(skill + 0.02 * rng.standard_normal(n_subjects), 0.05, 0.98)
     chances = np.broadcast_to(((1 - skill) / 4)[:, None, None], (n_subjects, 5, 5)).copy()
     chances[:, np.arange(5), np.arange(5)] = skill[:, None]
@@ -113,7 +113,7 @@ def drawn_scores(cell: Run, n_subjects: int) -> pd.DataFrame:
     right = np.einsum("nii->n", confusion)
     for names, counts in ((BIN_EPOCHS, _EPOCHS), (BIN_CORRECT, right), (BIN_CONFIDENCE, 630.0)):
         table |= dict.fromkeys(names, np.zeros(n_subjects, np.int64)) | {names[_BIN]: counts}
-    names = {"cohort": cell.hold_out, "subject": [f"{n:06}" for n in range(n_subjects)]}
+    names = {"cohort": run.hold_out, "subject": [f"{n:06}" for n in range(n_subjects)]}
     return pd.DataFrame({**names, **table})[SCHEMA.names]
 
 
@@ -145,7 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     check_table(parser, chosen.csv)
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
-        n_subjects, n_cells = write_grid(Path(folder, "runs"), chosen.share)
+        n_subjects, n_runs = write_grid(Path(folder, "runs"), chosen.share)
         fresh = multiprocessing.get_context("spawn")
         told = fresh.Queue()
         paths = (str(Path(folder, "runs")), str(Path(folder, "report")))
@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise RuntimeError(f"the report failed with exit code {process.exitcode}")
         found = told.get()
     where = {"device": platform.machine(), "python": platform.python_version()}
-    where |= {"pandas": pd.__version__, "subjects": n_subjects, "cells": n_cells}
+    where |= {"pandas": pd.__version__, "subjects": n_subjects, "cells": n_runs}
     with chosen.csv.open("w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS)
         table.writeheader()

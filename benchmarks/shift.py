@@ -143,10 +143,10 @@ def trained_model(folder: Path, subjects: int, hours: float, epochs: int) -> Pre
     nights = plan_nights([*COHORTS, HELD_OUT], subjects, 1, Settings(TRAINING_SEED, hours))
     for _ in add_nights(folder / "store", nights, RECIPE):
         pass
-    cell = Run("usleep", "psd", hold_out=HELD_OUT)
+    run = Run("usleep", "psd", hold_out=HELD_OUT)
     store = Store.open(folder / "store")
     protocol = replace(PROTOCOL, max_epochs=epochs)
-    train_run(store, cell, protocol, folder / "run", device="cpu", keep="weights")
+    train_run(store, run, protocol, folder / "run", device="cpu", keep="weights")
     return from_pretrained(folder / "run" / WEIGHTS)
 
 

@@ -1,9 +1,9 @@
 """Time training from a store to the optimizer: ``python -m benchmarks.train``.
 
-A cell is trained on nights of noise by :func:`psdnorm.training.train_run`, from every residence of
+A run is trained on nights of noise by :func:`psdnorm.training.train_run`, from every residence of
 the nights; then the same compiled network takes the same steps on one batch that is there already,
 as in ``benchmarks/step.py``. Their ratio is what the way from the store costs (the bar: 0.85). How
-long a cell takes besides, compiling, validating, predicting, is in the table too. ``--nights 50 100
+long a run takes besides, compiling, validating, predicting, is in the table too. ``--nights 50 100
 400`` shows how the time grows with nights.
 """
 
@@ -79,24 +79,24 @@ def rows(folder: Path, chosen: argparse.Namespace, n_nights: int) -> Iterator[di
     """Measure one model with one norm on a number of nights from each residence."""
     store = fill(folder / "store", n_nights)
     device = resolve_device(chosen.device)
-    cell = Run(chosen.model, chosen.norm, hold_out="held out")
+    run = Run(chosen.model, chosen.norm, hold_out="held out")
     protocol = Protocol(batch_size=chosen.batch, max_epochs=EPOCHS, patience=EPOCHS)
     measured = []
     for residence in chosen.residences:
         clock = Clock()
         began = time.perf_counter()
         train_run(
-            store, cell, protocol, folder / residence,
+            store, run, protocol, folder / residence,
             device=device, residence=residence, watcher=clock,
         )  # fmt: skip
         measured.append((residence, clock.times, time.perf_counter() - began))
-    bare = chosen.batch / _bare_step_s(cell, protocol, store, device)
+    bare = chosen.batch / _bare_step_s(run, protocol, store, device)
     n_train = chosen.batch * _steps_of_an_epoch(folder / chosen.residences[0])
-    for residence, times, cell_s in measured:
+    for residence, times, run_s in measured:
         train_s = min(trained - begun for begun, trained, _ in times[1:])
         yield {
-            "model": cell.model,
-            "norm": cell.norm,
+            "model": run.model,
+            "norm": run.norm,
             "residence": residence,
             "nights": n_nights,
             "sequences": n_train,
@@ -105,12 +105,12 @@ def rows(folder: Path, chosen: argparse.Namespace, n_nights: int) -> Iterator[di
             "share_of_bare": f"{n_train / train_s / bare:.2f}",
             "first_epoch_s": f"{times[0][1] - times[0][0]:.1f}",
             "validation_s": f"{min(end - trained for _, trained, end in times[1:]):.2f}",
-            "cell_s": f"{cell_s:.1f}",
+            "cell_s": f"{run_s:.1f}",
         }
 
 
-def _bare_step_s(cell: Run, protocol: Protocol, store: Store, device: torch.device) -> float:
-    network = network_for(cell, protocol, store.layout, device)  # the one that was just trained
+def _bare_step_s(run: Run, protocol: Protocol, store: Store, device: torch.device) -> float:
+    network = network_for(run, protocol, store.layout, device)  # the one that was just trained
     network.model.train()
     shape = (protocol.batch_size, protocol.length, N_CHANS, N_TIMES)
     step = training_step(network.model, network.forward, torch.randn(shape, device=device))

@@ -2,7 +2,7 @@
 
     python scripts/make_shipped_model.py simulate STORE --nights 1600
     psdnorm lodo STORE --norms psd --filter-size 9 --norm-depth 6 --hold-out named --seeds 1 --patience 8 --max-epochs 32 --keep weights --out RUNS
-    python scripts/make_shipped_model.py export RUNS/cells/CELL src/psdnorm/staging/shipped
+    python scripts/make_shipped_model.py export RUNS/cells/NAME src/psdnorm/staging/shipped
 
 The training nights are of random (`wide`) laboratories; the model is chosen by its balanced
 accuracy on nights of the cohorts' profiles, of which none is in the training set. No real recording
@@ -75,12 +75,12 @@ def _lost(which: tuple[str, int], reason: str) -> tuple[str, int]:
     raise SystemExit(f"night {which} was not made: {reason}")
 
 
-def export(cell: Path, folder: Path) -> None:
+def export(run: Path, folder: Path) -> None:
     """Write the model of a run with the spread of its training nights."""
-    model = from_pretrained(cell / WEIGHTS)
+    model = from_pretrained(run / WEIGHTS)
     card = model.card or {}
     if not card.get("training_spread"):
-        raise SystemExit(f"{cell / WEIGHTS} has no training_spread: stage could not judge a night")
+        raise SystemExit(f"{run / WEIGHTS} has no training_spread: stage could not judge a night")
     facts = dict(card["training_data"])
     model.save_pretrained(
         folder,
@@ -100,13 +100,13 @@ def main() -> None:
     making.add_argument("--hours", type=float, default=8.0)
     making.add_argument("--jobs", type=int, default=2)
     shipping = steps.add_parser("export")
-    shipping.add_argument("cell", type=Path, help="the run that is chosen, RUNS/cells/NAME")
+    shipping.add_argument("run", type=Path, help="the run that is chosen, RUNS/cells/NAME")
     shipping.add_argument("folder", type=Path)
     given = parser.parse_args()
     if given.step == "simulate":
         simulate(given.store, given.nights, given.named, given.hours, given.jobs)
     else:
-        export(given.cell, given.folder)
+        export(given.run, given.folder)
 
 
 if __name__ == "__main__":

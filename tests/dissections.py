@@ -12,7 +12,7 @@ from psdnorm.lab.dissect.shifts import conditions_of
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.training import Run
 
-CELLS = [Run("usleep", norm, hold_out="SHHS") for norm in ("batch", "instance", "psd")]
+RUNS = [Run("usleep", norm, hold_out="SHHS") for norm in ("batch", "instance", "psd")]
 
 
 def written_dissection(folder):
@@ -21,21 +21,21 @@ def written_dissection(folder):
     BatchNorm has predicted all, PSDNorm was not ready, InstanceNorm begun.
     """
     runs, out = folder / "runs", folder / "out"
-    listed = [{"cell": cell.to_json(), "sequences": 1} for cell in CELLS]
-    for cell in CELLS:
-        own = runs / "cells" / cell.name
+    listed = [{"cell": run.to_json(), "sequences": 1} for run in RUNS]
+    for run in RUNS:
+        own = runs / "cells" / run.name
         own.mkdir(parents=True)
         (own / "done.json").touch()
         (own / "config.json").write_text(json.dumps({"recipe": RECIPES["paper"].to_dict()}))
-        (out / "scores" / cell.name).mkdir(parents=True)
-        (out / "scores" / cell.name / "weights.json").touch()
+        (out / "scores" / run.name).mkdir(parents=True)
+        (out / "scores" / run.name / "weights.json").touch()
     (runs / "grid.json").write_text(json.dumps({"format": FORMAT, "cells": listed}))
     nights = {"subjects": 2, "hours": 0.5, "seed": 3, "recipe": RECIPES["paper"].to_dict()}
     settings = {"format": 1, **nights, "psdnorm": psdnorm.__version__, "kinds": ["gain", "line"]}
     (out / "dissection.json").write_text(json.dumps(settings))
-    for cell, kinds in ((CELLS[0], ["gain", "line"]), (CELLS[2], ["gain"])):
+    for run, kinds in ((RUNS[0], ["gain", "line"]), (RUNS[2], ["gain"])):
         for condition in conditions_of(kinds):
-            own = out / "scores" / cell.name / condition.name
+            own = out / "scores" / run.name / condition.name
             own.mkdir()
             true = np.arange(10) % 5
             said = np.eye(5)[(true + (true < 2) * bool(condition.strength)) % 5]

@@ -40,45 +40,45 @@ def write_runs(
     keep="scores",
     subject="{:04}",
 ):
-    """Write a folder of runs; ``unfinished`` are names of cells that have no result.
+    """Write a folder of runs; ``unfinished`` are names of runs that have no result.
 
-    Subjects have a difficulty of their own, the same in every cell; seeds differ a little. With
+    Subjects have a difficulty of their own, the same in every run; seeds differ a little. With
     ``keep="predictions"`` these are there, too, and scores are those of their central epochs.
     ``subject`` makes names of numbers, ``merit`` may have a norm's filter size of its own.
     """
     path = Path(path)
     axes = axes or [Axes(norms=NORMS, hold_outs=tuple(cohorts), seeds=(0, 1, 2))]
-    cells = grid_of(axes)
+    runs = grid_of(axes)
     protocol = Protocol().to_json()
-    for cell in cells:
-        folder = path / CELLS / cell.name
-        if cell.name in unfinished:
+    for run in runs:
+        folder = path / CELLS / run.name
+        if run.name in unfinished:
             continue
         folder.mkdir(parents=True)
-        of_norm = merit.get((cell.norm, cell.filter_size), merit.get(cell.norm, 0.0))
-        drawn = _drawn_files(cell, cohorts[cell.hold_out], epochs, of_norm, keep, subject)
+        of_norm = merit.get((run.norm, run.filter_size), merit.get(run.norm, 0.0))
+        drawn = _drawn_files(run, cohorts[run.hold_out], epochs, of_norm, keep, subject)
         for name, content in drawn.items():
             (folder / name).write_bytes(content)
-        _write_json(folder / "config.json", _config(cell, protocol, cohorts, simulated))
-        _write_history(folder / "history.csv", cell)
-        done = {"balanced_accuracy": 0.5, "subjects": cohorts[cell.hold_out], "epochs": 6}
+        _write_json(folder / "config.json", _config(run, protocol, cohorts, simulated))
+        _write_history(folder / "history.csv", run)
+        done = {"balanced_accuracy": 0.5, "subjects": cohorts[run.hold_out], "epochs": 6}
         done |= {"best_epoch": 3, "steps": 60, "seconds": 30.0, "keep": keep}
-        if cell.filter_size == "auto":
-            done["filter_size_choice"] = {"filter_size": 7 + 2 * cell.seed, "table": []}
+        if run.filter_size == "auto":
+            done["filter_size_choice"] = {"filter_size": 7 + 2 * run.seed, "table": []}
         _write_json(folder / "done.json", done)
     document = {"format": FORMAT, "protocol": protocol, "recipe_sha256": "0" * 64}
     document |= {"nights": sum(cohorts.values()), "data": "0" * 64, "simulated": simulated}
-    document["cells"] = [{"cell": cell.to_json(), "sequences": 100} for cell in cells]
+    document["cells"] = [{"cell": run.to_json(), "sequences": 100} for run in runs]
     _write_json(path / GRID, document)
-    return cells
+    return runs
 
 
 @functools.cache
-def _drawn_files(cell: Run, n_subjects, epochs, merit, keep, subject) -> dict[str, bytes]:
-    """Draw what a cell keeps, by name of file; many folders have the same cells."""
-    nights = [_drawn(cell, number, epochs, merit) for number in range(n_subjects)]
+def _drawn_files(run: Run, n_subjects, epochs, merit, keep, subject) -> dict[str, bytes]:
+    """Draw what a run keeps, by name of file; many folders have the same runs."""
+    nights = [_drawn(run, number, epochs, merit) for number in range(n_subjects)]
     names = [subject.format(number) for number in range(n_subjects)]
-    predictions = _predictions(cell.hold_out, names, nights, partly=keep == "predictions")
+    predictions = _predictions(run.hold_out, names, nights, partly=keep == "predictions")
     scores = score_predictions(predictions)
     columns = {name: scores[name].to_numpy() for name in SCHEMA.names}
     content = io.BytesIO()
@@ -108,13 +108,13 @@ def _predictions(cohort, names, nights, partly) -> pd.DataFrame:
     return table.assign(**{f"p{n}": p[:, n] for n in range(5)})
 
 
-def _drawn(cell, number, epochs, merit):
+def _drawn(run, number, epochs, merit):
     """Draw true stages and probabilities of a subject."""
-    subject = np.random.default_rng([1, number, *cell.hold_out.encode()])
+    subject = np.random.default_rng([1, number, *run.hold_out.encode()])
     stages = subject.choice(5, epochs, p=_PREVALENCE)
     skill = 0.62 + 0.12 * subject.standard_normal() + merit
-    skill += 0.01 * np.log2((cell.balanced or 1000) / 400)
-    seed = np.random.default_rng([cell.seed, number, *cell.name.encode()])
+    skill += 0.01 * np.log2((run.balanced or 1000) / 400)
+    seed = np.random.default_rng([run.seed, number, *run.name.encode()])
     right = seed.random(epochs) < np.clip(skill + 0.01 * seed.standard_normal(), 0.05, 0.98)
     guess = np.where(right, stages, seed.integers(0, 5, epochs))
     p = np.full((epochs, 5), 0.075)
@@ -128,14 +128,14 @@ def _write_json(path, document):
     path.write_bytes(text.encode())
 
 
-def _config(cell, protocol, cohorts, simulated):
+def _config(run, protocol, cohorts, simulated):
     part = {"cohorts": [], "subjects": 0, "nights": 0, "sha256": "0" * 64}
-    own = {"cohorts": [cell.hold_out], "subjects": cohorts[cell.hold_out]}
-    others = {name: n for name, n in cohorts.items() if name != cell.hold_out}
-    size = sum(min(n, cell.balanced or n) for n in others.values())
+    own = {"cohorts": [run.hold_out], "subjects": cohorts[run.hold_out]}
+    others = {name: n for name, n in cohorts.items() if name != run.hold_out}
+    size = sum(min(n, run.balanced or n) for n in others.values())
     train = {"cohorts": sorted(others), "subjects": round(0.8 * size)}
     return {
-        "cell": cell.to_json(),
+        "cell": run.to_json(),
         "protocol": protocol,
         "recipe_sha256": "0" * 64,
         "data": {"train": part | train, "validation": part, "test": part | own},
@@ -146,7 +146,7 @@ def _config(cell, protocol, cohorts, simulated):
     }
 
 
-def _write_history(path, cell):
+def _write_history(path, run):
     columns = ("epoch", "step", "train_loss", "validation_loss", "validation_balanced_accuracy")
     with open(path, "w", newline="") as file:
         table = csv.writer(file)
@@ -154,5 +154,5 @@ def _write_history(path, cell):
         for epoch in range(6):
             loss = 1.6 * 0.7**epoch
             table.writerow(
-                [epoch, 10 * (epoch + 1), loss, loss + 0.1 + 0.02 * cell.seed, 0.3 + epoch / 12]
+                [epoch, 10 * (epoch + 1), loss, loss + 0.1 + 0.02 * run.seed, 0.3 + epoch / 12]
             )

@@ -6,7 +6,7 @@ from experiment_runs import write_runs
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.lab.study import read_study
-from psdnorm.lab.study.study import runs_of
+from psdnorm.lab.study.study import experiment_of
 
 COHORTS = {"ABC": 4, "MASS": 5}
 NORMS = ["batch", "psd"]
@@ -48,8 +48,8 @@ def drawn_study(folder, work, norms=NORMS, unfinished=(), **changes):
     """Write a study and the runs that it would have left, with drawn scores; return both."""
     grid = [{"norms": list(norms), "seeds": 1}]
     study = read_study(written_study(folder, grid=grid, **changes))
-    runs = runs_of(study, work)
+    experiment = experiment_of(study, work)
     axes = [Axes(norms=tuple(norms), hold_outs=tuple(COHORTS), seeds=(0,))]
-    cells = write_runs(runs.path, axes, COHORTS, unfinished=unfinished)
-    assert {*cells} == {*study.cells}
-    return study, runs
+    runs = write_runs(experiment.path, axes, COHORTS, unfinished=unfinished)
+    assert {*runs} == {*study.runs}
+    return study, experiment

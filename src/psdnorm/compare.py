@@ -79,7 +79,7 @@ HEAD = ["cohort", "subjects", "A, %", "B, %", *verdict.DUEL_HEAD]
 COMPARED_CSV = "compared.csv"
 Watch = Callable[[Iterable[dict[str, Any]], int, str], Iterable[dict[str, Any]]]
 Pair = tuple[str, Arm, Arm]  # what is compared, the arm of A and the arm of B
-_SCORED = ["cell", "cohort", "subject", METRIC, *(f"f1_{stage}" for stage in STAGES)]
+_SCORED = ["run", "cohort", "subject", METRIC, *(f"f1_{stage}" for stage in STAGES)]
 _SIZES = dict.fromkeys(("filter_size", "norm_depth", "balanced"), "Int64")
 _BATCH = 16  # windows: a night has some 45, and what fills its last batch is lost
 _LABELS = {A: A, B: B}
@@ -91,7 +91,9 @@ class ArmComparison:
     name: str  # in words: an arm that both have, or both arms
     arm: str  # for programs, as ``usleep psd f5 d3 @all``
     tables: BlockTables  # balanced accuracies, columns A and B, of the scores that both have
-    runs: pd.DataFrame  # the same with the F1 of every stage: norm (A or B), seed, cohort, subject
+    staged: (
+        pd.DataFrame
+    )  # the same with the F1 of every stage: norm (A or B), seed, cohort, subject
 
     @cached_property
     def subjects(self) -> pd.DataFrame:
@@ -190,16 +192,16 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
     nights = _same_folder(first.path, second.path)
     nights += _other_nights(first, second, pairs, by_seed=are_experiments)
     remarks = _differences(first, second)
-    if not are_experiments and first.cells["seed"].item() != second.cells["seed"].item():
+    if not are_experiments and first.runs["seed"].item() != second.runs["seed"].item():
         remarks.append("The runs have different seeds: training and validation sets differ.")
     arms = []
     for name, one, other in pairs:
         sides = first.of(arm=one.label), second.of(arm=other.label)
-        tables, runs = _arranged(*sides, by_seed=are_experiments)
+        tables, staged = _arranged(*sides, by_seed=are_experiments)
         if tables is None:
             remarks.append(f"{name}: A and B share no subject in the same seed.")
             continue
-        arms.append(ArmComparison(name, _both(one, other), tables, runs))
+        arms.append(ArmComparison(name, _both(one, other), tables, staged))
         remarks += [f"{name}: {words}." for words in tables.left_out]
     if not arms:
         raise ArgumentError(f"{first.path} and {second.path} share no subject in the same seed")
@@ -243,8 +245,8 @@ def _of_run(folder: Path) -> Results:
         simulated = bool(config["simulated"])
     except (KeyError, TypeError) as error:
         raise _no_config(folder, error) from error
-    runs = pd.DataFrame([{"cell": 0, **run.row(), "folder": folder}]).astype(_SIZES)
-    subjects = subject_metrics(read_scores(folder / SCORES)).assign(cell=0)
+    runs = pd.DataFrame([{"run": 0, **run.row(), "folder": folder}]).astype(_SIZES)
+    subjects = subject_metrics(read_scores(folder / SCORES)).assign(run=0)
     return Results(folder.absolute(), runs, subjects, config, simulated)
 
 
@@ -274,7 +276,7 @@ def _arms(results: Results) -> list[Arm]:
         own = arm.filter_size or 0, arm.norm_depth or 0
         return model_place(arm.model), size, norm_place(arm.norm), *own
 
-    rows = results.cells.drop_duplicates("arm").to_dict("records")
+    rows = results.runs.drop_duplicates("arm").to_dict("records")
     return sorted(map(Arm.of_row, rows), key=place)
 
 
@@ -300,7 +302,7 @@ def _arranged(a: Results, b: Results, *, by_seed: bool) -> tuple[BlockTables | N
     """Arrange the scores of one arm each, of the same or any seed: None where they share none."""
     parts = []
     for side, results in ((A, a), (B, b)):
-        scores = results.subjects[_SCORED].merge(results.cells[["cell", "seed"]], on="cell")
+        scores = results.subjects[_SCORED].merge(results.runs[["run", "seed"]], on="run")
         parts.append(scores.assign(norm=side, seed=scores["seed"] if by_seed else 0))
     scores = pd.concat(parts, ignore_index=True)
     both = {*a.subjects["cohort"]} & {*b.subjects["cohort"]}
@@ -328,7 +330,7 @@ def _other_nights(a: Results, b: Results, pairs: list[Pair], *, by_seed: bool) -
     keys = ["hold_out", "seed"] if by_seed else ["hold_out"]
     for _, one, other in pairs:
         ours, theirs = (
-            each.cells.loc[each.cells["arm"] == arm.label, [*keys, "folder"]]
+            each.runs.loc[each.runs["arm"] == arm.label, [*keys, "folder"]]
             for each, arm in ((a, one), (b, other))
         )
         for row in ours.merge(theirs, on=keys, suffixes=("_a", "_b")).to_dict("records"):
@@ -443,14 +445,14 @@ def compare_checkpoints(
         raise StoreError(f"{store.path} has no night that could be evaluated: {failed[0]}")
     simulated = bool(index["simulated"].any())
     first, second = (_of_checkpoint(both[x], store, scores[x], simulated) for x in (A, B))
-    tables, runs = _arranged(first, second, by_seed=False)
+    tables, staged = _arranged(first, second, by_seed=False)
     if tables is None:
         names = listed(sorted(index["cohort"].unique()))
         raise ArgumentError(f"{store.path} has no scored epoch of {names}")
     one, other = both[A], both[B]
     is_same = one.arm.label == other.arm.label
     name = one.name if is_same else f"{other.name} (B) against {one.name} (A)"
-    compared = ArmComparison(name, _both(one.arm, other.arm), tables, runs)
+    compared = ArmComparison(name, _both(one.arm, other.arm), tables, staged)
     remarks += [_learned(letter, trained) for letter, trained in both.items()]
     remarks += [f"{words}." for words in tables.left_out]
     doubts = _same_folder(one.folder, other.folder)
@@ -521,8 +523,8 @@ def _of_checkpoint(
 ) -> Results:
     folder = trained.folder
     row = asdict(trained.arm) | {"balanced": None, "arm": trained.arm.label}
-    row |= {"cell": 0, "hold_out": "", "seed": 0, "folder": folder}
-    subjects = subject_metrics(merge_scores(scores)).assign(cell=0)
+    row |= {"run": 0, "hold_out": "", "seed": 0, "folder": folder}
+    subjects = subject_metrics(merge_scores(scores)).assign(run=0)
     config = {
         "recipe": store.recipe,
         "recipe_sha256": store.hash,
@@ -575,16 +577,16 @@ def _gains(arm: ArmComparison) -> Drawing:
 
 def _stages(arm: ArmComparison) -> Drawing:
     title = "F1 of each stage, difference of B to A"
-    runs = arm.runs[arm.runs["seed"].isin(arm.tables.complete_seeds)]
-    if runs.empty:
+    staged = arm.staged[arm.staged["seed"].isin(arm.tables.complete_seeds)]
+    if staged.empty:
         raise CannotDraw(f"{title} ({arm.name}): there is no seed in which both have all cohorts.")
     return by_stage(
-        runs,
+        staged,
         A,
         _LABELS,
         name=f"stages-{_key(arm)}",
         title=f"{title}: {arm.name}",
-        remarks="" if len(runs) == len(arm.runs) else SEEDS_OMITTED,
+        remarks="" if len(staged) == len(arm.staged) else SEEDS_OMITTED,
     )
 
 
@@ -685,11 +687,11 @@ def _add_origins(page: Part, comparison: Comparison, command: str) -> None:
 
 def _origin(results: Results) -> dict[str, Any]:
     versions: dict[str, int] = {}
-    for folder in results.cells["folder"]:
+    for folder in results.runs["folder"]:
         found = read_json(folder / CONFIG).get("versions", {})
         words = ", ".join(f"{name} {version}" for name, version in found.items())
         versions[words] = versions.get(words, 0) + 1
-    is_experiment = len(results.cells) > 1
+    is_experiment = len(results.runs) > 1
     return {
         "name": _folder(results),
         "recipe": {**results.config["recipe"], "sha256": results.config["recipe_sha256"]},

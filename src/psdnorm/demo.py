@@ -61,7 +61,7 @@ class Demo:
         return plan_nights(COHORTS, self.n_subjects, 1, Settings(hours=self.hours))
 
     @property
-    def cells(self) -> list[Run]:
+    def runs(self) -> list[Run]:
         return grid_of([Axes(norms=NORMS, hold_outs=COHORTS, seeds=(0,))])
 
     @property
@@ -69,7 +69,7 @@ class Demo:
         return self.folder / "index.html"
 
     @property
-    def runs(self) -> ExperimentFolder:
+    def experiment(self) -> ExperimentFolder:
         return ExperimentFolder(self.folder / "runs")
 
     def simulate(self) -> Iterator[PlannedNight]:
@@ -86,9 +86,9 @@ class Demo:
         store = Store.open(self.folder / "store")
         return run_grid(
             store,
-            self.cells,
-            self.protocol,
             self.runs,
+            self.protocol,
+            self.experiment,
             device="cpu",
             jobs=self.jobs,
             on_progress=on_progress,
@@ -99,8 +99,8 @@ class Demo:
         import pandas as pd
 
         tables = [
-            subject_metrics(read_scores(self.runs.folder(run) / SCORES)).assign(norm=run.norm)
-            for run in self.cells
+            subject_metrics(read_scores(self.experiment.folder(run) / SCORES)).assign(norm=run.norm)
+            for run in self.runs
         ]
         return pd.concat(tables)[["norm", "cohort", "subject", "balanced_accuracy"]]
 

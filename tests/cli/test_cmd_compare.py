@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from cells import LAYOUT, learnable, small_store
 from experiment_runs import write_runs
+from small_runs import LAYOUT, learnable, small_store
 
 from psdnorm.experiments.grid import Axes
 from psdnorm.models import USleep
@@ -54,14 +54,14 @@ def test_other_nights_are_said_on_standard_error_before_all_else(compare, folder
 
 
 def test_a_finished_run_that_cannot_be_read_is_named_and_exit_code_1(compare, folders):
-    (cell,) = folders[1].glob("cells/*CHAT*")
-    (cell / "scores.parquet").write_bytes(b"PAR1")
+    (run,) = folders[1].glob("cells/*CHAT*")
+    (run / "scores.parquet").write_bytes(b"PAR1")
     code, said, err = compare(*folders)
     assert code == 1
-    assert "ABC" in said  # one bad cell does not stop the others
-    assert f"failed: B: {cell.name}: b/cells/{cell.name}/scores.parquet cannot be read" in err
+    assert "ABC" in said  # one bad run does not stop the others
+    assert f"failed: B: {run.name}: b/cells/{run.name}/scores.parquet cannot be read" in err
     assert "gave no result" not in err
-    (cell / "done.json").unlink()
+    (run / "done.json").unlink()
     code, _, err = compare(*folders)
     assert code == 0
     assert "1 run of B gave no result." in err
@@ -131,10 +131,10 @@ def test_without_a_store_checkpoints_cohorts_and_devices_are_rejected(compare, c
 
 
 def test_what_cannot_be_compared_is_one_sentence_and_exit_code_2(compare, folders, tmp_path):
-    cell = folders[0] / "cells" / "usleep_psd_f5_d3_ABC_all_seed0"
-    code, said, err = compare(folders[0], cell)
+    run = folders[0] / "cells" / "usleep_psd_f5_d3_ABC_all_seed0"
+    code, said, err = compare(folders[0], run)
     assert (code, said) == (2, "")
     assert err == (
-        f"psdnorm: {folders[0]} is a folder of runs and {cell} a single run, expected two of a "
+        f"psdnorm: {folders[0]} is a folder of runs and {run} a single run, expected two of a "
         "kind\n"
     )

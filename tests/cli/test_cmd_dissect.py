@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from cells import TINY
-from dissections import CELLS, written_dissection
+from dissections import RUNS, written_dissection
+from small_runs import TINY
 
 from psdnorm.batches import window_starts
 from psdnorm.experiments.estimate import read_cost
@@ -67,18 +67,18 @@ def test_where_weights_are_gone_the_report_is_of_what_was_predicted_and_the_rest
     code, said, err = dissect(runs, "-o", out, "--no-figures")
     assert code == 1
     lines = err.splitlines()
-    assert [line.split(":")[0] for line in lines if CELLS[1].name in line] == [
-        f"{CELLS[1].name} is left out"
+    assert [line.split(":")[0] for line in lines if RUNS[1].name in line] == [
+        f"{RUNS[1].name} is left out"
     ]
-    assert [line.split(":")[0] for line in lines if CELLS[2].name in line] == [
-        f"{CELLS[2].name} counts with 4 of 7 conditions"
+    assert [line.split(":")[0] for line in lines if RUNS[2].name in line] == [
+        f"{RUNS[2].name} counts with 4 of 7 conditions"
     ]
     assert "\nGain. No norm is better than another beyond noise" in said
     assert "\nLine noise. There is no norm to compare with" in said
     assert "PSDNorm is not compared: it has no score at any strength." in said
     page = (out / "report" / "index.html").read_text()
     assert "--subjects 2 --hours 0.5 --seed 3 --kinds gain,line" in page
-    assert f"{CELLS[1].name} is left out: " in page  # its norm is nowhere else on the page
+    assert f"{RUNS[1].name} is left out: " in page  # its norm is nowhere else on the page
 
 
 @pytest.mark.parametrize(
@@ -88,48 +88,48 @@ def test_where_weights_are_damaged_what_was_predicted_counts_and_nothing_is_simu
     dissect, restored, damage
 ):
     runs, out = restored
-    weights = runs / "cells" / CELLS[2].name / "weights"
+    weights = runs / "cells" / RUNS[2].name / "weights"
     weights.mkdir()
     damage(weights / "model.safetensors")
-    (out / "scores" / CELLS[2].name / "weights.json").write_text("{}")
+    (out / "scores" / RUNS[2].name / "weights.json").write_text("{}")
     code, said, err = dissect(runs, "-o", out, "--no-figures")
     assert code == 1
     words = " ".join(err.split())
-    assert f"{CELLS[2].name} counts with 4 of 7 conditions: {weights / 'config.json'}" in words
-    assert f"{CELLS[1].name} is left out: its weights were gone" in words
+    assert f"{RUNS[2].name} counts with 4 of 7 conditions: {weights / 'config.json'}" in words
+    assert f"{RUNS[1].name} is left out: its weights were gone" in words
     assert "\nGain. " in said
 
 
 def test_weights_that_are_damaged_once_all_is_predicted_are_no_matter(dissect, restored):
     runs, out = restored
-    weights = runs / "cells" / CELLS[0].name / "weights"
+    weights = runs / "cells" / RUNS[0].name / "weights"
     weights.mkdir()
     (weights / "model.safetensors").write_bytes(b"no weights")
-    (out / "scores" / CELLS[0].name / "weights.json").write_text("{}")
+    (out / "scores" / RUNS[0].name / "weights.json").write_text("{}")
     code, said, err = dissect(runs, "-o", out, "--no-figures")
     assert code == 1  # of the others, which have not predicted all
-    assert CELLS[0].name not in err
+    assert RUNS[0].name not in err
     assert "\nGain. " in said
 
 
 def test_damaged_weights_are_not_taken_for_those_that_predicted(dissect, restored):
     runs, out = restored
-    weights = runs / "cells" / CELLS[2].name / "weights"
-    which = out / "scores" / CELLS[2].name / "weights.json"
+    weights = runs / "cells" / RUNS[2].name / "weights"
+    which = out / "scores" / RUNS[2].name / "weights.json"
     weights.mkdir()
     (weights / "model.safetensors").write_bytes(b"no weights")
     which.unlink()
     code, _, err = dissect(runs, "-o", out, "--no-figures")
     assert code == 1
-    assert f"{CELLS[2].name} counts with 4 of 7 conditions: " in " ".join(err.split())
+    assert f"{RUNS[2].name} counts with 4 of 7 conditions: " in " ".join(err.split())
     assert not which.exists()
 
 
 def test_where_no_network_can_predict_it_raises_before_anything_is_simulated(dissect, restored):
     runs, out = restored
-    for cell in CELLS:
-        (runs / "cells" / cell.name / "weights").mkdir()
-        (runs / "cells" / cell.name / "weights" / "model.safetensors").write_bytes(b"no weights")
+    for run in RUNS:
+        (runs / "cells" / run.name / "weights").mkdir()
+        (runs / "cells" / run.name / "weights" / "model.safetensors").write_bytes(b"no weights")
     other = out.with_name("other")
     code, _, err = dissect(runs, "-o", other, "--no-figures")
     assert code == 2
@@ -141,7 +141,7 @@ def test_where_no_network_can_predict_it_raises_before_anything_is_simulated(dis
 
 def test_a_dissection_that_is_whole_needs_nothing_but_its_folders(dissect, restored):
     runs, out = restored
-    shutil.rmtree(out / "scores" / CELLS[1].name)
+    shutil.rmtree(out / "scores" / RUNS[1].name)
     code, said, err = dissect(runs, "-o", out, "--no-figures", "--kinds", "gain")
     assert code == 0, err
     assert "Gain. " in said
@@ -168,10 +168,10 @@ def test_an_option_that_is_given_and_differs_raises(dissect, restored, option, v
 def test_a_dissection_is_run_reported_and_not_run_again(dissect, tmp_path):
     nights = plan_nights(["ABC", "SHHS"], 3, 1, Settings(hours=0.1, shift=0.0))
     list(add_nights(tmp_path / "store", nights, RECIPES["paper"]))
-    cells = [Run("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "instance")]
+    grid = [Run("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "instance")]
     store, runs, out = Store.open(tmp_path / "store"), tmp_path / "runs", tmp_path / "out"
-    list(run_grid(store, cells[:1], TINY, runs, device="cpu", keep="weights"))
-    list(run_grid(store, cells[1:], TINY, runs, device="cpu", keep="scores"))
+    list(run_grid(store, grid[:1], TINY, runs, device="cpu", keep="weights"))
+    list(run_grid(store, grid[1:], TINY, runs, device="cpu", keep="scores"))
     arguments = (runs, "-o", out, "--subjects", 2, "--hours", 0.5, "--jobs", 1, "--device", "cpu")
     code, said, err = dissect(*arguments, "--kinds", "gain")
     assert code == 0, err
@@ -206,35 +206,35 @@ def test_a_dissection_is_run_reported_and_not_run_again(dissect, tmp_path):
         code, _, err = dissect(*arguments, "--kinds", "gain")
     assert code == 2
     assert "another process works in" in " ".join(err.split())
-    shutil.rmtree(runs / "cells" / cells[0].name / "weights")
+    shutil.rmtree(runs / "cells" / grid[0].name / "weights")
     shutil.rmtree(out / "report")
     code, said, err = dissect(*arguments, "--kinds", "gain,line")
     assert code == 0, err  # scores are all that a report needs
     assert "Line noise. " in said
     assert read_cost(out) == cost
-    shutil.rmtree(out / "scores" / cells[0].name / "line_80")
+    shutil.rmtree(out / "scores" / grid[0].name / "line_80")
     code, _, err = dissect(runs, "-o", out)
     assert code == 1
-    assert f"{cells[0].name} counts with 6 of 7 conditions" in " ".join(err.split())
+    assert f"{grid[0].name} counts with 6 of 7 conditions" in " ".join(err.split())
     assert not (out / "nights").exists()
 
 
-def test_weights_of_a_cell_that_held_out_another_cohort_are_not_used(dissect, restored):
+def test_weights_of_a_run_that_held_out_another_cohort_are_not_used(dissect, restored):
     runs, out = restored
     grid = json.loads((runs / "grid.json").read_text())
     (runs / "grid.json").write_text(json.dumps(grid | {"protocol": TINY.to_json()}))
-    weights, other = runs / "cells" / CELLS[2].name / "weights", replace(CELLS[2], hold_out="ABC")
+    weights, other = runs / "cells" / RUNS[2].name / "weights", replace(RUNS[2], hold_out="ABC")
     build_model(other, TINY, RECIPES["paper"].layout()).save_pretrained(
         weights,
         recipe=RECIPES["paper"].to_dict(),
         training_data={"cell": other.to_json()},
     )
-    (out / "scores" / CELLS[2].name / "weights.json").write_text("{}")
+    (out / "scores" / RUNS[2].name / "weights.json").write_text("{}")
     code, _, err = dissect(runs, "-o", out, "--no-figures")
     assert code == 1
     sentence = (
-        f"{CELLS[2].name} counts with 4 of 7 conditions: {weights} has a network that was trained "
-        f"with hold_out 'ABC', expected 'SHHS' as {CELLS[2].name} has it"
+        f"{RUNS[2].name} counts with 4 of 7 conditions: {weights} has a network that was trained "
+        f"with hold_out 'ABC', expected 'SHHS' as {RUNS[2].name} has it"
     )
     assert sentence in " ".join(err.split())
 
@@ -245,10 +245,10 @@ def test_a_network_whose_weights_are_damaged_is_named_first_and_the_others_go_on
 ):
     nights = plan_nights(["ABC", "SHHS"], 3, 1, Settings(hours=0.1, shift=0.0))
     list(add_nights(tmp_path / "store", nights, RECIPES["paper"]))
-    cells = [Run("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "instance")]
+    grid = [Run("usleep", norm, norm_depth=2, hold_out="SHHS") for norm in ("batch", "instance")]
     store, runs, out = Store.open(tmp_path / "store"), tmp_path / "runs", tmp_path / "out"
-    list(run_grid(store, cells, TINY, runs, device="cpu", keep="weights"))
-    broken = runs / "cells" / cells[0].name / "weights" / "model.safetensors"
+    list(run_grid(store, grid, TINY, runs, device="cpu", keep="weights"))
+    broken = runs / "cells" / grid[0].name / "weights" / "model.safetensors"
     broken.write_bytes(broken.read_bytes()[:-1])
     said_before = []
     make = TestNights.make
@@ -261,14 +261,14 @@ def test_a_network_whose_weights_are_damaged_is_named_first_and_the_others_go_on
     how = ("--subjects", 2, "--hours", 0.5, "--jobs", 1, "--device", "cpu", "--kinds", "gain")
     code, said, err = dissect(runs, "-o", out, *how, "--no-figures")
     assert code == 1
-    sentence = f"{cells[0].name} is left out: {broken} has {broken.stat().st_size} bytes, expected "
+    sentence = f"{grid[0].name} is left out: {broken} has {broken.stat().st_size} bytes, expected "
     assert sentence in " ".join(said_before[0].split())
     assert "failed: " not in err
     assert "\nGain. " in said
-    assert [folder.name for folder in (out / "scores").iterdir()] == [cells[1].name]
+    assert [folder.name for folder in (out / "scores").iterdir()] == [grid[1].name]
     assert not (out / "nights").exists()
     page = (out / "report" / "index.html").read_text()
-    assert f"{cells[0].name} is left out: runs/cells/" in page
+    assert f"{grid[0].name} is left out: runs/cells/" in page
     assert str(tmp_path) not in page
 
 

@@ -6,7 +6,7 @@ import re
 from functools import partial
 
 import pytest
-from cells import small_store
+from small_runs import small_store
 from stores import tree
 
 from psdnorm.store import Store
@@ -43,8 +43,8 @@ def test_a_grid_is_run_told_and_not_run_again(lodo, store, tmp_path):
         "usleep adabn1 @all",
         "usleep psd f5 d3 @all",
     }
-    for cells, *means in found.values():
-        assert cells == "3 of 3"
+    for runs, *means in found.values():
+        assert runs == "3 of 3"
         assert all(0 <= float(mean) <= 100 for mean in means)  # one seed has no ±
     assert "balanced accuracy, %, of simulated nights, recipe robust" in " ".join(out.split())
     assert "The nights are simulated: this says nothing about patients." in out
@@ -59,7 +59,7 @@ def test_a_grid_is_run_told_and_not_run_again(lodo, store, tmp_path):
     assert tree(tmp_path) == before
 
 
-def test_options_choose_the_cells(lodo, store, tmp_path):
+def test_options_choose_the_runs(lodo, store, tmp_path):
     code, _, err = lodo(
         *(store, *SHORT, "--norms", "psd,psd-white", "--filter-size", "3,5", "--norm-depth", 2),
         *("--hold-out", "xyz", "--balanced", "2,all", "--keep", "predictions"),
@@ -81,15 +81,15 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(lodo, store, tmp_path
     code, out, err = lodo(*arguments, "--dry-run")
     assert code == 0, err
     assert [row[:2] for row in rows(out).values()] == [["3", "0"]] * 3
-    assert "cells by cohort held out: abc 3, mno 3, xyz 3\ncells by seed: 0: 9\n" in out
-    assert "9 cells, 0 done; the others take about" in out
+    assert "runs by cohort held out: abc 3, mno 3, xyz 3\nruns by seed: 0: 9\n" in out
+    assert "9 runs, 0 done; the others take about" in out
     assert "estimated from a step on this processor, and 1 epoch until early stopping" in out
     assert not (tmp_path / "runs").exists()
     lodo(*arguments, "--hold-out", "abc")
     before = tree(tmp_path)
     _, out, _ = lodo(*arguments, "--dry-run", "--jobs", 2)
     assert [row[:2] for row in rows(out).values()] == [["3", "1"]] * 3
-    assert re.search(r"9 cells, 3 done; .* with 2 workers, estimated from 3 finished cells", out)
+    assert re.search(r"9 runs, 3 done; .* with 2 workers, estimated from 3 finished runs", out)
     assert tree(tmp_path) == before
 
 
@@ -134,11 +134,11 @@ def test_a_preset_on_other_data_than_the_papers_says_so(lodo, store, tmp_path, d
     assert second == f"preset whitening is for the recipe paper; {store} has robust"
 
 
-def test_a_dry_run_names_the_recipe_and_counts_one_cell_as_one(lodo, store, tmp_path):
+def test_a_dry_run_names_the_recipe_and_counts_one_run_as_one(lodo, store, tmp_path):
     arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc", "--out", tmp_path / "runs")
     _, out, _ = lodo(*arguments, "--dry-run")
     assert "(recipe robust) →" in " ".join(out.split())
-    assert "\n1 cell, 0 done; " in out
+    assert "\n1 run, 0 done; " in out
 
 
 def test_a_night_that_is_broken_is_named_with_what_to_do(lodo, tmp_path):
@@ -161,10 +161,10 @@ def test_what_failed_is_listed_with_exit_code_1_and_done_after_the_repair(
     arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc,mno", "--out", tmp_path)
     from psdnorm.experiments import execute as work
 
-    def fail(store, cell, *others, run=work.train_run, **options):
-        if cell.hold_out == "abc":
+    def fail(store, run, *others, train=work.train_run, **options):
+        if run.hold_out == "abc":
             os.truncate(night_path(store.path, "abc-1"), 5)
-        return run(store, cell, *others, **options)
+        return train(store, run, *others, **options)
 
     sound = night_path(store, "abc-1").read_bytes()
     try:
@@ -197,10 +197,10 @@ def test_what_another_process_runs_is_listed_with_exit_code_1(lodo, store, tmp_p
 def test_an_interrupted_run_says_how_to_go_on(lodo, store, tmp_path, monkeypatch):
     from psdnorm.experiments import execute as work
 
-    def interrupt(store, cell, *others, run=work.train_run, **options):
-        if cell.hold_out == "mno":
+    def interrupt(store, run, *others, train=work.train_run, **options):
+        if run.hold_out == "mno":
             raise KeyboardInterrupt
-        return run(store, cell, *others, **options)
+        return train(store, run, *others, **options)
 
     arguments = (store, *SHORT, "--norms", "psd", "--hold-out", "abc,mno", "--out", tmp_path)
     with monkeypatch.context() as patch:
@@ -300,7 +300,7 @@ def test_processes_are_one_option_away(lodo, store, tmp_path):
 def test_real_nights_are_not_called_simulated(lodo, tmp_path):
     from dataclasses import replace
 
-    from cells import nights
+    from small_runs import nights
 
     made = [replace(night, simulated=False) for night in nights()]
     path = small_store(tmp_path / "store", made).path

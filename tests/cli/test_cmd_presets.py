@@ -8,7 +8,7 @@ from psdnorm.cli import main
 from psdnorm.experiments.presets import PAPER_COHORTS, paper_presets
 
 
-def test_every_preset_is_listed_with_its_cells_and_hours(monkeypatch, capsys):
+def test_every_preset_is_listed_with_its_runs_and_hours(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["psdnorm", "presets"])
     with pytest.raises(SystemExit) as stop:
         main()

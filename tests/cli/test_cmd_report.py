@@ -36,23 +36,23 @@ def test_it_writes_a_page_and_says_the_verdict(report, tmp_path):
     assert lines[begin + 1 : -1] == [f"- {limit}" for limit in limits]
 
 
-def test_cells_that_are_not_finished_are_no_failure(report, tmp_path):
-    cells = write_runs(
+def test_runs_that_are_not_finished_are_no_failure(report, tmp_path):
+    runs = write_runs(
         tmp_path / "runs", [AXES], epochs=30, unfinished=["usleep_batch_ABC_all_seed0"]
     )
-    assert len(cells) == 4
+    assert len(runs) == 4
     code, _, err = report(tmp_path / "runs", "-o", tmp_path / "out", "--no-figures")
     assert code == 0
-    assert "1 unfinished cell: see the report" in err
+    assert "1 unfinished run: see the report" in err
 
 
-def test_a_cell_that_cannot_be_read_is_named_and_the_exit_code_is_1(report, tmp_path):
-    cells = write_runs(tmp_path / "runs", [AXES], epochs=30)
-    broken = tmp_path / "runs" / "cells" / cells[0].name / "scores.parquet"
+def test_a_run_that_cannot_be_read_is_named_and_the_exit_code_is_1(report, tmp_path):
+    runs = write_runs(tmp_path / "runs", [AXES], epochs=30)
+    broken = tmp_path / "runs" / "cells" / runs[0].name / "scores.parquet"
     broken.write_bytes(b"no Parquet")
     code, said, err = report(tmp_path / "runs", "-o", tmp_path / "out", "--no-figures")
     assert code == 1
-    assert f"failed: {cells[0].name}: {broken} cannot be read as Parquet" in err
+    assert f"failed: {runs[0].name}: {broken} cannot be read as Parquet" in err
     assert "Look at " in said
 
 

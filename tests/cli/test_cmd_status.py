@@ -4,26 +4,26 @@ import json
 from functools import partial
 
 import pytest
-from cells import PROTOCOL, small_store
+from small_runs import PROTOCOL, small_store
 
 from psdnorm.experiments.grid import Axes, Entry, ExperimentFolder, grid_of
 from psdnorm.runtime.files import held
 
-CELLS = grid_of([Axes(norms=("psd",), hold_outs=("abc", "mno"), seeds=(0, 1))])
+RUNS = grid_of([Axes(norms=("psd",), hold_outs=("abc", "mno"), seeds=(0, 1))])
 
 
 @pytest.fixture
 def runs(tmp_path):
-    """A grid of which one cell is done and another one failed."""
+    """A grid of which one run is done and another one failed."""
     store = small_store(tmp_path / "store")
     runs = ExperimentFolder(tmp_path / "runs")
-    runs.extend(store, PROTOCOL, [Entry(cell, 10) for cell in CELLS])
-    for cell, name, document in (
-        (CELLS[0], "done.json", {"epochs": 4, "seconds": 240.0}),
-        (CELLS[1], "failed.json", {"reason": f"{CELLS[1].name}: the loss is nan at step 3"}),
+    runs.extend(store, PROTOCOL, [Entry(run, 10) for run in RUNS])
+    for run, name, document in (
+        (RUNS[0], "done.json", {"epochs": 4, "seconds": 240.0}),
+        (RUNS[1], "failed.json", {"reason": f"{RUNS[1].name}: the loss is nan at step 3"}),
     ):
-        runs.folder(cell).mkdir(parents=True)
-        (runs.folder(cell) / name).write_text(json.dumps(document))
+        runs.folder(run).mkdir(parents=True)
+        (runs.folder(run) / name).write_text(json.dumps(document))
     return runs
 
 
@@ -36,8 +36,8 @@ def test_it_tells_states_reasons_and_the_time_left(runs, status):
     code, out, _ = status(runs.path)
     assert code == 0
     assert out == (
-        "4 cells: 1 done, 0 running, 0 interrupted, 2 waiting, 1 failed\n"
-        f"  failed: {CELLS[1].name}: the loss is nan at step 3\n"
+        "4 runs: 1 done, 0 running, 0 interrupted, 2 waiting, 1 failed\n"
+        f"  failed: {RUNS[1].name}: the loss is nan at step 3\n"
         "nothing runs; about 8 min of work for one worker: give the command of psdnorm lodo again "
         "to go on\n"
     )
@@ -71,13 +71,13 @@ def test_a_folder_above_the_runs_of_studies_names_them(runs, status, tmp_path):
 
 
 def test_it_tells_who_works_now(runs, status):
-    with held(runs.folder(CELLS[2])):
-        (runs.folder(CELLS[2]) / "config.json").write_text("{}")
+    with held(runs.folder(RUNS[2])):
+        (runs.folder(RUNS[2]) / "config.json").write_text("{}")
         _, out, _ = status(runs.path)
-        assert f"  running: {CELLS[2].name}, 0 epochs done, for 0 s, process " in out
+        assert f"  running: {RUNS[2].name}, 0 epochs done, for 0 s, process " in out
         assert out.endswith("about 8 min left, as long as 1 run at a time\n")
     _, out, _ = status(runs.path)
-    assert f"  interrupted: {CELLS[2].name}, 0 epochs done\n" in out
+    assert f"  interrupted: {RUNS[2].name}, 0 epochs done\n" in out
 
 
 def test_programs_get_all_of_it(runs, status):
@@ -91,17 +91,17 @@ def test_programs_get_all_of_it(runs, status):
         "failed": 1,
     }
     assert (found["work_s"], found["left_s"]) == (480.0, None)
-    assert [cell["state"] for cell in found["cells"]] == ["done", "failed", "waiting", "waiting"]
-    assert found["cells"][0]["cell"] == CELLS[0].to_json()
+    assert [run["state"] for run in found["cells"]] == ["done", "failed", "waiting", "waiting"]
+    assert found["cells"][0]["cell"] == RUNS[0].to_json()
     assert found["cells"][1]["reason"].endswith("nan at step 3")
 
 
-def test_before_the_first_cell_is_done_it_says_so_and_how_to_go_on_if_nothing_runs(runs, status):
-    (runs.folder(CELLS[0]) / "done.json").unlink()
+def test_before_the_first_run_is_done_it_says_so_and_how_to_go_on_if_nothing_runs(runs, status):
+    (runs.folder(RUNS[0]) / "done.json").unlink()
     said = "no training is finished yet, so that the time left is not known"
     _, out, _ = status(runs.path)
     assert out.endswith(f"{said}; nothing runs: give the command of psdnorm lodo again to go on\n")
-    with held(runs.folder(CELLS[2])):
+    with held(runs.folder(RUNS[2])):
         assert status(runs.path)[1].endswith(f"{said}\n")
 
 
@@ -115,7 +115,7 @@ def test_what_is_no_folder_of_runs_is_called_what_it_is(runs, status, tmp_path):
     expected = {
         tmp_path / "nowhere": "does not exist, expected the folder of psdnorm lodo",
         tmp_path / "store": "is a store of prepared nights, expected the folder of psdnorm lodo",
-        runs.path / "cells": f"holds the cells of {runs.path}: give that folder",
+        runs.path / "cells": f"holds the runs of {runs.path}: give that folder",
     }
     for path, words in expected.items():
         code, out, err = status(path)
@@ -124,10 +124,10 @@ def test_what_is_no_folder_of_runs_is_called_what_it_is(runs, status, tmp_path):
 
 def test_one_is_not_many(status, tmp_path):
     runs = ExperimentFolder(tmp_path / "runs")
-    runs.extend(small_store(tmp_path / "store"), PROTOCOL, [Entry(CELLS[0], 10)])
-    runs.folder(CELLS[0]).mkdir(parents=True)
-    (runs.folder(CELLS[0]) / "config.json").write_text("{}")
-    (runs.folder(CELLS[0]) / "history.csv").write_text("epoch,step\n0,8\n")
+    runs.extend(small_store(tmp_path / "store"), PROTOCOL, [Entry(RUNS[0], 10)])
+    runs.folder(RUNS[0]).mkdir(parents=True)
+    (runs.folder(RUNS[0]) / "config.json").write_text("{}")
+    (runs.folder(RUNS[0]) / "history.csv").write_text("epoch,step\n0,8\n")
     _, out, _ = status(runs.path)
-    assert out.startswith("1 cell: 0 done, ")
-    assert f"  interrupted: {CELLS[0].name}, 1 epoch done\n" in out
+    assert out.startswith("1 run: 0 done, ")
+    assert f"  interrupted: {RUNS[0].name}, 1 epoch done\n" in out

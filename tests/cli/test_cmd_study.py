@@ -47,7 +47,7 @@ def test_in_pieces_it_says_what_is_left_and_then_that_all_is_done(study, tmp_pat
         code, out, err = study(*arguments)
     assert code == 1
     assert "time limit of 9 minutes reached; run the same command again to resume" in err
-    assert "tiny: 2 of 4 cells are done" in out
+    assert "tiny: 2 of 4 runs are done" in out
     assert re.search(r"left \(2\):\n  usleep_psd_f5_d3_ABC_\w+\n  usleep_psd_f5_d3_MASS_\w+\n", out)
     packed = tmp_path / "files" / "results" / "tiny.tar.xz"
     assert f"{packed} has {packed.stat().st_size:,} bytes of results" in err
@@ -55,7 +55,7 @@ def test_in_pieces_it_says_what_is_left_and_then_that_all_is_done(study, tmp_pat
     code, out, err = study(*arguments)
     assert code == 0, err
     assert "simulating" not in err  # the nights are there
-    assert "tiny: 4 of 4 cells are done" in out
+    assert "tiny: 4 of 4 runs are done" in out
     assert "of simulated nights, recipe paper" in out
     cost = json.loads((tmp_path / "work" / "tiny" / "cost.json").read_text())
     assert [piece["cells"] for piece in cost["pieces"]] == [2, 2]
@@ -65,16 +65,16 @@ def test_in_pieces_it_says_what_is_left_and_then_that_all_is_done(study, tmp_pat
     path.write_text(text)
     code, _, err = study(*arguments)
     assert code == 2
-    assert f"tiny has cells of nights whose hours is 0.2, expected 0.3 as in {path}" in err
+    assert f"tiny has runs of nights whose hours is 0.2, expected 0.3 as in {path}" in err
     path.write_text(text.replace('"hours": 0.3', '"hours": 0.2'))
     assert read_study(path) == described
 
     code, out, err = study(path, "--work", tmp_path / "other")
     assert code == 0, err
-    assert f"4 finished cells were unpacked from {packed}" in err
+    assert f"4 finished runs were unpacked from {packed}" in err
     assert [each.name for each in (tmp_path / "other").iterdir()] == ["tiny"]  # and no nights
     verdict, results = build_report(tmp_path / "other" / "tiny", tmp_path / "report", figures=False)
-    assert len(results.cells) == 4
+    assert len(results.runs) == 4
     assert not results.missing
     assert verdict.headline
 
@@ -98,7 +98,7 @@ def test_results_are_restored_without_nights(study, tmp_path):
     pack(described, runs)
     code, out, err = study(described.path, "--work", tmp_path / "new", "--restore")
     assert code == 0, err
-    assert f"4 finished cells were unpacked from {packed_path(described)}" in err
+    assert f"4 finished runs were unpacked from {packed_path(described)}" in err
     assert f"psdnorm report {tmp_path / 'new' / 'tiny'} shows their results" in out
     assert "The nights are simulated" in out
 
@@ -112,17 +112,17 @@ def test_with_an_empty_folder_of_results_a_study_starts_over(study, tmp_path, mo
     code, out, err = study(described.path, "--work", tmp_path / "new", "--results", own)
     assert code == 1, err
     assert "unpacked" not in err
-    assert "tiny: 0 of 4 cells are done" in out
+    assert "tiny: 0 of 4 runs are done" in out
     assert ran == [own / "tiny.tar.xz"]
 
     pack(dataclasses.replace(described, results=own), runs)
     code, _, err = study(described.path, "--work", tmp_path / "new", "--results", own, "--restore")
     assert code == 0, err
-    assert f"4 finished cells were unpacked from {own / 'tiny.tar.xz'}" in err
+    assert f"4 finished runs were unpacked from {own / 'tiny.tar.xz'}" in err
     assert packed.read_bytes() == before  # what came with the file stays
 
 
-def test_cells_missing_in_restored_results_are_listed_with_exit_code_1(study, tmp_path):
+def test_runs_missing_in_restored_results_are_listed_with_exit_code_1(study, tmp_path):
     unfinished = ["usleep_psd_f5_d3_MASS_all_seed0"]
     described, runs = drawn_study(tmp_path, tmp_path / "work", unfinished=unfinished)
     pack(described, runs)
@@ -138,7 +138,7 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(study, tmp_path, monk
     code, out, err = study(path, "--work", tmp_path / "work", "--dry-run")
     assert code == 0, err
     assert "9 nights of 8 h, recipe paper: ABC 4, MASS 5" in out
-    found = re.search(r"4 cells, 0 done; the others take about ([\d.]+) of \1 minutes of one", out)
+    found = re.search(r"4 runs, 0 done; the others take about ([\d.]+) of \1 minutes of one", out)
     # nights of 46 sequences in batches of 64: 3 or 4 train, one validates, 5 or 4 are tested
     training, prediction = 5122 * 0.93, 16881 * 0.93
     by_hand = sum(
@@ -149,17 +149,15 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(study, tmp_path, monk
     assert not (tmp_path / "work").exists()
 
 
-def test_packed_cells_that_cannot_be_used_are_counted_and_left(study, tmp_path):
+def test_packed_runs_that_cannot_be_used_are_counted_and_left(study, tmp_path):
     described, runs = drawn_study(tmp_path, tmp_path / "work")
     packed = pack(described, runs)
     path = written_study(tmp_path, grid=[{"norms": ["adabn3", "psd"], "seeds": 1}])
     for _ in range(2):  # the second time nothing has changed
         code, out, err = study(path, "--work", tmp_path / "new", "--restore")
         assert code == 1
-        assert (
-            f"2 finished cells in {packed} cannot be used: a cell and its AdaBN cells must" in err
-        )
-        assert "tiny: 2 of 6 cells are done" in out
+        assert f"2 finished runs in {packed} cannot be used: a run and its AdaBN runs must" in err
+        assert "tiny: 2 of 6 runs are done" in out
 
 
 @pytest.fixture
@@ -176,12 +174,12 @@ def test_a_dry_run_counts_what_would_be_unpacked_and_taken_as_done(study, tmp_pa
     packed = pack(*own)
     code, out, err = study(own[0].path, "--work", tmp_path / "work", "--dry-run")
     assert code == 0, err
-    assert f"done, but not unpacked yet: 1 cell in {packed}\n" in out
-    assert f"done, but not unpacked yet: 2 cells in {lender}\n" in out
-    assert re.search(r"4 cells, 3 done; the others take about ([\d.]+) of [\d.]+ minutes", out)
+    assert f"done, but not unpacked yet: 1 run in {packed}\n" in out
+    assert f"done, but not unpacked yet: 2 runs in {lender}\n" in out
+    assert re.search(r"4 runs, 3 done; the others take about ([\d.]+) of [\d.]+ minutes", out)
     assert [line.split("│")[2:4] for line in out.splitlines() if "usleep" in line] == [
-        ["     2 ", "    2 "],  # of BatchNorm
-        ["     2 ", "    1 "],
+        ["    2 ", "    2 "],  # of BatchNorm
+        ["    2 ", "    1 "],
     ]
     assert not (tmp_path / "work").exists()
 
@@ -190,8 +188,8 @@ def test_what_another_study_has_finished_is_restored_with_the_rest(study, tmp_pa
     path = written_study(lender.parents[1], borrow=["main"])
     code, out, err = study(path, "--work", tmp_path / "work", "--restore")
     assert code == 1
-    assert err == f"2 finished cells were taken from {lender}\n"
-    assert "tiny: 2 of 4 cells are done" in out
+    assert err == f"2 finished runs were taken from {lender}\n"
+    assert "tiny: 2 of 4 runs are done" in out
     assert re.search(r"left \(2\):\n  usleep_psd_f5_d3_ABC_\w+\n  usleep_psd_f5_d3_MASS_\w+\n", out)
     assert [each.name for each in lender.parent.iterdir()] == [lender.name]  # nothing is packed
 
@@ -201,7 +199,7 @@ def test_a_study_that_others_have_finished_is_packed_without_nights(study, tmp_p
     path = written_study(lender.parents[1], grid=grid, borrow=["main"])
     code, _, err = study(path, "--work", tmp_path / "work")
     assert code == 0, err
-    assert f"1 finished cell was taken from {lender}\n" in err
+    assert f"1 finished run was taken from {lender}\n" in err
     packed = lender.with_name("tiny.tar.xz")
     assert f"{packed} has {packed.stat().st_size:,} bytes of results" in err
     assert [each.name for each in (tmp_path / "work").iterdir()] == ["tiny"]
@@ -227,8 +225,8 @@ def test_only_what_others_have_not_finished_is_run_and_counted(study, tmp_path):
     path = trained_study(tmp_path, borrow=["main"])
     code, out, err = study(path, *arguments)
     assert code == 0, err
-    assert f"2 finished cells were taken from {tmp_path / 'results' / 'main.tar.xz'}" in err
-    assert "tiny: 4 of 4 cells are done" in out
+    assert f"2 finished runs were taken from {tmp_path / 'results' / 'main.tar.xz'}" in err
+    assert "tiny: 4 of 4 runs are done" in out
     cost = json.loads((tmp_path / "work" / "tiny" / "cost.json").read_text())
     assert [piece["cells"] for piece in cost["pieces"]] == [2]
     shutil.rmtree(tmp_path / "work" / "main")
@@ -295,7 +293,7 @@ def test_an_invalid_time_limit_raises_at_once_though_nothing_is_left_to_run(
 
 def test_an_error_leaves_packed_results_and_cost_as_they_were(study, tmp_path, monkeypatch):
     described, runs = drawn_study(tmp_path, tmp_path / "lost", ("batch",))
-    shutil.rmtree(runs.folder(described.cells[-1]))
+    shutil.rmtree(runs.folder(described.runs[-1]))
     packed = pack(described, runs)
     before = packed.read_bytes()
 

@@ -5,7 +5,7 @@ import os
 import sys
 
 import pytest
-from cells import nights, small_store
+from small_runs import nights, small_store
 
 import psdnorm.cli.cmd_train  # noqa: F401 (adds the command)
 from psdnorm.cli import main

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cells import TINY
-from dissections import CELLS, written_dissection
+from dissections import RUNS, written_dissection
+from small_runs import TINY
 
 from psdnorm.experiments.estimate import read_cost
 from psdnorm.lab.dissect.dissection import TestNights
@@ -29,13 +29,13 @@ def interrupted(tmp_path, monkeypatch):
     runs, out = written_dissection(tmp_path)
     grid = json.loads((runs / "grid.json").read_text())
     (runs / "grid.json").write_text(json.dumps(grid | {"protocol": TINY.to_json()}))
-    cell, recipe = CELLS[2], RECIPES["paper"]
-    build_model(cell, TINY, recipe.layout()).save_pretrained(
-        runs / "cells" / cell.name / "weights",
+    run, recipe = RUNS[2], RECIPES["paper"]
+    build_model(run, TINY, recipe.layout()).save_pretrained(
+        runs / "cells" / run.name / "weights",
         recipe=recipe.to_dict(),
-        training_data={"cell": cell.to_json()},
+        training_data={"cell": run.to_json()},
     )
-    (out / "scores" / cell.name / "weights.json").unlink()
+    (out / "scores" / run.name / "weights.json").unlink()
 
     def interrupt(*_):
         raise KeyboardInterrupt

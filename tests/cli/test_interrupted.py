@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from cells import small_store
 from cohort_folder import cohort_folder
+from small_runs import small_store
 
 # as Ctrl-C does, each process that begins lets all hear it: itself, and the one that started it
 SCRIPT = """

@@ -1,7 +1,7 @@
 """The commands that train say where early stopping may come before anything is learned."""
 
 import pytest
-from cells import nights, small_store
+from small_runs import nights, small_store
 from studies import drawn_study, trained_study, written_study
 
 import psdnorm.cli.cmd_train  # noqa: F401 (adds the command)
@@ -80,7 +80,7 @@ def test_a_studys_dry_run_says_it_of_what_is_neither_done_nor_packed(errors_of, 
 
 
 @pytest.mark.slow
-def test_a_study_says_it_before_its_cells_run(errors_of, tmp_path):
+def test_a_study_says_it_before_its_runs_begin(errors_of, tmp_path):
     path = trained_study(tmp_path / "files", norms=("batch",))
     path.write_text(path.read_text().replace('"max_epochs": 2', '"max_epochs": 3, "patience": 1'))
     err = errors_of("study", path, "--work", tmp_path / "work", "--device", "cpu")

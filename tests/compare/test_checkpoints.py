@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from cells import LAYOUT, balanced_accuracies, learnable, nights, small_store
+from small_runs import LAYOUT, balanced_accuracies, learnable, nights, small_store
 
 from psdnorm.compare import compare, compare_checkpoints, write_comparison
 from psdnorm.errors import ArgumentError, CheckpointError, StoreError
@@ -127,8 +127,8 @@ def test_real_nights_are_not_those_of_a_training_on_simulated_ones_of_their_name
 def test_the_network_of_tma_sees_nights_aligned_to_its_barycenter(store, two, tmp_path):
     train = store.index[store.index["cohort"] == "mno"]["recording"]
     barycenter = training_barycenter(store, train, 3, torch.device("cpu"))
-    cell = {"norm": "tma", "filter_size": 3}
-    training = LEARNED | {"cell": cell, "sqrt_barycenter": barycenter.tolist()}
+    run = {"norm": "tma", "filter_size": 3}
+    training = LEARNED | {"cell": run, "sqrt_barycenter": barycenter.tolist()}
     tma = saved(tmp_path / "tma", store, norm="batch", training_data=training)
     (arm,) = compare_checkpoints(two[0], tma, store, ["abc"]).arms
     index = store.index[store.index["cohort"] == "abc"]
@@ -210,10 +210,10 @@ def test_a_folder_without_a_checkpoint_is_rejected(two, store, tmp_path):
     assert f"{tmp_path} is a folder of runs, expected a checkpoint" in refused(
         two[0], tmp_path, store
     )
-    cell = tmp_path / "cell"
-    cell.mkdir()
-    (cell / "config.json").write_text("{}")
-    assert f"{cell} has no model.safetensors" in refused(two[0], cell, store)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json").write_text("{}")
+    assert f"{run} has no model.safetensors" in refused(two[0], run, store)
 
 
 def test_without_nights_a_checkpoint_asks_for_them(two):

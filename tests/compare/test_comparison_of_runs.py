@@ -107,8 +107,8 @@ def test_a_folder_against_itself_is_not_distinguishable(folders):
 
 def test_a_folder_against_itself_is_said_to_be_one(folders):
     one = folders / "a"
-    cell = one / "cells" / Run("usleep", "psd", hold_out="ABC").name
-    for path, other in ((one, one / "cells" / ".."), (cell, cell)):
+    run = one / "cells" / Run("usleep", "psd", hold_out="ABC").name
+    for path, other in ((one, one / "cells" / ".."), (run, run)):
         assert compare(path, other).nights == ["A and B are the same folder: nothing can differ."]
 
 
@@ -123,9 +123,9 @@ def test_arms_are_in_the_order_of_the_paper(tmp_path):
 
 
 def test_two_runs_are_compared_whatever_their_norm(folders):
-    cells = folders / "a" / "cells"
+    runs = folders / "a" / "cells"
     batch, psd = (Run("usleep", norm, hold_out="ABC").name for norm in ("batch", "psd"))
-    (arm,) = compare(cells / batch, cells / psd).arms
+    (arm,) = compare(runs / batch, runs / psd).arms
     assert arm.arm == "usleep psd f5 d3 @all (B) against usleep batch @all (A)"
     assert arm.name == (
         "PSDNorm in U-Sleep, all subjects (B) against BatchNorm in U-Sleep, all subjects (A)"
@@ -143,16 +143,16 @@ def test_a_run_whose_filter_size_was_chosen_is_compared_as_such(tmp_path):
 
 
 def test_runs_of_other_seeds_are_compared_and_it_is_said(folders):
-    cells = folders / "a" / "cells"
+    runs = folders / "a" / "cells"
     names = [Run("usleep", "psd", hold_out="ABC", seed=seed).name for seed in (0, 1)]
-    found = compare(*(cells / name for name in names))
+    found = compare(*(runs / name for name in names))
     assert any("different seeds" in remark for remark in found.remarks)
 
 
 def test_the_weights_of_a_run_stand_for_it(folders):
-    cell = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
-    (cell / "weights").mkdir(exist_ok=True)
-    assert compare(cell / "weights", cell).a.path == cell
+    run = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
+    (run / "weights").mkdir(exist_ok=True)
+    assert compare(run / "weights", run).a.path == run
 
 
 def test_single_arms_of_two_folders_are_compared(tmp_path):
@@ -171,8 +171,8 @@ def refused(a, b):
 
 
 def test_cohorts_that_have_nothing_in_common_are_rejected(folders):
-    cells = folders / "a" / "cells"
-    abc, chat = (cells / Run("usleep", "psd", hold_out=name).name for name in ("ABC", "CHAT"))
+    runs = folders / "a" / "cells"
+    abc, chat = (runs / Run("usleep", "psd", hold_out=name).name for name in ("ABC", "CHAT"))
     assert refused(abc, chat) == (
         f"{abc} holds out ABC and {chat} CHAT: they have no cohort in common, so that nothing can "
         "be compared"
@@ -206,8 +206,8 @@ def test_seeds_that_have_nothing_in_common_are_rejected(tmp_path):
 
 
 def test_a_run_against_an_experiment_is_rejected(folders):
-    cell = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
-    assert refused(folders / "a", cell).endswith("a single run, expected two of a kind")
+    run = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
+    assert refused(folders / "a", run).endswith("a single run, expected two of a kind")
 
 
 def test_a_store_is_rejected_as_one(folders, tmp_path):
@@ -243,8 +243,8 @@ def test_what_else_differs_is_said(folders, tmp_path):
     assert "Only A has PSDNorm in U-Sleep, all subjects." in remarks
 
 
-def edit_configs(folder, edit, cells="*"):
-    paths = list(folder.glob(f"cells/{cells}/config.json"))
+def edit_configs(folder, edit, runs="*"):
+    paths = list(folder.glob(f"cells/{runs}/config.json"))
     assert paths
     for path in paths:
         config = json.loads(path.read_text())
@@ -308,8 +308,8 @@ def test_one_seed_and_one_training_are_limits_as_in_a_report(folders, found):
     assert "One seed" not in limits
     assert "Nights are simulated" in limits
     assert "other trainings as far as 2 seeds show them" in limits
-    cell = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
-    limits = " ".join(compare(cell, cell).limits)
+    run = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
+    limits = " ".join(compare(run, run).limits)
     assert "One seed: how much of this is the luck of one training is not known" in limits
     assert "as far as" not in limits
     assert "Intervals allow for other people, not for other trainings" in limits

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cells import CELL, LAYOUT, PROTOCOL, nights, small_store
+from small_runs import LAYOUT, PROTOCOL, RUN, nights, small_store
 
 from psdnorm.batches import leave_one_dataset_out
 from psdnorm.drift import (
@@ -148,8 +148,8 @@ def store(tmp_path_factory):
 
 @pytest.mark.parametrize("norm", ["psd", "batch", "tma"])
 def test_a_run_that_keeps_weights_keeps_the_spread_of_its_training_nights(store, tmp_path, norm):
-    cell = replace(CELL, norm=norm)
-    train_run(store, cell, replace(PROTOCOL, max_epochs=1), tmp_path, keep="weights", device="cpu")
+    run = replace(RUN, norm=norm)
+    train_run(store, run, replace(PROTOCOL, max_epochs=1), tmp_path, keep="weights", device="cpu")
     model = from_pretrained(tmp_path / "weights")
     train = leave_one_dataset_out(store.index, "abc", seed=0, fraction=0.34).train["recording"]
     expected = measure_spread(model, [store.signals(each) for each in train])
@@ -162,5 +162,5 @@ def test_a_run_that_keeps_weights_keeps_the_spread_of_its_training_nights(store,
 
 def test_of_many_training_nights_some_are_measured_evenly_drawn(store, tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "_MOST_MEASURED", 3)
-    train_run(store, CELL, replace(PROTOCOL, max_epochs=1), tmp_path, keep="weights", device="cpu")
+    train_run(store, RUN, replace(PROTOCOL, max_epochs=1), tmp_path, keep="weights", device="cpu")
     assert from_pretrained(tmp_path / "weights").card["training_spread"]["nights"] == 3

@@ -1,5 +1,5 @@
 import pytest
-from cells import small_store
+from small_runs import small_store
 
 
 @pytest.fixture(scope="session")

@@ -16,12 +16,12 @@ from psdnorm.experiments import estimate as cost
 from psdnorm.experiments.estimate import PieceMeter, commit_of, merged_costs, read_cost
 
 
-def piece(began, seconds, cells=1, sequences=100):
+def piece(began, seconds, runs=1, sequences=100):
     return {
         "began": began,
         "seconds": seconds,
         "simulation_seconds": 1.0,
-        "cells": cells,
+        "cells": runs,
         "sequences": sequences,
     }
 

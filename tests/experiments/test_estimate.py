@@ -1,9 +1,9 @@
-"""Estimates follow from finished cells, or from rates and what there is to go through."""
+"""Estimates follow from finished runs, or from rates and what there is to go through."""
 
 from dataclasses import replace
 
 import pytest
-from cells import CELL, LAYOUT, PROTOCOL
+from small_runs import LAYOUT, PROTOCOL, RUN
 
 from psdnorm.batches import Sequences
 from psdnorm.experiments.estimate import (
@@ -21,9 +21,9 @@ from psdnorm.training.train import split_of
 ADAPTED = Run("usleep", "adabn3", hold_out="abc")
 
 
-def test_a_cell_goes_through_the_windows_of_its_split(store):
-    split = split_of(store, CELL, PROTOCOL)
-    found = Amounts(store, PROTOCOL).of(CELL)
+def test_a_run_goes_through_the_windows_of_its_split(store):
+    split = split_of(store, RUN, PROTOCOL)
+    found = Amounts(store, PROTOCOL).of(RUN)
     windows = [
         len(Sequences(p, PROTOCOL.length, PROTOCOL.stride, only_scored=False)) for p in split
     ]
@@ -34,11 +34,11 @@ def test_a_cell_goes_through_the_windows_of_its_split(store):
 def test_rates_make_seconds_and_no_more_epochs_than_are_allowed(store):
     amounts, rates = Amounts(store, PROTOCOL), {"usleep": Rates(10.0, 40.0)}
     one_by_one = replace(PROTOCOL, batch_size=1)
-    amount = amounts.of(CELL)
+    amount = amounts.of(RUN)
     for most, epochs in ((3, 3), (1000, EPOCHS)):
         protocol = replace(one_by_one, max_epochs=most)
         expected = epochs * (amount.training / 10 + amount.validation / 40) + amount.test / 40
-        assert from_rates([CELL], amounts, rates, protocol) == {CELL: pytest.approx(expected)}
+        assert from_rates([RUN], amounts, rates, protocol) == {RUN: pytest.approx(expected)}
     adapted = from_rates([ADAPTED], amounts, rates, one_by_one)[ADAPTED]
     assert adapted == pytest.approx(amount.test / 20)
 
@@ -46,10 +46,10 @@ def test_rates_make_seconds_and_no_more_epochs_than_are_allowed(store):
 def test_batches_are_whole_however_few_nights_there_are(store):
     amounts, rates = Amounts(store, PROTOCOL), {"usleep": Rates(10.0, 40.0)}
     protocol = replace(PROTOCOL, batch_size=1000, max_epochs=1)
-    assert from_rates([CELL], amounts, rates, protocol) == {CELL: pytest.approx(100 + 25 + 25)}
+    assert from_rates([RUN], amounts, rates, protocol) == {RUN: pytest.approx(100 + 25 + 25)}
 
 
-def test_finished_cells_speak_for_their_model_first_and_for_others_if_need_be():
+def test_finished_runs_speak_for_their_model_first_and_for_others_if_need_be():
     slow, fast = Run("usleep", "batch"), Run("cnn-transformer", "batch")
     other = replace(slow, seed=1)
     entries = [Entry(slow, 100), Entry(fast, 100), Entry(other, 50)]
@@ -69,6 +69,6 @@ def test_adabn_is_an_epoch_of_training_until_one_is_finished():
 
 
 def test_a_step_on_this_processor_has_a_rate():
-    rates = measured_rates(CELL, PROTOCOL, LAYOUT)
+    rates = measured_rates(RUN, PROTOCOL, LAYOUT)
     assert rates.training > 0
     assert rates.prediction > 0

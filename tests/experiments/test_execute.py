@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cells import PROTOCOL, outcome
 from cluster import cluster
+from small_runs import PROTOCOL, outcome
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments import execute as places
@@ -21,22 +21,22 @@ from psdnorm.runtime import ProcessBrokenError, holder
 
 LONG = replace(PROTOCOL, max_epochs=8, patience=8)
 pytestmark = pytest.mark.usefixtures("one_thread")
-CELLS = grid_of([Axes(norms=("batch", "psd", "adabn1"), hold_outs=("abc", "mno"), seeds=(0,))])
+RUNS = grid_of([Axes(norms=("batch", "psd", "adabn1"), hold_outs=("abc", "mno"), seeds=(0,))])
 
 
-def run(store, folder, **options):
+def executed(store, folder, **options):
     options = {"device": "cpu", **options}
-    return {o.run.name: o.status for o in run_grid(store, CELLS, LONG, folder, **options)}
+    return {o.run.name: o.status for o in run_grid(store, RUNS, LONG, folder, **options)}
 
 
 def results(folder):
-    return {cell.name: outcome(ExperimentFolder(folder).folder(cell)) for cell in CELLS}
+    return {run.name: outcome(ExperimentFolder(folder).folder(run)) for run in RUNS}
 
 
 @pytest.fixture(scope="module")
 def undisturbed(store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert set(run(store, folder).values()) == {"done"}
+    assert set(executed(store, folder).values()) == {"done"}
     return results(folder)
 
 
@@ -50,7 +50,7 @@ def test_processes_give_what_one_gives_though_one_of_them_is_killed(store, undis
             os.kill(killed[0], signal.SIGKILL)
 
     before = set(multiprocessing.active_children())
-    found = run(store, tmp_path, jobs=2, on_progress=kill_one)
+    found = executed(store, tmp_path, jobs=2, on_progress=kill_one)
     assert len(killed) == 1
     assert killed[0] != os.getpid()
     assert found.keys() == undisturbed.keys()
@@ -60,7 +60,7 @@ def test_processes_give_what_one_gives_though_one_of_them_is_killed(store, undis
 
 
 @pytest.mark.slow
-def test_a_cell_that_kills_its_process_twice_fails_and_the_others_are_done(store, tmp_path):
+def test_a_run_that_kills_its_process_twice_fails_and_the_others_are_done(store, tmp_path):
     victim = "usleep_psd_f5_d3_abc_all_seed0"
 
     def kill(name, words):
@@ -69,7 +69,7 @@ def test_a_cell_that_kills_its_process_twice_fails_and_the_others_are_done(store
 
     outcomes = {
         o.run.name: o
-        for o in run_grid(store, CELLS, LONG, tmp_path, device="cpu", jobs=2, on_progress=kill)
+        for o in run_grid(store, RUNS, LONG, tmp_path, device="cpu", jobs=2, on_progress=kill)
     }
     failed = [o for o in outcomes.values() if o.status == "failed"]
     assert [o.reason for o in failed] == [
@@ -117,7 +117,7 @@ def served(monkeypatch, outcome):
     sent = []
     monkeypatch.setattr(places, "attempt", lambda run, job, on_progress: outcome)
     try:
-        places._send_all(None, CELLS[:1], sent.append)
+        places._send_all(None, RUNS[:1], sent.append)
     except ProcessBrokenError as error:
         return sent, str(error)
     return sent, None
@@ -126,20 +126,20 @@ def served(monkeypatch, outcome):
 def test_a_worker_whose_gpu_is_lost_dies_instead_of_failing_what_comes_next(gpu, monkeypatch):
     heard, broken = gpu
     broken.append(True)
-    failure = Outcome(CELLS[0], FAILURE, "CUDA error")
+    failure = Outcome(RUNS[0], FAILURE, "CUDA error")
     assert served(monkeypatch, failure) == ([], failure.reason)
     assert heard == ["waited"]
 
 
 def test_a_worker_goes_on_after_a_failure_that_its_gpu_survived(gpu, monkeypatch):
-    failure = Outcome(CELLS[0], FAILURE, "its loss was not finite")
+    failure = Outcome(RUNS[0], FAILURE, "its loss was not finite")
     assert served(monkeypatch, failure) == ([failure], None)
     assert gpu[0] == ["waited"]
 
 
-def test_a_cell_that_is_done_is_told_though_the_gpu_is_lost_by_then(gpu, monkeypatch):
+def test_a_run_that_is_done_is_told_though_the_gpu_is_lost_by_then(gpu, monkeypatch):
     gpu[1].append(True)
-    done = Outcome(CELLS[0], FINISHED)
+    done = Outcome(RUNS[0], FINISHED)
     assert served(monkeypatch, done) == ([done], None)
 
 
@@ -154,19 +154,19 @@ def test_a_cell_that_is_done_is_told_though_the_gpu_is_lost_by_then(gpu, monkeyp
 )
 def test_the_reason_why_processes_died_is_theirs_if_they_gave_one(tmp_path, last_words, reason):
     job = Job(None, ExperimentFolder(tmp_path), LONG)
-    outcomes = places._lost_processes(job, tuple(CELLS[:1]), last_words)
-    assert [o.reason for o in outcomes] == [f"{CELLS[0].name}: its process died twice, {reason}"]
+    outcomes = places._lost_processes(job, tuple(RUNS[:1]), last_words)
+    assert [o.reason for o in outcomes] == [f"{RUNS[0].name}: its process died twice, {reason}"]
 
 
 @pytest.mark.slow
 def test_a_run_that_is_closed_early_leaves_no_process_and_can_go_on(store, undisturbed, tmp_path):
     before = set(multiprocessing.active_children())
-    cells = run_grid(store, CELLS, LONG, tmp_path, device="cpu", jobs=2)
-    next(cells)
-    cells.close()
+    outcomes = run_grid(store, RUNS, LONG, tmp_path, device="cpu", jobs=2)
+    next(outcomes)
+    outcomes.close()
     assert set(multiprocessing.active_children()) <= before
-    assert not any(holder(ExperimentFolder(tmp_path).folder(cell)) for cell in CELLS)
-    run(store, tmp_path)
+    assert not any(holder(ExperimentFolder(tmp_path).folder(run)) for run in RUNS)
+    executed(store, tmp_path)
     assert results(tmp_path) == undisturbed
 
 
@@ -193,7 +193,7 @@ def test_a_dask_cluster_gives_the_same_though_a_worker_is_killed(store, undistur
         with contextlib.ExitStack() as at_the_end:
             at_the_end.callback(killer.join)
             at_the_end.callback(stop.set)
-            found = run(store, tmp_path / "runs", dask=address)
+            found = executed(store, tmp_path / "runs", dask=address)
     assert len(killed) == 1
     assert found.keys() == undisturbed.keys()
     assert set(found.values()) <= {"done", "already there"}
@@ -227,7 +227,7 @@ def test_each_process_is_given_a_gpu_and_its_share_of_the_threads(store, tmp_pat
 
     monkeypatch.setattr(places, "stream_all", note)
     gpus = ["no-such-gpu", "1", "2"]
-    outcomes = run_grid(store, CELLS[:1], LONG, tmp_path, device="cuda", gpus=gpus)
+    outcomes = run_grid(store, RUNS[:1], LONG, tmp_path, device="cuda", gpus=gpus)
     reason = {o.reason for o in outcomes}
     assert seen == [(["no-such-gpu"], (6,))]  # one unit needs one process
-    assert reason == {f"{CELLS[0].name}: device is 'cuda', found 0 CUDA devices"}
+    assert reason == {f"{RUNS[0].name}: device is 'cuda', found 0 CUDA devices"}

@@ -1,4 +1,4 @@
-"""A grid: which cells, in which order, and what becomes of them."""
+"""A grid: which runs, in which order, and what becomes of them."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from cells import PROTOCOL, learnable, nights, outcome, small_store
+from small_runs import PROTOCOL, learnable, nights, outcome, small_store
 from stores import tree
 
 from psdnorm.errors import ArgumentError, StoreError
@@ -20,11 +20,11 @@ from psdnorm.training import Run
 
 SHORT = replace(PROTOCOL, max_epochs=1)
 SMALL = Axes(norms=("batch", "psd"), hold_outs=("abc", "mno"), seeds=(0,))
-ONE_BATCH = replace(SMALL, norms=("batch",), hold_outs=("abc",))  # a cell beside those in question
+ONE_BATCH = replace(SMALL, norms=("batch",), hold_outs=("abc",))  # a run beside those in question
 
 
-def run(store, cells, folder, protocol=SHORT, **options):
-    return {o.run.name: o for o in run_grid(store, cells, protocol, folder, **options)}
+def executed(store, runs, folder, protocol=SHORT, **options):
+    return {o.run.name: o for o in run_grid(store, runs, protocol, folder, **options)}
 
 
 def statuses(outcomes):
@@ -35,7 +35,7 @@ def times(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-def test_cells_that_are_the_same_are_one():
+def test_runs_that_are_the_same_are_one():
     axes = Axes(
         norms=("batch", "instance", "psd"),
         filter_sizes=(5, 17),
@@ -43,18 +43,18 @@ def test_cells_that_are_the_same_are_one():
         hold_outs=("abc", "mno"),
         seeds=(0, 1),
     )
-    cells = grid_of([axes, axes])
-    count = {norm: sum(cell.norm == norm for cell in cells) for norm in axes.norms}
+    runs = grid_of([axes, axes])
+    count = {norm: sum(run.norm == norm for run in runs) for norm in axes.norms}
     assert count == {"batch": 4, "instance": 8, "psd": 16}
-    assert len({cell.name for cell in cells}) == len(cells)
+    assert len({run.name for run in runs}) == len(runs)
 
 
-def test_adabn_implies_the_cell_that_it_adapts_and_is_one_unit_with_it():
+def test_adabn_implies_the_run_that_it_adapts_and_is_one_unit_with_it():
     axes = replace(SMALL, norms=("adabnall", "adabn12", "adabn3", "psd"))
     units = units_of(grid_of([axes]))
     adapted = next(unit for unit in units if unit[0].norm == "batch")
-    assert [cell.norm for cell in adapted] == ["batch", "adabn3", "adabn12", "adabnall"]
-    assert all(cell.base == adapted[0] for cell in adapted[1:])
+    assert [run.norm for run in adapted] == ["batch", "adabn3", "adabn12", "adabnall"]
+    assert all(run.base == adapted[0] for run in adapted[1:])
     assert sorted(len(unit) for unit in units) == [1, 1, 4, 4]
 
 
@@ -70,7 +70,7 @@ def test_a_grid_knows_the_nights_that_it_was_made_from(tmp_path):
     assert runs.other_nights(others) == "other nights than the store has now"
 
 
-def test_cells_that_share_a_network_are_next_to_each_other():
+def test_runs_that_share_a_network_are_next_to_each_other():
     axes = Axes(
         models=("usleep", "cnn-transformer"),
         norms=("psd", "tma", "layer", "batch", "adabn3"),
@@ -78,9 +78,9 @@ def test_cells_that_share_a_network_are_next_to_each_other():
         hold_outs=("abc", "mno"),
     )
     shapes = []
-    for cell in grid_of([axes]):
-        norm = "batch" if cell.norm in ("tma", "adabn3") else cell.norm
-        shape = cell.model, norm, cell.filter_size if norm == "psd" else None
+    for run in grid_of([axes]):
+        norm = "batch" if run.norm in ("tma", "adabn3") else run.norm
+        shape = run.model, norm, run.filter_size if norm == "psd" else None
         if shapes[-1:] != [shape]:
             shapes.append(shape)
     assert len(shapes) == len(set(shapes)) == 2 * (1 + 1 + 2)
@@ -100,19 +100,19 @@ def test_axes_that_do_not_fit_are_refused(wrong, said):
         grid_of([replace(SMALL, **wrong)])
 
 
-def test_each_cell_has_a_folder_and_a_second_call_touches_nothing(store, tmp_path):
+def test_each_run_has_a_folder_and_a_second_call_touches_nothing(store, tmp_path):
     norms = ("batch", "psd", "tma", "psd-white", "adabn1")
-    cells = grid_of([replace(SMALL, norms=norms, hold_outs=("abc",))])
-    first = run(store, cells, tmp_path)
+    runs = grid_of([replace(SMALL, norms=norms, hold_outs=("abc",))])
+    first = executed(store, runs, tmp_path)
     assert set(statuses(first).values()) == {"done"}
-    for cell in cells:
-        found = set(outcome(tmp_path / "cells" / cell.name))
+    for run in runs:
+        found = set(outcome(tmp_path / "cells" / run.name))
         assert {"config.json", "scores.parquet"} <= found
-        assert ("history.csv" in found) == (cell.norm != "adabn1")
+        assert ("history.csv" in found) == (run.norm != "adabn1")
         assert not {"lock", "failed.json", "resume.pt"} & found
-        assert ("weights/model.safetensors" in found) == (cell.norm == "batch")
+        assert ("weights/model.safetensors" in found) == (run.norm == "batch")
     before = tree(tmp_path), times(tmp_path)
-    again = run(store, cells, tmp_path)
+    again = executed(store, runs, tmp_path)
     assert set(statuses(again).values()) == {"already there"}
     assert [o.balanced_accuracy for o in again.values()] == [
         first[name].balanced_accuracy for name in again
@@ -121,9 +121,9 @@ def test_each_cell_has_a_folder_and_a_second_call_touches_nothing(store, tmp_pat
 
 
 def test_more_norms_extend_a_grid(store, tmp_path):
-    run(store, grid_of([SMALL]), tmp_path)
+    executed(store, grid_of([SMALL]), tmp_path)
     more = grid_of([replace(SMALL, norms=("instance", "adabn1"), hold_outs=("abc",))])
-    assert statuses(run(store, more, tmp_path)) == {
+    assert statuses(executed(store, more, tmp_path)) == {
         "usleep_batch_abc_all_seed0": "already there",
         "usleep_adabn1_abc_all_seed0": "done",
         "usleep_instance_d3_abc_all_seed0": "done",
@@ -138,26 +138,26 @@ def test_more_norms_extend_a_grid(store, tmp_path):
 
 
 def test_settings_other_than_those_of_the_folder_are_refused_once(store, tmp_path):
-    cells = grid_of([replace(SMALL, norms=("psd",)), ONE_BATCH])
-    run(store, cells, tmp_path / "runs")
+    runs = grid_of([replace(SMALL, norms=("psd",)), ONE_BATCH])
+    executed(store, runs, tmp_path / "runs")
     before = tree(tmp_path / "runs")
     said = "runs was begun with lr 0.001, found 0.01: give another folder"
     with pytest.raises(ArgumentError, match=said):
-        run(store, cells, tmp_path / "runs", replace(SHORT, lr=0.01))
+        executed(store, runs, tmp_path / "runs", replace(SHORT, lr=0.01))
     more = small_store(tmp_path / "more", [*nights(), learnable("xyz-9")])
     with pytest.raises(ArgumentError, match="was begun with a store of 9 nights, found 10"):
-        run(more, cells, tmp_path / "runs")
+        executed(more, runs, tmp_path / "runs")
     changed = [replace(n, signals=2 * n.signals) for n in nights()]
     with pytest.raises(ArgumentError, match="with other nights than the store has now"):
-        run(small_store(tmp_path / "changed", changed), cells, tmp_path / "runs")
-    with pytest.raises(ArgumentError, match="keep is 'predictions', but 2 finished cells in "):
-        run(store, cells, tmp_path / "runs", keep="predictions")
+        executed(small_store(tmp_path / "changed", changed), runs, tmp_path / "runs")
+    with pytest.raises(ArgumentError, match="keep is 'predictions', but 2 finished runs in "):
+        executed(store, runs, tmp_path / "runs", keep="predictions")
     assert tree(tmp_path / "runs") == before
 
 
 def test_a_cohort_that_is_not_there_is_refused_before_anything_is_written(store, tmp_path):
     with pytest.raises(ArgumentError, match="hold_out is 'CHAT', expected one of abc, mno, xyz"):
-        run(store, [Run(hold_out="CHAT")], tmp_path / "runs")
+        executed(store, [Run(hold_out="CHAT")], tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
     alone = small_store(tmp_path / "store", nights(["abc"]))
     with pytest.raises(ArgumentError, match="has 1 cohort, expected at least two"):
@@ -165,14 +165,14 @@ def test_a_cohort_that_is_not_there_is_refused_before_anything_is_written(store,
     assert cohorts_to_hold_out(store) == ("abc", "mno", "xyz")
 
 
-def test_a_cell_that_fails_says_why_and_completes_after_the_repair(tmp_path):
+def test_a_run_that_fails_says_why_and_completes_after_the_repair(tmp_path):
     store = small_store(tmp_path / "store")
-    cells = grid_of([replace(SMALL, balanced=(2,), norms=("batch", "adabn1"))])
-    # whom neither trains: in these cells the night is tested on alone
-    unused = _not_trained(store, cells)
+    runs = grid_of([replace(SMALL, balanced=(2,), norms=("batch", "adabn1"))])
+    # whom neither trains: in these runs the night is tested on alone
+    unused = _not_trained(store, runs)
     path = night_path(store.path, unused)
     os.rename(path, tmp_path / "away")
-    outcomes = run(store, cells, tmp_path / "runs")
+    outcomes = executed(store, runs, tmp_path / "runs")
     assert statuses(outcomes) == {
         "usleep_batch_abc_at2_seed0": "failed",
         "usleep_adabn1_abc_at2_seed0": "failed",
@@ -187,22 +187,22 @@ def test_a_cell_that_fails_says_why_and_completes_after_the_repair(tmp_path):
     assert written["time"].endswith("+00:00")
     assert "which is not trained yet" in outcomes["usleep_adabn1_abc_at2_seed0"].reason
     os.rename(tmp_path / "away", path)
-    again = run(store, cells, tmp_path / "runs")
+    again = executed(store, runs, tmp_path / "runs")
     assert statuses(again)["usleep_batch_abc_at2_seed0"] == "done"
     assert statuses(again)["usleep_adabn1_abc_at2_seed0"] == "done"
     assert not (folder / "failed.json").exists()
-    run(small_store(tmp_path / "sound"), cells, tmp_path / "undisturbed")
-    for cell in cells:
-        names = (tmp_path / root / "cells" / cell.name for root in ("runs", "undisturbed"))
+    executed(small_store(tmp_path / "sound"), runs, tmp_path / "undisturbed")
+    for run in runs:
+        names = (tmp_path / root / "cells" / run.name for root in ("runs", "undisturbed"))
         assert len({json.dumps(sorted(map(repr, outcome(n).items()))) for n in names}) == 1
 
 
-def _not_trained(store, cells):
+def _not_trained(store, runs):
     from psdnorm.training.train import split_of
 
     used = set()
-    for cell in cells:
-        split = split_of(store, cell, SHORT)
+    for run in runs:
+        split = split_of(store, run, SHORT)
         used |= {*split.train["recording"], *split.validation["recording"]}
     return next(r for r in store.index["recording"] if r.startswith("abc") and r not in used)
 
@@ -210,30 +210,30 @@ def _not_trained(store, cells):
 def test_a_fault_of_ours_is_told_as_one_and_stops_nobody(store, tmp_path, monkeypatch):
     from psdnorm.experiments import execute as work
 
-    def train_run(store, cell, *args, **kwargs):
-        raise KeyError(cell.seed) if cell.seed else MemoryError
+    def train_run(store, run, *args, **kwargs):
+        raise KeyError(run.seed) if run.seed else MemoryError
 
     monkeypatch.setattr(work, "train_run", train_run)
-    cells = grid_of([replace(SMALL, norms=("psd",), hold_outs=("abc",), seeds=(0, 1))])
-    reasons = [o.reason for o in run(store, cells, tmp_path).values()]
+    runs = grid_of([replace(SMALL, norms=("psd",), hold_outs=("abc",), seeds=(0, 1))])
+    reasons = [o.reason for o in executed(store, runs, tmp_path).values()]
     assert reasons == [
         "usleep_psd_f5_d3_abc_all_seed0: there was not enough memory on this machine",
         "usleep_psd_f5_d3_abc_all_seed1: internal error, a bug in psdnorm: KeyError 1",
     ]
 
 
-def test_a_cell_that_another_process_runs_is_left_to_it(store, tmp_path):
-    cells = grid_of([replace(SMALL, norms=("batch", "adabn1"), hold_outs=("abc",))])
-    with held(tmp_path / "cells" / cells[0].name) as free:
+def test_a_run_that_another_process_has_is_left_to_it(store, tmp_path):
+    runs = grid_of([replace(SMALL, norms=("batch", "adabn1"), hold_outs=("abc",))])
+    with held(tmp_path / "cells" / runs[0].name) as free:
         assert free
-        found = statuses(run(store, cells, tmp_path))
-    assert found == dict.fromkeys([cell.name for cell in cells], "elsewhere")
-    assert set(statuses(run(store, cells, tmp_path)).values()) == {"done"}
+        found = statuses(executed(store, runs, tmp_path))
+    assert found == dict.fromkeys([run.name for run in runs], "elsewhere")
+    assert set(statuses(executed(store, runs, tmp_path)).values()) == {"done"}
 
 
 def test_what_a_dead_process_left_blocks_nobody(store, tmp_path):
-    (cell,) = grid_of([replace(SMALL, norms=("psd",), hold_outs=("abc",))])
-    folder = tmp_path / "cells" / cell.name
+    (run,) = grid_of([replace(SMALL, norms=("psd",), hold_outs=("abc",))])
+    folder = tmp_path / "cells" / run.name
     script = (
         "import os, pathlib, runpy, sys\n"
         "held = runpy.run_path(sys.argv[1])['held']\n"  # alone: its room takes seconds to load
@@ -242,37 +242,37 @@ def test_what_a_dead_process_left_blocks_nobody(store, tmp_path):
     )
     subprocess.run([sys.executable, "-c", script, locking.__file__, str(folder)], check=True)
     assert (folder / "lock").exists()
-    assert statuses(run(store, [cell], tmp_path)) == {cell.name: "done"}
+    assert statuses(executed(store, [run], tmp_path)) == {run.name: "done"}
     assert not (folder / "lock").exists()
 
 
 def test_an_interrupted_grid_goes_on_where_it_stopped(store, tmp_path):
-    cells = grid_of([replace(SMALL, hold_outs=("abc",))])
+    runs = grid_of([replace(SMALL, hold_outs=("abc",))])
     protocol = replace(PROTOCOL, max_epochs=2)
-    run(store, cells, tmp_path / "undisturbed", protocol)
+    executed(store, runs, tmp_path / "undisturbed", protocol)
 
     def interrupt(name, words):
         if "psd" in name and "epoch 2" in words:
             raise KeyboardInterrupt
 
-    found = run_grid(store, cells, protocol, tmp_path / "runs", on_progress=interrupt)
+    found = run_grid(store, runs, protocol, tmp_path / "runs", on_progress=interrupt)
     assert next(found).status == "done"
     with pytest.raises(KeyboardInterrupt):
         next(found)
-    assert (tmp_path / "runs" / "cells" / cells[1].name / "resume.pt").exists()
-    again = run(store, cells, tmp_path / "runs", protocol)
+    assert (tmp_path / "runs" / "cells" / runs[1].name / "resume.pt").exists()
+    again = executed(store, runs, tmp_path / "runs", protocol)
     assert [o.status for o in again.values()] == ["already there", "done"]
-    for cell in cells:
-        names = (tmp_path / root / "cells" / cell.name for root in ("runs", "undisturbed"))
+    for run in runs:
+        names = (tmp_path / root / "cells" / run.name for root in ("runs", "undisturbed"))
         one, two = map(outcome, names)
         assert one == two
 
 
 def test_a_watcher_hears_epochs_and_losses(store, tmp_path):
     heard = []
-    cells = [Run("usleep", "batch", hold_out="abc")]
+    runs = [Run("usleep", "batch", hold_out="abc")]
     protocol = replace(PROTOCOL, max_epochs=2)
-    run(store, cells, tmp_path, protocol, on_progress=lambda name, words: heard.append(words))
+    executed(store, runs, tmp_path, protocol, on_progress=lambda name, words: heard.append(words))
     assert heard[:2] == ["begins", "epoch 1, batch 0 of 8"]
     assert any(words.startswith("epoch 1, batch 8 of 8, loss 1.") for words in heard)
     second = next(words for words in heard if words.startswith("epoch 2"))
@@ -283,27 +283,29 @@ def test_a_watcher_hears_epochs_and_losses(store, tmp_path):
 def test_means_are_of_cohorts_that_are_all_there(store, tmp_path):
     from psdnorm.evaluation import read_scores, subject_metrics
 
-    cells = grid_of([replace(SMALL, norms=("psd",), seeds=(0, 1)), ONE_BATCH])
-    run(store, cells, tmp_path)
-    runs = ExperimentFolder(tmp_path)
-    found = means(runs, cells)["usleep psd f5 d3 @all"]["Mean(Dataset)"]
+    runs = grid_of([replace(SMALL, norms=("psd",), seeds=(0, 1)), ONE_BATCH])
+    executed(store, runs, tmp_path)
+    experiment = ExperimentFolder(tmp_path)
+    found = means(experiment, runs)["usleep psd f5 d3 @all"]["Mean(Dataset)"]
     values = []
     for seed in (0, 1):
         by_cohort = [
-            subject_metrics(read_scores(runs.folder(c) / "scores.parquet"))["balanced_accuracy"]
-            for c in cells
+            subject_metrics(read_scores(experiment.folder(c) / "scores.parquet"))[
+                "balanced_accuracy"
+            ]
+            for c in runs
             if c.norm == "psd" and c.seed == seed
         ]
         values.append(sum(v.mean() for v in by_cohort) / 2)
     mean, std = sum(values) / 2, abs(values[0] - values[1]) / 2**0.5
     assert found == pytest.approx((mean, std))
-    asked = [*cells, Run("usleep", "psd", hold_out="xyz")]
-    lacking = means(runs, asked)["usleep psd f5 d3 @all"]["Mean(Dataset)"]
+    asked = [*runs, Run("usleep", "psd", hold_out="xyz")]
+    lacking = means(experiment, asked)["usleep psd f5 d3 @all"]["Mean(Dataset)"]
     assert lacking[0] != lacking[0]
-    assert means(ExperimentFolder(tmp_path / "empty"), cells) == {}
+    assert means(ExperimentFolder(tmp_path / "empty"), runs) == {}
 
 
 def test_a_folder_that_cannot_be_written_is_named(store, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file/lock cannot be written"):
-        run(store, grid_of([SMALL]), tmp_path / "file")
+        executed(store, grid_of([SMALL]), tmp_path / "file")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cells import CELL, PROTOCOL
+from small_runs import PROTOCOL, RUN
 
 from psdnorm.experiments.estimate import ENOUGH_STEPS, FEW_STEPS, Amount, short_patience
 from psdnorm.training.run_folder import Position
@@ -19,16 +19,16 @@ class Sizes:
     def __init__(self, **training):
         self._training = training
 
-    def of(self, cell):
-        return Amount(self._training[f"at{cell.balanced}"], 0, 0)
+    def of(self, run):
+        return Amount(self._training[f"at{run.balanced}"], 0, 0)
 
 
-FEW = replace(CELL, balanced=2)
-MORE = replace(CELL, balanced=5)
+FEW = replace(RUN, balanced=2)
+MORE = replace(RUN, balanced=5)
 SIZES = Sizes(at2=411, at5=1649)
 
 
-def test_the_cell_with_the_shortest_epochs_is_named_with_its_steps_and_a_patience_that_is_enough():
+def test_the_run_with_the_shortest_epochs_is_named_with_its_steps_and_a_patience_that_is_enough():
     sentence = short_patience([MORE, FEW], SIZES, LONG)
     assert sentence.startswith(
         f"an epoch of {FEW.name} has 7 steps, so that a patience of 10 is 70"

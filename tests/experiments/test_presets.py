@@ -10,10 +10,10 @@ from psdnorm.training import Run
 
 
 def kinds(name):
-    """All that tells cells apart but cohort and seed."""
+    """All that tells runs apart but cohort and seed."""
     return {
         (c.model, c.norm, c.filter_size, c.norm_depth, c.balanced)
-        for c in paper_presets()[name].cells(["CHAT"])
+        for c in paper_presets()[name].runs(["CHAT"])
     }
 
 
@@ -39,7 +39,7 @@ def test_the_main_table_is_five_norms_with_all_subjects_and_balanced_at_400():
     norms = (("batch", None, None), ("layer", None, 3), ("instance", None, 3))
     norms += (("tma", 5, None), ("psd", 5, 3))
     assert kinds("table1") == {("usleep", *norm, n) for norm in norms for n in (None, 400)}
-    assert len(paper_presets()["table1"].cells()) == 5 * 2 * 10 * 3
+    assert len(paper_presets()["table1"].runs()) == 5 * 2 * 10 * 3
 
 
 def test_the_other_tables_have_the_columns_that_the_paper_prints():
@@ -84,51 +84,51 @@ def test_the_figures_have_their_axes():
     assert {1, 2, 3, 12} <= depths
 
 
-def test_adabn_costs_no_training_and_shared_cells_are_run_once():
+def test_adabn_costs_no_training_and_shared_runs_are_done_once():
     adabn = paper_presets()["adabn"]
-    assert (len(adabn.cells()), adabn.trainings) == (240, 150)
-    everything = {cell for p in paper_presets().values() if p.name != "paper" for cell in p.cells()}
-    assert set(paper_presets()["paper"].cells()) == everything
+    assert (len(adabn.runs()), adabn.trainings) == (240, 150)
+    everything = {run for p in paper_presets().values() if p.name != "paper" for run in p.runs()}
+    assert set(paper_presets()["paper"].runs()) == everything
     assert paper_presets()["paper"].gpu_hours < sum(
         p.gpu_hours for p in paper_presets().values() if p.blocks and p.name != "paper"
     )
 
 
 def test_hours_follow_from_subjects_rates_and_epochs():
-    cell = Run("usleep", "psd", hold_out="SHHS", balanced=40)
+    run = Run("usleep", "psd", hold_out="SHHS", balanced=40)
     nights = {c: (min(40, s) * r / s) for c, (s, r) in PAPER_COHORTS.items() if c != "SHHS"}
     sequences = 47 * sum(nights.values())
-    amount = paper_amount(cell)
+    amount = paper_amount(run)
     assert amount.training == pytest.approx(0.8 * sequences)
     assert amount.test == 47 * 8271
     rates = H200["usleep"]
     seconds = EPOCHS * (0.8 * sequences / rates.training + 0.2 * sequences / rates.prediction)
     seconds += 47 * 8271 / rates.prediction
-    assert amount.seconds(cell, rates) == pytest.approx(seconds)
+    assert amount.seconds(run, rates) == pytest.approx(seconds)
     assert rates.training == 0.93 * 5122
 
 
 def test_options_narrow_a_preset():
-    cells = paper_presets()["filter-size"].cells(
+    runs = paper_presets()["filter-size"].runs(
         ["CHAT"], [0], filter_size=[17], norm=["psd", "batch"]
     )
-    assert [cell.name for cell in cells] == [
+    assert [run.name for run in runs] == [
         "usleep_batch_CHAT_at400_seed0",
         "usleep_psd_f17_d3_CHAT_at400_seed0",
     ]
-    adapted = paper_presets()["adabn"].cells(["CHAT"], [0], norm=["adabn3"])
-    assert [cell.norm for cell in adapted] == ["batch", "adabn3"]
-    everybody = paper_presets()["table1"].cells(["CHAT"], [0], balanced=[None])
-    assert {cell.balanced for cell in everybody} == {None}
+    adapted = paper_presets()["adabn"].runs(["CHAT"], [0], norm=["adabn3"])
+    assert [run.norm for run in adapted] == ["batch", "adabn3"]
+    everybody = paper_presets()["table1"].runs(["CHAT"], [0], balanced=[None])
+    assert {run.balanced for run in everybody} == {None}
 
 
 def test_what_a_preset_has_not_is_refused():
     with pytest.raises(ArgumentError, match="norm is tma, expected of preset whitening one of bat"):
-        paper_presets()["whitening"].cells(norm=["tma"])
+        paper_presets()["whitening"].runs(norm=["tma"])
     with pytest.raises(ArgumentError, match="balanced is all, expected of preset adabn one of 400"):
-        paper_presets()["adabn"].cells(balanced=[None])
+        paper_presets()["adabn"].runs(balanced=[None])
     with pytest.raises(ArgumentError, match="filter_size is 4, expected of preset low-data one of"):
-        paper_presets()["low-data"].cells(filter_size=[4])
+        paper_presets()["low-data"].runs(filter_size=[4])
     with pytest.raises(ArgumentError, match="preset is 'table9', expected one of table1, cnn-tran"):
         preset_named("table9")
     with pytest.raises(ArgumentError, match=r"timing is not a grid: run python -m benchmarks.step"):

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from cells import PROTOCOL
+from small_runs import PROTOCOL
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments import status as rooms
@@ -13,27 +13,27 @@ from psdnorm.experiments.grid import Axes, Entry, ExperimentFolder, grid_of
 from psdnorm.experiments.status import status_of
 from psdnorm.runtime.files import held, holder
 
-CELLS = grid_of([Axes(norms=("batch", "psd"), hold_outs=("abc",), seeds=(0, 1))])
+RUNS = grid_of([Axes(norms=("batch", "psd"), hold_outs=("abc",), seeds=(0, 1))])
 
 
 @pytest.fixture
 def runs(store, tmp_path):
     found = ExperimentFolder(tmp_path)
-    found.extend(store, PROTOCOL, [Entry(cell, 100) for cell in CELLS])
+    found.extend(store, PROTOCOL, [Entry(run, 100) for run in RUNS])
     return found
 
 
 def states(runs):
-    return [cell.state for cell in status_of(runs).runs]
+    return [run.state for run in status_of(runs).runs]
 
 
-def write(runs, cell, name, **document):
-    runs.folder(cell).mkdir(parents=True, exist_ok=True)
-    (runs.folder(cell) / name).write_text(json.dumps(document))
+def write(runs, run, name, **document):
+    runs.folder(run).mkdir(parents=True, exist_ok=True)
+    (runs.folder(run) / name).write_text(json.dumps(document))
 
 
-def finish(runs, cell, seconds):
-    write(runs, cell, "done.json", epochs=5, seconds=seconds)
+def finish(runs, run, seconds):
+    write(runs, run, "done.json", epochs=5, seconds=seconds)
 
 
 def test_at_first_all_wait_and_nobody_knows_how_long(runs):
@@ -45,41 +45,41 @@ def test_at_first_all_wait_and_nobody_knows_how_long(runs):
     assert (found.work_s, found.left_s) == (None, None)
 
 
-def test_a_cell_runs_as_long_as_its_process_holds_it(runs):
-    folder = runs.folder(CELLS[1])
+def test_a_run_is_running_as_long_as_its_process_holds_it(runs):
+    folder = runs.folder(RUNS[1])
     with held(folder):
-        write(runs, CELLS[1], "config.json")
+        write(runs, RUNS[1], "config.json")
         (folder / "history.csv").write_text("epoch,step\n0,8\n1,16\n")
         assert states(runs) == ["waiting", "running", "waiting", "waiting"]
-        cell = status_of(runs).runs[1]
-        assert cell.epochs == 2
-        assert cell.holder.pid > 0
+        run = status_of(runs).runs[1]
+        assert run.epochs == 2
+        assert run.holder.pid > 0
     assert states(runs) == ["waiting", "interrupted", "waiting", "waiting"]
     assert holder(folder) is None
 
 
 def test_a_lock_whose_process_died_is_an_interruption(runs):
-    write(runs, CELLS[0], "lock", host="vm", pid=1, since=0.0)
+    write(runs, RUNS[0], "lock", host="vm", pid=1, since=0.0)
     assert states(runs)[0] == "interrupted"
 
 
-def test_a_failed_cell_says_why_until_it_is_tried_again(runs):
-    write(runs, CELLS[0], "failed.json", reason="the loss is nan at step 7", time="2026")
+def test_a_failed_run_says_why_until_it_is_tried_again(runs):
+    write(runs, RUNS[0], "failed.json", reason="the loss is nan at step 7", time="2026")
     found = status_of(runs).runs[0]
     assert (found.state, found.reason) == ("failed", "the loss is nan at step 7")
-    with held(runs.folder(CELLS[0])):
+    with held(runs.folder(RUNS[0])):
         assert states(runs)[0] == "running"
 
 
-def test_the_time_left_goes_by_finished_cells_and_by_those_who_work(runs, monkeypatch):
-    finish(runs, CELLS[0], 60.0)
+def test_the_time_left_goes_by_finished_runs_and_by_those_who_work(runs, monkeypatch):
+    finish(runs, RUNS[0], 60.0)
     found = status_of(runs)
     assert found.work_s == pytest.approx(3 * 60)
     assert found.left_s is None
-    write(runs, CELLS[3], "failed.json", reason="", time="")
+    write(runs, RUNS[3], "failed.json", reason="", time="")
     assert status_of(runs).work_s == pytest.approx(2 * 60)
-    with held(runs.folder(CELLS[1])), held(runs.folder(CELLS[2])):
-        since = holder(runs.folder(CELLS[1])).since
+    with held(runs.folder(RUNS[1])), held(runs.folder(RUNS[2])):
+        since = holder(runs.folder(RUNS[1])).since
         monkeypatch.setattr(rooms.time, "time", lambda: since + 45)
         found = status_of(runs)
         assert found.work_s == pytest.approx(15 + 15, abs=1)
@@ -90,7 +90,7 @@ def test_the_time_left_goes_by_finished_cells_and_by_those_who_work(runs, monkey
 
 def test_more_to_learn_from_takes_longer(store, tmp_path):
     runs = ExperimentFolder(tmp_path)
-    small, large = CELLS[0], replace(CELLS[0], seed=7)
+    small, large = RUNS[0], replace(RUNS[0], seed=7)
     runs.extend(store, PROTOCOL, [Entry(small, 100), Entry(large, 300)])
     finish(runs, small, 10.0)
     assert status_of(runs).work_s == pytest.approx(30)
@@ -98,7 +98,7 @@ def test_more_to_learn_from_takes_longer(store, tmp_path):
 
 def test_a_finished_grid_has_nothing_left(store, tmp_path):
     protocol = replace(PROTOCOL, max_epochs=1)
-    list(run_grid(store, CELLS[:1], protocol, tmp_path))
+    list(run_grid(store, RUNS[:1], protocol, tmp_path))
     found = status_of(ExperimentFolder(tmp_path))
     assert found.counts()["done"] == 1
     assert found.work_s == 0

@@ -44,7 +44,7 @@ def contest(tmp_path):
     return draw
 
 
-def test_norms_with_the_same_cells_are_all_compared():
+def test_norms_with_the_same_places_are_all_compared():
     norms, shared = norms_to_compare(dict.fromkeys(["batch", "layer", "psd"], grid()))
     assert norms == ["batch", "layer", "psd"]
     assert shared == grid()
@@ -52,15 +52,15 @@ def test_norms_with_the_same_cells_are_all_compared():
 
 @pytest.mark.parametrize("others", [("batch", "psd"), ("batch", "instance", "tma", "psd")])
 @pytest.mark.parametrize(
-    "few", [{("ABC", 0)}, grid(seeds=(1,))], ids=["one cell", "one seed of three"]
+    "few", [{("ABC", 0)}, grid(seeds=(1,))], ids=["one place", "one seed of three"]
 )
-def test_a_norm_with_few_cells_does_not_cost_the_others_theirs(others, few):
+def test_a_norm_with_few_places_does_not_cost_the_others_theirs(others, few):
     norms, shared = norms_to_compare(dict.fromkeys(others, grid()) | {"layer": few})
     assert norms == list(others)
     assert shared == grid()
 
 
-def test_two_norms_with_few_cells_do_not_keep_each_other():
+def test_two_norms_with_few_places_do_not_keep_each_other():
     few = {norm: {("ABC", 0)} for norm in ("layer", "tma")}
     norms, _ = norms_to_compare(dict.fromkeys(["batch", "instance", "psd"], grid()) | few)
     assert norms == ["batch", "instance", "psd"]
@@ -74,7 +74,7 @@ def test_a_norm_without_one_cohort_of_ten_is_kept(others):
     assert shared == grid(TEN[1:])
 
 
-def test_two_norms_are_compared_on_the_one_cell_that_they_share():
+def test_two_norms_are_compared_on_the_one_place_that_they_share():
     norms, shared = norms_to_compare({"batch": grid(), "psd": {("ABC", 0)}})
     assert norms == ["batch", "psd"]
     assert shared == {("ABC", 0)}
@@ -87,7 +87,7 @@ def test_a_norm_that_is_ahead_does_not_cost_the_others_their_place():
     assert shared == grid(seeds=(0,))
 
 
-def test_where_nothing_is_shared_the_norm_with_most_cells_is_alone():
+def test_where_nothing_is_shared_the_norm_with_most_places_is_alone():
     norms, _ = norms_to_compare({"batch": {("ABC", 0)}, "psd": grid(seeds=(1, 2))})
     assert norms == ["psd"]
 
@@ -98,13 +98,13 @@ def test_among_equals_batchnorm_and_psdnorm_are_preferred():
     assert norms == ["batch", "psd"]
 
 
-def test_a_dropped_norm_is_named_with_the_cells_that_it_shares(contest):
+def test_a_dropped_norm_is_named_with_the_places_that_it_shares(contest):
     found = contest(("batch", "tma", "psd"), {"tma": grid() - {("ABC", 0)}})
     assert list(found.arms) == ["batch", "psd"]
     assert found.dropped == {"tma": "usleep tma f5 @all"}
     assert len(found.subjects) == sum(COHORTS.values())
     assert list(found.reasons.values()) == [
-        "TMA is not compared: it has 1 of the 9 cells (a cohort in a seed) that the other norms "
+        "TMA is not compared: it has 1 of the 9 places (a cohort in a seed) that the other norms "
         "share."
     ]
     assert found.uncounted == []
@@ -131,7 +131,7 @@ def test_a_complete_grid_counts_as_a_whole(contest):
     assert found.dropped == {}
 
 
-def test_a_missing_cell_costs_the_other_norms_this_cell_and_not_its_seed(contest):
+def test_a_missing_run_costs_the_other_norms_its_place_and_not_its_seed(contest):
     found = contest(("batch", "psd"), {"psd": {("CHAT", 1)}})
     known = found.tables.by_seed.dropna().index.to_frame(index=False)
     assert {*zip(known["cohort"], known["seed"], strict=True)} == grid() - {("CHAT", 1)}
@@ -177,7 +177,7 @@ def mean_of(path, norm, cohort, seed):
 def test_what_is_missing_and_how_the_rest_counts_is_one_sentence(contest):
     found = contest(("batch", "tma", "psd"), {"psd": {("CHAT", 1)}, "tma": {("CHAT", 1)}})
     assert found.partial == (
-        "Incomplete: 2 of 27 cells have no result; norms are compared on the 8 of 9 places (a "
+        "Incomplete: 2 of 27 runs have no result; norms are compared on the 8 of 9 places (a "
         "cohort in a seed) that all of them have, where each cohort counts by the mean over its "
         "seeds; ± is over seeds 0 and 2, which have all of these cohorts."
     )
@@ -195,14 +195,14 @@ def test_a_cohort_that_does_not_count_is_in_that_sentence(contest):
 def test_a_seed_that_no_norm_has_finished_is_missing_too(contest):
     every = dict.fromkeys(("batch", "psd"), grid(seeds=(1, 2)))
     found = contest(("batch", "psd"), every)
-    assert found.partial.startswith("Incomplete: 12 of 18 cells have no result; ")
+    assert found.partial.startswith("Incomplete: 12 of 18 runs have no result; ")
     assert found.partial.endswith("; there is no ±, as only seed 0 has all of these cohorts.")
 
 
 def test_of_one_norm_alone_nothing_is_said_of_others(contest):
     found = contest(("psd",), {"psd": {("CHAT", 1)}})
     assert found.partial == (
-        "Incomplete: 1 of 9 cells has no result; each cohort counts by the mean over its seeds; "
+        "Incomplete: 1 of 9 runs has no result; each cohort counts by the mean over its seeds; "
         "± is over seeds 0 and 2, which have all of these cohorts."
     )
 
@@ -218,7 +218,7 @@ def test_where_no_seed_has_all_cohorts_all_seeds_count_and_there_is_no_spread(co
     assert found.partial.endswith("; there is no ±, as no seed has all of these cohorts.")
 
 
-def test_cells_of_filter_sizes_that_are_not_compared_are_no_part_of_the_grid(tmp_path):
+def test_runs_of_filter_sizes_that_are_not_compared_are_no_part_of_the_grid(tmp_path):
     axes = [
         Axes(norms=("batch", "psd"), hold_outs=tuple(COHORTS), seeds=(0,)),
         Axes(norms=("psd",), filter_sizes=(17,), hold_outs=("ABC",), seeds=(3,)),
@@ -267,7 +267,7 @@ def test_a_norm_is_compared_at_the_protocols_setting_and_others_are_named(compar
         Axes(norms=("psd",), norm_depths=(1,), **ONE),
     )
     assert found.labels == {"batch": "BatchNorm", "psd": "PSDNorm"}
-    assert set(found.results.of(norm="psd").cells["arm"]) == {"usleep psd f5 d3 @all"}
+    assert set(found.results.of(norm="psd").runs["arm"]) == {"usleep psd f5 d3 @all"}
     assert found.omitted_arms == ["PSDNorm with f = 1, 1 block and f = 17 is not shown."]
 
 
@@ -302,17 +302,17 @@ def without_shared_tma(tmp_path):
 def test_figures_have_the_norms_of_the_verdict_in_percent(without_shared_tma):
     (found,) = contests(without_shared_tma)
     assert list(found.labels) == list(found.arms) == ["batch", "instance", "psd"]
-    assert set(found.results.cells["arm"]) == set(found.arms.values())
+    assert set(found.results.runs["arm"]) == set(found.arms.values())
     for name in ("by_seed", "subjects", "datasets"):
         assert getattr(found.percent, name).equals(100 * getattr(found.tables, name))
 
 
-def test_figures_are_drawn_without_a_norm_that_shares_no_cell_and_name_it(without_shared_tma):
+def test_figures_are_drawn_without_a_norm_that_shares_no_place_and_name_it(without_shared_tma):
     (found,) = contests(without_shared_tma)
     drawn = [draw_ranks(found, "subjects")]
     drawn += [draw(found) for draw in (draw_scatter, draw_stages, draw_calibration, draw_learning)]
     for drawing in drawn:
-        assert "TMA is not compared: it has none of the 4 cells" in drawing.caption
+        assert "TMA is not compared: it has none of the 4 places" in drawing.caption
 
 
 def test_where_one_norm_is_left_the_refusal_says_what_was_dropped(tmp_path):
@@ -330,11 +330,11 @@ def test_where_one_norm_is_left_the_refusal_says_what_was_dropped(tmp_path):
         found.needs_two_norms("Ranks")
 
 
-def test_rows_that_count_are_of_the_cells_that_all_norms_have(tmp_path):
+def test_rows_that_count_are_of_the_places_that_all_norms_have(tmp_path):
     gone = Run("usleep", "psd", hold_out="MASS", seed=1).name
     axes = Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0, 1))
     write_runs(tmp_path, [axes], unfinished=[gone])
     (found,) = contests(read_results(tmp_path))
-    places = {*zip(found.runs["cohort"], found.runs["seed"], strict=True)}
+    places = {*zip(found.scores["cohort"], found.scores["seed"], strict=True)}
     assert places == {("ABC", 0), ("ABC", 1), ("MASS", 0)}
-    assert len(found.runs) == 2 * (6 + 6 + 7)
+    assert len(found.scores) == 2 * (6 + 6 + 7)

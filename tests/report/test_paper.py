@@ -1,4 +1,4 @@
-"""The paper's tables: complete, in the names of our cells, with means that follow from the rows."""
+"""The paper's tables: complete, in the names of our runs, with means that follow from the rows."""
 
 import re
 from pathlib import Path
@@ -94,14 +94,14 @@ def test_a_table_has_every_norm_on_every_cohort_and_its_means(name):
     assert set(table.rows["metric"]) <= set(METRICS)
 
 
-def test_rows_of_scores_are_cells_of_a_grid():
+def test_rows_of_scores_are_runs_of_a_grid():
     for name in LODO:
         rows = paper_table(name).rows
         assert set(rows["model"]) <= set(MODELS)
         for row in rows.itertuples():
             size = None if pd.isna(row.filter_size) else row.filter_size
-            cell = Run(row.model, row.norm, size, None, row.dataset)
-            assert (cell.norm, cell.filter_size) == (row.norm, size), row
+            run = Run(row.model, row.norm, size, None, row.dataset)
+            assert (run.norm, run.filter_size) == (row.norm, size), row
 
 
 def test_only_adabn_has_values_that_were_not_run():

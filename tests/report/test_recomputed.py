@@ -28,7 +28,7 @@ LACKING = [Run("usleep", "psd", hold_out="CHAT", seed=1).name]
 GRIDS = [
     pytest.param(((0, 1, 2), []), id="equal seeds"),
     pytest.param(((1, 2), []), id="unequal seeds", marks=pytest.mark.slow),
-    pytest.param(((0, 1, 2), LACKING), id="a cell that lacks", marks=pytest.mark.slow),
+    pytest.param(((0, 1, 2), LACKING), id="a run that lacks", marks=pytest.mark.slow),
 ]
 
 
@@ -51,13 +51,13 @@ def raw(report):
     """Metrics of every norm, seed, cohort and subject from the predictions, in percent."""
     rows = []
     for path in sorted((report / "runs").glob("cells/*/predictions.parquet")):
-        cell = json.loads((path.parent / "config.json").read_text())["cell"]
-        owner = {"norm": cell["norm"], "seed": cell["seed"]}
+        run = json.loads((path.parent / "config.json").read_text())["cell"]
+        owner = {"norm": run["norm"], "seed": run["seed"]}
         rows += [owner | row for row in scored_file(path.read_bytes())]
     return pd.DataFrame(rows)
 
 
-@functools.cache  # grids share most of their cells
+@functools.cache  # grids share most of their runs
 def scored_file(content):
     """Metrics of every subject in a file of predictions."""
     table = pd.read_parquet(io.BytesIO(content))

@@ -29,7 +29,7 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def one_cell(tmp_path_factory):
+def one_run(tmp_path_factory):
     """For all that the runs do not matter to."""
     path = tmp_path_factory.mktemp("smallest") / "runs"
     write_runs(path, [SMALLEST], epochs=30)
@@ -118,7 +118,7 @@ def test_the_commands_and_the_recipe_are_there(report, runs):
     assert str(runs.parent) not in page  # a folder above may name a user
     assert str(runs.parent) not in (report / "report.json").read_text()
     assert "&#34;name&#34;: &#34;paper&#34;" in page
-    assert "psdnorm 0, torch 0, python 0 (8 cells)" in page
+    assert "psdnorm 0, torch 0, python 0 (8 runs)" in page
 
 
 def test_tables_whose_rows_are_different_quantities_are_not_sortable(report):
@@ -157,7 +157,7 @@ def test_a_cohort_without_a_shared_seed_says_over_which_its_means_are(partial):
     assert all(row[place + 1] is not None for row in data["rows"])
 
 
-def test_every_missing_cell_is_listed(partial):
+def test_every_missing_run_is_listed(partial):
     report, results = partial
     page = page_of(report)
     assert len(results.missing) == 2
@@ -167,9 +167,9 @@ def test_every_missing_cell_is_listed(partial):
 
 def test_a_file_that_cannot_be_read_is_named_without_its_path_from_the_root(tmp_path, unrendered):
     write_runs(tmp_path / "runs", [SMALL], epochs=30, keep="predictions")
-    cells = tmp_path / "runs" / "cells"
-    broken = cells / Run("usleep", "batch", hold_out="CHAT", seed=1).name / "scores.parquet"
-    for file in [broken, *cells.glob("*/predictions.parquet")]:
+    runs = tmp_path / "runs" / "cells"
+    broken = runs / Run("usleep", "batch", hold_out="CHAT", seed=1).name / "scores.parquet"
+    for file in [broken, *runs.glob("*/predictions.parquet")]:
         file.write_bytes(b"no Parquet")
     build_report(tmp_path / "runs", tmp_path / "report")
     page = page_of(tmp_path / "report")
@@ -199,7 +199,7 @@ def test_names_of_users_are_never_markup(tmp_path):
         Axes(norms=("instance", "psd"), hold_outs=("ABC",), seeds=(0, 1)),
         Axes(norms=("batch", "psd"), hold_outs=("ABC",), balanced=(None, 40), seeds=(0,)),
     ],
-    ids=["one cell", "one norm", "no BatchNorm", "two sizes"],
+    ids=["one run", "one norm", "no BatchNorm", "two sizes"],
 )
 def test_whatever_there_is_makes_a_report(tmp_path, axes):
     write_runs(tmp_path / "runs", [axes], epochs=30, simulated=False)
@@ -225,8 +225,8 @@ def test_the_store_of_the_runs_tells_the_ages(tmp_path):
     ExperimentFolder(tmp_path / "asked").extend(store, Protocol(), [])
     asked = json.loads((tmp_path / "asked" / "grid.json").read_text())
     grid = tmp_path / "runs" / "grid.json"
-    cells = json.loads(grid.read_text())["cells"]
-    grid.write_text(json.dumps(asked | {"cells": cells}))
+    runs = json.loads(grid.read_text())["cells"]
+    grid.write_text(json.dumps(asked | {"cells": runs}))
     build_report(tmp_path / "runs", tmp_path / "report", store=store, figures=False)
     assert ",61.25," in (tmp_path / "report" / "tables" / "datasets.csv").read_text()
 
@@ -243,9 +243,9 @@ def test_what_is_missing_as_table_and_as_figure_is_named_once(tmp_path, unrender
     assert len({*named}) == len(named)
 
 
-def test_a_report_takes_the_place_of_an_earlier_one(one_cell, earlier, tmp_path):
+def test_a_report_takes_the_place_of_an_earlier_one(one_run, earlier, tmp_path):
     (earlier / "tables" / "results.md").write_text("old")
-    build_report(one_cell, earlier, figures=False)
+    build_report(one_run, earlier, figures=False)
     assert (earlier / "tables" / "results.md").read_text() != "old"
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
@@ -270,16 +270,16 @@ def test_a_file_in_place_of_the_folder_is_refused(runs, tmp_path):
         build_report(runs, tmp_path / "report", figures=False)
 
 
-def test_a_link_to_a_folder_stays_one(one_cell, tmp_path):
+def test_a_link_to_a_folder_stays_one(one_run, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "report").symlink_to(tmp_path / "elsewhere")
-    build_report(one_cell, tmp_path / "report", figures=False)
+    build_report(one_run, tmp_path / "report", figures=False)
     assert (tmp_path / "report").is_symlink()
     assert (tmp_path / "elsewhere" / "index.html").exists()
 
 
 def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(
-    one_cell, earlier, tmp_path, monkeypatch
+    one_run, earlier, tmp_path, monkeypatch
 ):
     before = page_of(earlier)
 
@@ -288,7 +288,7 @@ def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(
 
     monkeypatch.setattr(building, "provenance", fail)
     with pytest.raises(KeyboardInterrupt):
-        build_report(one_cell, earlier, figures=False)
+        build_report(one_run, earlier, figures=False)
     assert page_of(earlier) == before
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
@@ -305,9 +305,9 @@ class Drawn(list):
     missing = ("Spectra: no weights were kept.",)
 
 
-def test_figures_are_shown_with_words_and_captions_and_kept_beside(one_cell, tmp_path, monkeypatch):
+def test_figures_are_shown_with_words_and_captions_and_kept_beside(one_run, tmp_path, monkeypatch):
     monkeypatch.setattr(building, "build_figures", lambda *_: Drawn(drawn(2, 100)))
-    build_report(one_cell, tmp_path / "report")
+    build_report(one_run, tmp_path / "report")
     page = page_of(tmp_path / "report")
     assert page.count('<img alt="words of figure-') == 2
     assert page.count("<figcaption>Caption.</figcaption>") == 2
@@ -316,10 +316,10 @@ def test_figures_are_shown_with_words_and_captions_and_kept_beside(one_cell, tmp
 
 
 def test_figures_that_would_make_the_page_too_large_are_linked_and_said_so(
-    one_cell, tmp_path, monkeypatch
+    one_run, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(building, "build_figures", lambda *_: Drawn(drawn(4, 1_500_000)))
-    build_report(one_cell, tmp_path / "report")
+    build_report(one_run, tmp_path / "report")
     page = page_of(tmp_path / "report")
     assert len(page.encode()) < 5_000_000
     assert page.count("<img") == 2

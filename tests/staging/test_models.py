@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from cells import small_store
+from small_runs import small_store
 from small_stagers import small_model, small_network
 
 from psdnorm.errors import CheckpointError

@@ -1,9 +1,9 @@
 """Run by test_resume.py in a process of its own, which forks: threads of other tests would mind.
 
-``killed``: run a cell again and again, each time killed some lines further, then resumed.
+``killed``: train a run again and again, each time killed some lines further, then resumed.
 ``placing``: the same, killed before each file is put in place, and before the resume file goes.
-``often``: run one cell that is killed many times on its way.
-``after``: run a cell alone, and after another one in the same process.
+``often``: train one run that is killed many times on its way.
+``after``: train a run alone, and after another one in the same process.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch.utils.tensorboard  # noqa: F401 (before the forks, which would each load it)
-from cells import DROPPING, WITH_DROPOUT, outcome, small_store
+from small_runs import DROPPING, WITH_DROPOUT, outcome, small_store
 
 import psdnorm
 from psdnorm.runtime.files import PARTIAL
@@ -27,8 +27,8 @@ ROOMS = tuple(str(Path(psdnorm.__file__).parent / room) for room in ("training",
 OPTIONS = {"device": "cpu", "keep": "weights", "save_every_steps": 3}
 
 
-def run(store, folder, cell=DROPPING):
-    train_run(Store.open(store), cell, WITH_DROPOUT, folder, **OPTIONS)
+def trained(store, folder, run=DROPPING):
+    train_run(Store.open(store), run, WITH_DROPOUT, folder, **OPTIONS)
 
 
 def child(work):
@@ -64,15 +64,15 @@ def killed_at(line, work):
 
 
 def killed(folder, step):
-    assert child(lambda: run(store(), folder / "undisturbed")) == 0
+    assert child(lambda: trained(store(), folder / "undisturbed")) == 0
     expected = outcome(folder / "undisturbed")
     line, deaths = 1, 0
     while True:
         path = folder / str(line)
-        code = child(lambda path=path, line=line: killed_at(line, lambda: run(store(), path)))
+        code = child(lambda path=path, line=line: killed_at(line, lambda: trained(store(), path)))
         assert code in (0, -signal.SIGKILL), code
         assert (path / "done.json").exists() or code != 0
-        assert child(lambda path=path: run(store(), path)) == 0
+        assert child(lambda path=path: trained(store(), path)) == 0
         assert outcome(path) == expected, line
         if code == 0:
             print(f"died {deaths} times in {line} lines")
@@ -107,20 +107,20 @@ def killed_placing(number, died, work):
 
 
 def resumed_after(number, path, died, expected):
-    """Run a cell that is killed at a file, then resume it; tell at which file, if there was one."""
-    code = child(lambda: killed_placing(number, died, lambda: run(store(), path)))
+    """Train a run, killed at a file, then resume it; tell at which file, if there was one."""
+    code = child(lambda: killed_placing(number, died, lambda: trained(store(), path)))
     if code == 0:
         return None
     assert code == -signal.SIGKILL, code
     what = died.read_text()
     assert (path / "done.json").exists() == (what == "unlink")
-    assert child(lambda: run(store(), path)) == 0
+    assert child(lambda: trained(store(), path)) == 0
     assert outcome(path) == expected, what
     return what
 
 
 def placing(folder):
-    assert child(lambda: run(store(), folder / "undisturbed")) == 0
+    assert child(lambda: trained(store(), folder / "undisturbed")) == 0
     expected = outcome(folder / "undisturbed")
     for number in itertools.count(1):
         what = resumed_after(number, folder / str(number), folder / f"{number}.txt", expected)
@@ -130,24 +130,24 @@ def placing(folder):
 
 
 def often(folder):
-    assert child(lambda: run(store(), folder / "undisturbed")) == 0
+    assert child(lambda: trained(store(), folder / "undisturbed")) == 0
     rng, path, deaths = random.Random(0), folder / "often", 0
     for _ in range(8):
         line = rng.randint(1, 1200)
-        code = child(lambda line=line: killed_at(line, lambda: run(store(), path)))
+        code = child(lambda line=line: killed_at(line, lambda: trained(store(), path)))
         assert code in (0, -signal.SIGKILL), code
         deaths += code != 0
-    assert child(lambda: run(store(), path)) == 0
+    assert child(lambda: trained(store(), path)) == 0
     assert outcome(path) == outcome(folder / "undisturbed")
     print(f"died {deaths} times")
 
 
 def after(folder):
-    assert child(lambda: run(store(), folder / "alone")) == 0
+    assert child(lambda: trained(store(), folder / "alone")) == 0
 
     def two():
-        run(store(), folder / "other", replace(DROPPING, seed=1, hold_out="mno"))
-        run(store(), folder / "after")
+        trained(store(), folder / "other", replace(DROPPING, seed=1, hold_out="mno"))
+        trained(store(), folder / "after")
 
     assert child(two) == 0
     assert outcome(folder / "after") == outcome(folder / "alone")

@@ -1,4 +1,4 @@
-"""AdaBN evaluates the network of a BatchNorm cell with statistics of each held-out subject."""
+"""AdaBN evaluates the network of a BatchNorm run with statistics of each held-out subject."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cells import LAYOUT, PROTOCOL, learnable, nights, small_store
+from small_runs import LAYOUT, PROTOCOL, learnable, nights, small_store
 from stores import tree
 
 from psdnorm.adaptation import adapt_batchnorm
@@ -21,7 +21,7 @@ from psdnorm.training.predict import adapted_predictions
 from psdnorm.training.train import run_adapted
 
 SHORT = replace(PROTOCOL, max_epochs=1)
-CELL = Run("usleep", "adabn2", hold_out="abc")
+RUN = Run("usleep", "adabn2", hold_out="abc")
 WINDOWS = {"batch_size": 4, "length": 9, "stride": 5}
 # a subject who came twice, in another order than that of the visits
 SECOND = learnable("abc-00", 31, gain=5.0, subject="1", visit="2")
@@ -39,10 +39,10 @@ def two_visits(stages=None):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A store, and the folder of its BatchNorm cell."""
+    """A store, and the folder of its BatchNorm run."""
     root = tmp_path_factory.mktemp("adabn")
     store = small_store(root / "store", two_visits())
-    train_run(store, CELL.base, SHORT, root / "batch", keep="weights")
+    train_run(store, RUN.base, SHORT, root / "batch", keep="weights")
     return store, root / "batch"
 
 
@@ -50,7 +50,7 @@ def trained(tmp_path_factory):
 def adapted(trained, tmp_path_factory):
     store, base = trained
     folder = tmp_path_factory.mktemp("adapted")
-    run_adapted(store, CELL, SHORT, folder, base, keep="predictions")
+    run_adapted(store, RUN, SHORT, folder, base, keep="predictions")
     return folder
 
 
@@ -81,7 +81,7 @@ def test_a_subject_is_predicted_as_by_adapting_the_network_by_hand_to_all_its_vi
     assert not np.allclose(one_visit["abc-1"], expected["abc-1"])
 
 
-def test_every_night_is_predicted_once_and_scored_as_any_other_cell(trained, adapted):
+def test_every_night_is_predicted_once_and_scored_as_any_other_run(trained, adapted):
     store, _ = trained
     kept = pd.read_parquet(adapted / "predictions.parquet")
     held_out = store.index[store.index["cohort"] == "abc"]
@@ -94,7 +94,7 @@ def test_every_night_is_predicted_once_and_scored_as_any_other_cell(trained, ada
 
 def test_the_folder_says_whose_network_it_is(trained, adapted):
     config = json.loads((adapted / "config.json").read_text())
-    assert Run.from_json(config["cell"]) == CELL
+    assert Run.from_json(config["cell"]) == RUN
     assert config["weights_of"] == "usleep_batch_abc_all_seed0"
     done, base = (json.loads((f / "done.json").read_text()) for f in (adapted, trained[1]))
     assert done["keep"] == "predictions"
@@ -108,14 +108,14 @@ def test_the_network_is_as_it_was_afterwards(trained, tmp_path):
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     list(adapted_predictions(Network(model, model), store, store.index, SHORT, "all"))
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
-    run_adapted(store, replace(CELL, norm="adabnall"), SHORT, tmp_path, base)
+    run_adapted(store, replace(RUN, norm="adabnall"), SHORT, tmp_path, base)
     assert tree(base) == before
 
 
 def test_the_stages_of_those_who_are_tested_are_not_looked_at(adapted, tmp_path):
     poisoned = small_store(tmp_path / "store", two_visits(stages=3))
-    train_run(poisoned, CELL.base, SHORT, tmp_path / "batch", keep="weights")
-    run_adapted(poisoned, CELL, SHORT, tmp_path / "adapted", tmp_path / "batch", keep="predictions")
+    train_run(poisoned, RUN.base, SHORT, tmp_path / "batch", keep="weights")
+    run_adapted(poisoned, RUN, SHORT, tmp_path / "adapted", tmp_path / "batch", keep="predictions")
     found, kept = (
         pd.read_parquet(folder / "predictions.parquet")
         for folder in (tmp_path / "adapted", adapted)
@@ -132,7 +132,7 @@ def test_a_stretch_that_nobody_scored_is_adapted_to_as_well(tmp_path):
     unscored = replace(night, stages=night.stages.copy())
     unscored.stages[8:32] = -1
     torch.manual_seed(0)
-    model = build_model(CELL.base, SHORT, LAYOUT).eval()
+    model = build_model(RUN.base, SHORT, LAYOUT).eval()
     found = []
     for name, made in (("scored", night), ("unscored", unscored)):
         store = small_store(tmp_path / name, [made])
@@ -160,18 +160,18 @@ def test_all_is_every_batch_norm_and_more_than_there_are_is_refused(trained):
 def test_a_base_that_is_not_trained_or_kept_no_weights_is_named(trained, tmp_path):
     store, _ = trained
     with pytest.raises(ArgumentError, match=r"usleep_batch_abc_all_seed0, which is not trained"):
-        run_adapted(store, CELL, SHORT, tmp_path / "adapted", tmp_path / "nothing")
-    train_run(store, CELL.base, SHORT, tmp_path / "batch")
+        run_adapted(store, RUN, SHORT, tmp_path / "adapted", tmp_path / "nothing")
+    train_run(store, RUN.base, SHORT, tmp_path / "batch")
     with pytest.raises(ArgumentError, match=r"was finished with keep='scores': delete .*batch to"):
-        run_adapted(store, CELL, SHORT, tmp_path / "adapted", tmp_path / "batch")
+        run_adapted(store, RUN, SHORT, tmp_path / "adapted", tmp_path / "batch")
 
 
-def test_a_cell_knows_its_layers_and_its_base():
-    cell = Run("usleep", "adabn12", 17, 2, "CHAT", 400, 1)
-    assert cell == Run("usleep", "adabn12", None, None, "CHAT", 400, 1)
-    assert (cell.layers, replace(cell, norm="adabnall").layers) == (12, "all")
-    assert cell.base == Run("usleep", "batch", hold_out="CHAT", balanced=400, seed=1)
-    assert Run.from_json(cell.to_json()) == cell
+def test_a_run_knows_its_layers_and_its_base():
+    run = Run("usleep", "adabn12", 17, 2, "CHAT", 400, 1)
+    assert run == Run("usleep", "adabn12", None, None, "CHAT", 400, 1)
+    assert (run.layers, replace(run, norm="adabnall").layers) == (12, "all")
+    assert run.base == Run("usleep", "batch", hold_out="CHAT", balanced=400, seed=1)
+    assert Run.from_json(run.to_json()) == run
 
 
 @pytest.mark.parametrize("norm", ["adabn", "adabn0", "adabn-1", "adabn03", "adabnsome"])

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from cells import learnable, small_store
+from small_runs import learnable, small_store
 from stores import filled
 
 from psdnorm.alignment import TMA

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from cells import CELL, PROTOCOL, learn_with_one_batch_norm
+from small_runs import PROTOCOL, RUN, learn_with_one_batch_norm
 
 from psdnorm.errors import ArgumentError, TrainingError
 from psdnorm.models import from_pretrained
@@ -20,7 +20,7 @@ def test_two_processes_that_share_every_batch_learn_what_one_does(store, tmp_pat
     histories, weights = [], []
     for n in (1, 2):
         folder = tmp_path / str(n)
-        train_run(store, CELL, PROTOCOL, folder, device="cpu", devices=n, keep="weights")
+        train_run(store, RUN, PROTOCOL, folder, device="cpu", devices=n, keep="weights")
         histories.append(pd.read_csv(folder / "history.csv"))
         weights.append(from_pretrained(folder / "weights").state_dict())
     pd.testing.assert_frame_equal(*histories, check_exact=False, rtol=1e-4)
@@ -36,7 +36,7 @@ def test_what_goes_wrong_in_another_process_is_one_sentence_too(store, tmp_path)
     try:
         broken.write_bytes(whole[:-100])
         with pytest.raises(TrainingError, match=r"^\S*safetensors is truncated"):
-            train_run(store, CELL, PROTOCOL, tmp_path, device="cpu", devices=2)
+            train_run(store, RUN, PROTOCOL, tmp_path, device="cpu", devices=2)
     finally:
         broken.write_bytes(whole)
 
@@ -44,9 +44,9 @@ def test_what_goes_wrong_in_another_process_is_one_sentence_too(store, tmp_path)
 def test_devices_that_are_not_there_are_counted(store, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     with pytest.raises(ArgumentError, match="devices is 2, found 1 CUDA devices"):
-        train_run(store, CELL, PROTOCOL, tmp_path, device="cuda", devices=2)
+        train_run(store, RUN, PROTOCOL, tmp_path, device="cuda", devices=2)
     with pytest.raises(ArgumentError, match="device is 'cuda:3', found 1 CUDA devices"):
-        train_run(store, CELL, PROTOCOL, tmp_path, device="cuda:3")
+        train_run(store, RUN, PROTOCOL, tmp_path, device="cuda:3")
 
 
 @pytest.mark.gpu
@@ -55,8 +55,8 @@ class TestOnTheDevice:
     def test_it_learns_what_a_processor_learns(self, store, tmp_path, norm):
         histories = []
         for device in ("cpu", "cuda"):
-            cell = replace(CELL, norm=norm)
-            train_run(store, cell, PROTOCOL, tmp_path / device, device=device, fast=False)
+            run = replace(RUN, norm=norm)
+            train_run(store, run, PROTOCOL, tmp_path / device, device=device, fast=False)
             histories.append(pd.read_csv(tmp_path / device / "history.csv"))
         pd.testing.assert_frame_equal(*histories, check_exact=False, rtol=1e-3)
 
@@ -67,9 +67,9 @@ class TestOnTheDevice:
 
         folders = tmp_path / "whole", tmp_path / "stopped"
         with pytest.raises(KeyboardInterrupt):
-            train_run(store, CELL, PROTOCOL, folders[1], fast=False, watcher=Stopping())
+            train_run(store, RUN, PROTOCOL, folders[1], fast=False, watcher=Stopping())
         histories = []
         for folder in folders:
-            train_run(store, CELL, PROTOCOL, folder, fast=False)
+            train_run(store, RUN, PROTOCOL, folder, fast=False)
             histories.append(pd.read_csv(folder / "history.csv"))
         pd.testing.assert_frame_equal(*histories, check_exact=False, rtol=1e-4)

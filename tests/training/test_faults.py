@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cells import CELL, PROTOCOL, small_store
+from small_runs import PROTOCOL, RUN, small_store
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -38,21 +38,21 @@ def spoil(store, recording):
 @pytest.mark.parametrize("role", ["train", "validation", "test"])
 def test_a_night_with_samples_that_are_not_finite_is_named(tmp_path, norm, role):
     store = small_store(tmp_path / "store")
-    cell = Run("usleep", norm, hold_out="abc")
-    recording = getattr(split_of(store, cell, SHORT), role)["recording"].iloc[-1]
+    run = Run("usleep", norm, hold_out="abc")
+    recording = getattr(split_of(store, run, SHORT), role)["recording"].iloc[-1]
     epoch = spoil(store, recording)
     path = re.escape(str(night_path(store.path, recording)))
     with pytest.raises(
         TrainingError, match=f"{path} has samples that are not finite, from epoch {epoch} on: prep"
     ):
-        train_run(store, cell, SHORT, tmp_path / "run")
+        train_run(store, run, SHORT, tmp_path / "run")
     assert not (tmp_path / "run" / "done.json").exists()
 
 
 def test_where_all_samples_are_finite_it_says_how_to_look_further(store, tmp_path):
     said = f"are finite; psdnorm inspect {re.escape(str(store.path))} --verify tells"
     with pytest.raises(TrainingError, match=said):
-        train_run(store, CELL, replace(SHORT, lr=1e30), tmp_path)
+        train_run(store, RUN, replace(SHORT, lr=1e30), tmp_path)
 
 
 def full(self, data):
@@ -63,7 +63,7 @@ def full(self, data):
 def test_a_disk_that_is_full_for_the_curves_is_one_sentence(store, tmp_path, monkeypatch):
     monkeypatch.setattr(RecordWriter, "write", full)
     with pytest.raises(StoreError, match="run/tensorboard cannot be written: No space left on"):
-        train_run(store, CELL, SHORT, tmp_path / "run")
+        train_run(store, RUN, SHORT, tmp_path / "run")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -73,14 +73,14 @@ def test_the_resume_file_of_an_epoch_is_written_before_its_curves(store, tmp_pat
             monkeypatch.setattr(RecordWriter, "write", full)
 
     with pytest.raises(StoreError, match="tensorboard cannot be written"):
-        train_run(store, CELL, SHORT, tmp_path, watcher=FullLater())
+        train_run(store, RUN, SHORT, tmp_path, watcher=FullLater())
     assert torch.load(tmp_path / "resume.pt", weights_only=True)["position"]["epoch"] == 1
     monkeypatch.undo()
-    assert train_run(store, CELL, SHORT, tmp_path).epochs == 2
+    assert train_run(store, RUN, SHORT, tmp_path).epochs == 2
 
 
 def test_curves_can_be_read_by_tensorboard(store, tmp_path):
-    train_run(store, CELL, SHORT, tmp_path)
+    train_run(store, RUN, SHORT, tmp_path)
     curves = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     lines = (tmp_path / "history.csv").read_text().splitlines()
     rows = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]
@@ -93,22 +93,22 @@ def test_curves_can_be_read_by_tensorboard(store, tmp_path):
 def test_a_second_process_in_a_folder_is_refused_with_who_is_there(store, tmp_path):
     with held(tmp_path / "run"):
         with pytest.raises(TrainingError, match=rf"process {os.getpid()} on \S+ works in \S*run"):
-            train_run(store, CELL, SHORT, tmp_path / "run")
+            train_run(store, RUN, SHORT, tmp_path / "run")
         assert {path.name for path in (tmp_path / "run").iterdir()} == {"lock"}
-    train_run(store, CELL, SHORT, tmp_path / "run")
+    train_run(store, RUN, SHORT, tmp_path / "run")
     assert not (tmp_path / "run" / "lock").exists()
 
 
 def test_a_finished_run_is_read_whoever_works_there(store, tmp_path):
-    first = train_run(store, CELL, SHORT, tmp_path)
+    first = train_run(store, RUN, SHORT, tmp_path)
     with held(tmp_path):
-        assert train_run(store, CELL, SHORT, tmp_path) == first
+        assert train_run(store, RUN, SHORT, tmp_path) == first
 
 
 def test_the_lock_of_a_process_that_died_as_it_finished_is_removed(store, tmp_path):
-    train_run(store, CELL, SHORT, tmp_path)
+    train_run(store, RUN, SHORT, tmp_path)
     (tmp_path / "lock").write_text('{"host": "dead", "pid": 1, "since": 0}')
-    train_run(store, CELL, SHORT, tmp_path)
+    train_run(store, RUN, SHORT, tmp_path)
     assert not (tmp_path / "lock").exists()
 
 
@@ -118,10 +118,10 @@ def test_time_spent_before_an_interruption_counts(store, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_run(store, CELL, SHORT, tmp_path, watcher=Interrupting())
+        train_run(store, RUN, SHORT, tmp_path, watcher=Interrupting())
     run = json.loads((tmp_path / "config.json").read_text())["run"]
     left = state.read_state(tmp_path, run)
     assert left.position.seconds > 0
     left.position.seconds = 1000.0
     state.write_state(tmp_path, left)
-    assert 1000 < train_run(store, CELL, SHORT, tmp_path).seconds < 2000
+    assert 1000 < train_run(store, RUN, SHORT, tmp_path).seconds < 2000

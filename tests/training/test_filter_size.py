@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cells import LAYOUT, PROTOCOL, learnable, nights, outcome, small_store
+from small_runs import LAYOUT, PROTOCOL, learnable, nights, outcome, small_store
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.execute import run_grid
@@ -244,7 +244,7 @@ def test_a_run_that_was_begun_keeps_its_choice(store, tmp_path, monkeypatch):
     assert train_run(store, AUTO, ONE_EPOCH, tmp_path).filter_size_choice == begun
 
 
-def test_cells_that_learn_from_the_same_nights_share_a_choice(store, tmp_path, monkeypatch):
+def test_runs_that_learn_from_the_same_nights_share_a_choice(store, tmp_path, monkeypatch):
     chosen = []
 
     def counted(*args, **kwargs):
@@ -268,11 +268,11 @@ def test_cells_that_learn_from_the_same_nights_share_a_choice(store, tmp_path, m
 def test_a_grid_remembers_auto_beside_fixed_sizes(store, tmp_path):
     sizes = ("auto", 17, 3)
     axes = Axes(norms=("batch", "psd"), filter_sizes=sizes, hold_outs=("abc",), seeds=(0,))
-    cells = grid_of([axes])
-    assert [cell.filter_size for cell in cells] == [None, 3, 17, "auto"]
-    runs = ExperimentFolder(tmp_path)
-    runs.extend(store, ONE_EPOCH, [Entry(cell, 1) for cell in cells])
-    assert [entry.run for entry in runs.entries()] == cells
+    runs = grid_of([axes])
+    assert [run.filter_size for run in runs] == [None, 3, 17, "auto"]
+    experiment = ExperimentFolder(tmp_path)
+    experiment.extend(store, ONE_EPOCH, [Entry(run, 1) for run in runs])
+    assert [entry.run for entry in experiment.entries()] == runs
 
 
 def test_only_psdnorm_has_its_size_chosen():

@@ -1,10 +1,10 @@
-"""The network of a cell has the norms that cell and protocol ask for."""
+"""The network of a run has the norms that the run and its protocol ask for."""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from cells import CELL, LAYOUT, PROTOCOL
+from small_runs import LAYOUT, PROTOCOL, RUN
 from torch import nn
 
 from psdnorm import PSDNorm
@@ -18,16 +18,16 @@ SHAPES = {
 }
 
 
-def layers(kind, cell, further=None, **settings):
-    arguments = SHAPES[cell.model] | (further or {})
+def layers(kind, run, further=None, **settings):
+    arguments = SHAPES[run.model] | (further or {})
     protocol = replace(PROTOCOL, model_arguments=arguments, **settings)
-    model = build_model(cell, protocol, LAYOUT)
+    model = build_model(run, protocol, LAYOUT)
     return [module for module in model.modules() if isinstance(module, kind)]
 
 
 @pytest.mark.parametrize("model", SHAPES)
 @pytest.mark.parametrize("norm", ["psd", "psd-white"])
-def test_filter_sizes_are_halved_from_that_of_the_cell(model, norm):
+def test_filter_sizes_are_halved_from_that_of_the_run(model, norm):
     found = {
         size: [layer.filter_size for layer in layers(PSDNorm, Run(model, norm, filter_size=size))]
         for size in (5, 17)
@@ -45,12 +45,12 @@ def test_filter_sizes_are_halved_from_that_of_the_cell(model, norm):
         ("layer", nn.GroupNorm),
     ],
 )
-def test_as_many_blocks_have_the_norm_as_the_cell_says(model, norm, kind):
+def test_as_many_blocks_have_the_norm_as_the_run_says(model, norm, kind):
     n_norms = len(layers(nn.BatchNorm1d, Run(model, "batch")))
     for depth in (0, 1, 2, 3, 4):
-        cell = Run(model, norm, norm_depth=depth)
-        assert len(layers(kind, cell)) == depth
-        assert len(layers(nn.BatchNorm1d, cell)) == n_norms - depth
+        run = Run(model, norm, norm_depth=depth)
+        assert len(layers(kind, run)) == depth
+        assert len(layers(nn.BatchNorm1d, run)) == n_norms - depth
 
 
 @pytest.mark.parametrize("model", SHAPES)
@@ -74,7 +74,7 @@ def test_the_weights_of_a_run_come_back_with_the_arguments_of_its_protocol(store
     protocol = replace(
         PROTOCOL, max_epochs=1, model_arguments={"usleep": PROTOCOL.model_arguments | further}
     )
-    train_run(store, CELL, protocol, tmp_path, keep="weights")
+    train_run(store, RUN, protocol, tmp_path, keep="weights")
     model = from_pretrained(tmp_path / "weights")
     assert {name: model.config[name] for name in further} == further
     assert [norm.eps for norm in model.modules() if isinstance(norm, PSDNorm)] == [0.5] * 3
@@ -94,7 +94,7 @@ def test_a_network_that_is_used_again_has_the_input_scale_of_the_new_protocol():
         arguments = PROTOCOL.model_arguments | {"input_scale": scale}
         protocol = replace(PROTOCOL, model_arguments=arguments)
         torch.manual_seed(0)
-        model = network_for(CELL, protocol, LAYOUT, torch.device("cpu")).model
+        model = network_for(RUN, protocol, LAYOUT, torch.device("cpu")).model
         found.append(model(x).detach())
     torch.testing.assert_close(found[3], found[0], rtol=0, atol=0)
     assert all(not torch.allclose(y, found[0], rtol=1e-3) for y in found[1:3])
@@ -102,23 +102,23 @@ def test_a_network_that_is_used_again_has_the_input_scale_of_the_new_protocol():
 
 @pytest.mark.parametrize("momentum", [0.3, 0.001])
 def test_a_momentum_that_is_not_the_usual_one_comes_back_with_a_checkpoint(tmp_path, momentum):
-    (usual,) = {norm.momentum for norm in layers(PSDNorm, CELL)}
+    (usual,) = {norm.momentum for norm in layers(PSDNorm, RUN)}
     assert usual == Protocol().momentum
     arguments = PROTOCOL.model_arguments | {"norm_arguments": {"eps": 0.5}}
     protocol = replace(PROTOCOL, momentum=momentum, model_arguments=arguments)
-    build_model(CELL, protocol, LAYOUT).save_pretrained(tmp_path)
+    build_model(RUN, protocol, LAYOUT).save_pretrained(tmp_path)
     found = [m for m in from_pretrained(tmp_path).modules() if isinstance(m, PSDNorm)]
     assert {(norm.momentum, norm.eps) for norm in found} == {(momentum, 0.5)}
     assert protocol.model_arguments == arguments
-    assert "norm_arguments" not in build_model(CELL, PROTOCOL, LAYOUT).config
+    assert "norm_arguments" not in build_model(RUN, PROTOCOL, LAYOUT).config
 
 
 @pytest.mark.parametrize("norm", ["batch", "layer", "instance", "tma"])
 def test_other_norms_of_the_grid_are_built_without_arguments_of_psdnorm(norm):
     further = PROTOCOL.model_arguments | {"norm_arguments": {"eps": 0.5}}
-    cell = Run("usleep", norm)
-    model = build_model(cell, replace(PROTOCOL, model_arguments=further), LAYOUT)
-    assert model.config == build_model(cell, PROTOCOL, LAYOUT).config
+    run = Run("usleep", norm)
+    model = build_model(run, replace(PROTOCOL, model_arguments=further), LAYOUT)
+    assert model.config == build_model(run, PROTOCOL, LAYOUT).config
 
 
 @pytest.mark.parametrize("norm", ["psd", "psd-white"])
@@ -135,20 +135,20 @@ def test_behind_tma_stands_the_network_of_batchnorm():
     assert tma.config == batch.config
 
 
-def test_a_network_that_is_used_again_has_the_norms_of_the_new_cell():
+def test_a_network_that_is_used_again_has_the_norms_of_the_new_run():
     found, asked = [], [(5, 0.01, 1e-5), (5, 0.3, 1e-5), (17, 0.3, 1e-5), (17, 0.3, 0.5)]
     for size, momentum, eps in asked:
         arguments = PROTOCOL.model_arguments | {"norm_arguments": {"eps": eps}}
         protocol = replace(PROTOCOL, momentum=momentum, model_arguments=arguments)
-        cell = Run("usleep", "psd", size)
-        model = network_for(cell, protocol, LAYOUT, torch.device("cpu")).model
+        run = Run("usleep", "psd", size)
+        model = network_for(run, protocol, LAYOUT, torch.device("cpu")).model
         norms = [module for module in model.modules() if isinstance(module, PSDNorm)]
         found.append((norms[0].filter_size, norms[0].momentum, norms[0].eps))
     assert found == asked
 
 
 @pytest.mark.parametrize(
-    ("cell", "count"),
+    ("run", "count"),
     [
         (Run("usleep", "batch"), 4 + 1 + 2 * 4),  # down, at the bottom, up
         (Run("usleep", "psd"), 1 + 1 + 2 * 4),
@@ -156,10 +156,10 @@ def test_a_network_that_is_used_again_has_the_norms_of_the_new_cell():
         (Run("cnn-transformer", "layer", norm_depth=4), 0),
     ],
 )
-def test_processes_of_a_processor_share_all_norms_but_batchnorm(cell, count):
-    protocol = replace(PROTOCOL, model_arguments=SHAPES[cell.model])
-    assert unshared_norms(cell, protocol, LAYOUT, torch.device("cpu")) == count
-    assert unshared_norms(cell, protocol, LAYOUT, torch.device("cuda")) == 0
+def test_processes_of_a_processor_share_all_norms_but_batchnorm(run, count):
+    protocol = replace(PROTOCOL, model_arguments=SHAPES[run.model])
+    assert unshared_norms(run, protocol, LAYOUT, torch.device("cpu")) == count
+    assert unshared_norms(run, protocol, LAYOUT, torch.device("cuda")) == 0
 
 
 def test_looking_at_a_network_leaves_the_random_numbers_alone():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from cells import LAYOUT, learnable, small_store
+from small_runs import LAYOUT, learnable, small_store
 
 from psdnorm.batches import window_starts
 from psdnorm.errors import ShapeError

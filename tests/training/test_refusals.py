@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from cells import CELL, PROTOCOL, nights, small_store
+from small_runs import PROTOCOL, RUN, nights, small_store
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments import grid as grids
@@ -59,9 +59,9 @@ def with_model(**arguments):
 def test_a_grid_that_cannot_be_run_leaves_nothing(
     store, tmp_path, changed, protocol, options, said
 ):
-    cells = grid_of([replace(AXES, **changed)])
+    runs = grid_of([replace(AXES, **changed)])
     with pytest.raises(ArgumentError, match=said):
-        run_grid(store, cells, protocol, tmp_path / "runs", **options)
+        run_grid(store, runs, protocol, tmp_path / "runs", **options)
     assert not (tmp_path / "runs").exists()
 
 
@@ -73,11 +73,11 @@ def test_cohorts_of_one_subject_each_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cell", "protocol", "said"),
+    ("run", "protocol", "said"),
     [
-        (CELL, with_model(dept=2), "model_arguments do not build a usleep: .*dept"),
-        (replace(CELL, norm_depth=4), PROTOCOL, "norm_depth is 4, .* 3 blocks of usleep"),
-        (CELL, with_model(depth=2), "norm_depth is 3, expected at most the 2 blocks of usleep"),
+        (RUN, with_model(dept=2), "model_arguments do not build a usleep: .*dept"),
+        (replace(RUN, norm_depth=4), PROTOCOL, "norm_depth is 4, .* 3 blocks of usleep"),
+        (RUN, with_model(depth=2), "norm_depth is 3, expected at most the 2 blocks of usleep"),
         (
             Run("cnn-transformer", "layer", norm_depth=5, hold_out="abc"),
             with_model(**CNN),
@@ -89,25 +89,25 @@ def test_cohorts_of_one_subject_each_are_refused(tmp_path):
             "filter_size is 61, expected at most the 60 samples of an epoch",
         ),
         (
-            replace(CELL, filter_size=541),
+            replace(RUN, filter_size=541),
             PROTOCOL,
             "filter_size is 541, which makes PSDNorm's f = 541 in block 0 of usleep, expected at ",
         ),
     ],
 )
-def test_a_cell_that_cannot_be_run_leaves_nothing(store, tmp_path, cell, protocol, said):
+def test_a_run_that_cannot_be_trained_leaves_nothing(store, tmp_path, run, protocol, said):
     with pytest.raises(ArgumentError, match=said):
-        train_run(store, cell, protocol, tmp_path / "run")
+        train_run(store, run, protocol, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_finished_grid_needs_no_lock_and_no_room(store, tmp_path, monkeypatch):
-    cells = grid_of([replace(AXES, hold_outs=("abc",))])
+    runs = grid_of([replace(AXES, hold_outs=("abc",))])
     short = replace(PROTOCOL, max_epochs=1)
-    assert [o.status for o in run_grid(store, cells, short, tmp_path)] == ["done"]
+    assert [o.status for o in run_grid(store, runs, short, tmp_path)] == ["done"]
 
     def refuse(folder):
         raise AssertionError(f"{folder} was locked")
 
     monkeypatch.setattr(grids, "held", refuse)
-    assert [o.status for o in run_grid(store, cells, short, tmp_path)] == ["already there"]
+    assert [o.status for o in run_grid(store, runs, short, tmp_path)] == ["already there"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cells import CELL, DROPPING, PROTOCOL, WITH_DROPOUT, outcome
+from small_runs import DROPPING, PROTOCOL, RUN, WITH_DROPOUT, outcome
 
 from psdnorm.errors import PsdnormError, StoreError, TrainingError
 from psdnorm.runtime import files as atomic
@@ -23,7 +23,7 @@ OPTIONS = {"keep": "weights", "save_every_steps": 3}
 @pytest.fixture(scope="module")
 def undisturbed(store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    train_run(store, CELL, PROTOCOL, folder, **OPTIONS)
+    train_run(store, RUN, PROTOCOL, folder, **OPTIONS)
     return outcome(folder)
 
 
@@ -39,9 +39,9 @@ class Stopping(Silent):
             raise KeyboardInterrupt
 
 
-def stopped(store, folder, steps, cell=CELL, protocol=PROTOCOL):
+def stopped(store, folder, steps, run=RUN, protocol=PROTOCOL):
     with pytest.raises(KeyboardInterrupt):
-        train_run(store, cell, protocol, folder, **OPTIONS, watcher=Stopping(steps))
+        train_run(store, run, protocol, folder, **OPTIONS, watcher=Stopping(steps))
 
 
 def script(*arguments):
@@ -59,7 +59,7 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
 ):
     stopped(store, tmp_path, steps)
     assert not (tmp_path / "done.json").exists()
-    train_run(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
+    train_run(store, RUN, PROTOCOL, tmp_path, **OPTIONS)
     assert outcome(tmp_path) == undisturbed
 
 
@@ -73,7 +73,7 @@ def test_dropout_goes_on_from_where_it_was(store, tmp_path):
 
 @pytest.mark.parametrize("often", [{"save_every_steps": 1}, {"save_every_s": 0.0}, {}])
 def test_how_often_it_is_saved_changes_nothing(store, tmp_path, undisturbed, often):
-    train_run(store, CELL, PROTOCOL, tmp_path, keep="weights", **often)
+    train_run(store, RUN, PROTOCOL, tmp_path, keep="weights", **often)
     assert outcome(tmp_path) == undisturbed
 
 
@@ -100,7 +100,7 @@ def test_killed_before_any_file_is_in_place_or_the_resume_file_is_gone_it_ends_b
 
 @pytest.mark.slow
 @forks
-def test_after_another_cell_in_the_same_process_it_ends_as_in_a_fresh_one(tmp_path):
+def test_after_another_run_in_the_same_process_it_ends_as_in_a_fresh_one(tmp_path):
     script("after", tmp_path)
 
 
@@ -119,7 +119,7 @@ def test_a_resume_file_that_would_run_code_is_refused_and_runs_nothing(store, tm
     content = torch.load(tmp_path / "resume.pt", weights_only=True)
     torch.save({**content, "extra": Making()}, tmp_path / "resume.pt")
     with pytest.raises(TrainingError, match=r"resume\.pt is damaged, .*; delete it to train"):
-        train_run(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
+        train_run(store, RUN, PROTOCOL, tmp_path, **OPTIONS)
     assert not (tmp_path / "made").exists()
 
 
@@ -130,12 +130,12 @@ def test_a_damaged_resume_file_is_named(store, tmp_path):
     for damaged in (whole[: len(whole) // 2], b"", b"text"):
         path.write_bytes(damaged)
         with pytest.raises(TrainingError, match=r"resume\.pt is damaged, .*; delete it to train"):
-            train_run(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
+            train_run(store, RUN, PROTOCOL, tmp_path, **OPTIONS)
 
 
 def test_a_resume_file_of_another_run_is_refused(store, tmp_path):
     stopped(store, tmp_path / "one", 4)
-    other = replace(CELL, seed=1)
+    other = replace(RUN, seed=1)
     (tmp_path / "two").mkdir()
     (tmp_path / "one" / "resume.pt").rename(tmp_path / "two" / "resume.pt")
     with pytest.raises(TrainingError, match=r"resume\.pt belongs to another run"):
@@ -158,10 +158,10 @@ def test_a_full_disk_is_named_and_what_was_saved_before_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(atomic.os, "fsync", full)
         with pytest.raises(PsdnormError, match="cannot be written: No space left on device"):
-            train_run(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
+            train_run(store, RUN, PROTOCOL, tmp_path, **OPTIONS)
     assert not list(tmp_path.glob(".*"))  # nothing half-written
     assert not (tmp_path / "done.json").exists()
-    train_run(store, CELL, PROTOCOL, tmp_path, **OPTIONS)
+    train_run(store, RUN, PROTOCOL, tmp_path, **OPTIONS)
     assert outcome(tmp_path) == undisturbed
 
 
@@ -180,10 +180,10 @@ def test_a_night_that_cannot_be_read_is_named_and_training_is_not_lost(store, tm
     try:
         broken.write_bytes(whole[:-100])
         with pytest.raises(StoreError, match=r"abc-1\.safetensors is truncated"):
-            train_run(store, CELL, PROTOCOL, tmp_path, watcher=Counting())
+            train_run(store, RUN, PROTOCOL, tmp_path, watcher=Counting())
     finally:
         broken.write_bytes(whole)
     assert trained == [0, 1, 2]
     assert not (tmp_path / "scores.parquet").exists()
-    train_run(store, CELL, PROTOCOL, tmp_path, watcher=Counting())
+    train_run(store, RUN, PROTOCOL, tmp_path, watcher=Counting())
     assert trained == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""A cell says what is trained, a protocol how; both survive JSON."""
+"""A run says what is trained, a protocol how; both survive JSON."""
 
 import itertools
 import json
@@ -10,17 +10,17 @@ from psdnorm.training import Protocol, Run
 from psdnorm.training.run import MODELS, TRAINED_NORMS
 
 
-def test_every_cell_has_a_folder_of_its_own():
+def test_every_run_has_a_folder_of_its_own():
     axes = itertools.product(
         MODELS, TRAINED_NORMS, (1, 5), (0, 3), ("CHAT", "f5", "a/b"), (None, 40), (0, 1)
     )
-    cells = {Run(*axis) for axis in axes}
-    names = {cell.name for cell in cells}
-    assert len(names) == len(cells) > 100
+    runs = {Run(*axis) for axis in axes}
+    names = {run.name for run in runs}
+    assert len(names) == len(runs) > 100
     assert all("/" not in name for name in names)
 
 
-def test_what_makes_no_difference_does_not_tell_cells_apart():
+def test_what_makes_no_difference_does_not_tell_runs_apart():
     assert Run(norm="batch", filter_size=17, norm_depth=1) == Run(norm="batch")
     assert Run(norm="instance", filter_size=17) == Run(norm="instance")
     assert Run(norm="instance", norm_depth=1) != Run(norm="instance")
@@ -54,7 +54,7 @@ def test_the_protocol_is_that_of_the_paper():
         ({"seed": -1}, "seed is -1, expected a whole number from 0"),
     ],
 )
-def test_a_cell_that_cannot_be_is_refused_by_name(wrong, said):
+def test_a_run_that_cannot_be_is_refused_by_name(wrong, said):
     with pytest.raises(ArgumentError, match=said):
         Run(**wrong)
 
@@ -110,9 +110,7 @@ def test_arguments_that_are_by_model_in_part_are_refused(arguments, said):
         (0.1, "norm_arguments must be a mapping of eps, .* found 0.1"),
     ],
 )
-def test_arguments_of_psdnorm_are_refused_whatever_the_norms_of_the_cells(
-    by_model, arguments, said
-):
+def test_arguments_of_psdnorm_are_refused_whatever_the_norms_of_the_runs(by_model, arguments, said):
     own = {"norm_arguments": arguments}
     with pytest.raises(ArgumentError, match=f"^{said}"):
         Protocol(model_arguments={"cnn-transformer": own} if by_model else own)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from cells import CELL, PROTOCOL, small_store
+from small_runs import PROTOCOL, RUN, small_store
 
 from psdnorm.batches import window_starts
 from psdnorm.training import Run, train_run
@@ -44,7 +44,7 @@ def test_sequences_are_the_windows_of_the_nights():
 
 
 def test_a_run_records_them_and_its_result_has_them(store, tmp_path):
-    result = train_run(store, CELL, SHORT, tmp_path)
+    result = train_run(store, RUN, SHORT, tmp_path)
     done = json.loads((tmp_path / "done.json").read_text())
     held_out = store.index[store.index["cohort"] == "abc"]
     assert done["nights"] == result.nights == len(held_out)
@@ -55,24 +55,24 @@ def test_a_run_records_them_and_its_result_has_them(store, tmp_path):
 
 
 def test_a_run_that_did_not_record_them_is_read(store, tmp_path):
-    train_run(store, CELL, SHORT, tmp_path)
+    train_run(store, RUN, SHORT, tmp_path)
     path = tmp_path / "done.json"
     done = json.loads(path.read_text())
     for name in ("prediction_seconds", "nights", "sequences"):
         del done[name]
     path.write_text(json.dumps(done))
-    result = train_run(store, CELL, SHORT, tmp_path)
+    result = train_run(store, RUN, SHORT, tmp_path)
     assert (result.prediction_seconds, result.nights, result.sequences) == (None, None, None)
     assert result.balanced_accuracy == done["balanced_accuracy"]
 
 
 def test_adabn_records_its_own_not_those_of_the_network_that_it_adapts(store, tmp_path):
-    cell = Run("usleep", "adabn2", hold_out="abc")
+    run = Run("usleep", "adabn2", hold_out="abc")
     base = Run("usleep", "batch", hold_out="abc")
     train_run(store, base, SHORT, tmp_path / "base", keep="weights")
     path = tmp_path / "base" / "done.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"prediction_seconds": 1e6}))
-    run_adapted(store, cell, SHORT, tmp_path / "adapted", tmp_path / "base")
+    run_adapted(store, run, SHORT, tmp_path / "adapted", tmp_path / "base")
     done = json.loads((tmp_path / "adapted" / "done.json").read_text())
     assert 0 < done["prediction_seconds"] < done["seconds"] < 1e6
     assert done["nights"] == 3

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from cells import LAYOUT, learnable, nights, small_store
+from small_runs import LAYOUT, learnable, nights, small_store
 
 from psdnorm import PSDNorm
 from psdnorm.ops import reference

@@ -1,4 +1,4 @@
-"""A cell is trained on the others, tested on one cohort, and leaves a folder that says so."""
+"""A run is trained on the others, tested on one cohort, and leaves a folder that says so."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cells import CELL, PROTOCOL, learnable, outcome, small_store
+from small_runs import PROTOCOL, RUN, learnable, outcome, small_store
 from torch.nn import functional as F
 
 from psdnorm.batches import Loader, class_weights
@@ -27,14 +27,14 @@ TRANSFORMER = replace(
 )
 
 
-def split_of(store, cell, protocol=PROTOCOL):
-    return runs.split_of(store, cell, protocol)
+def split_of(store, run, protocol=PROTOCOL):
+    return runs.split_of(store, run, protocol)
 
 
 @pytest.fixture(scope="module")
 def finished(store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "psd"
-    return train_run(store, CELL, PROTOCOL, folder, keep="weights")
+    return train_run(store, RUN, PROTOCOL, folder, keep="weights")
 
 
 @pytest.mark.parametrize("norm", [*NORMS, "tma"])
@@ -46,13 +46,13 @@ def test_every_norm_runs(store, tmp_path, norm):
 
 
 def test_the_other_model_runs(store, tmp_path):
-    cell = Run("cnn-transformer", "psd", hold_out="xyz")
-    assert train_run(store, cell, TRANSFORMER, tmp_path).steps > 0
+    run = Run("cnn-transformer", "psd", hold_out="xyz")
+    assert train_run(store, run, TRANSFORMER, tmp_path).steps > 0
 
 
 def test_the_folder_says_what_was_done(store, finished):
     config = json.loads((finished.folder / "config.json").read_text())
-    assert Run.from_json(config["cell"]) == CELL
+    assert Run.from_json(config["cell"]) == RUN
     assert Protocol.from_json(config["protocol"]) == PROTOCOL
     assert (config["recipe"], config["recipe_sha256"]) == (store.recipe, store.hash)
     assert config["simulated"] is True
@@ -87,7 +87,7 @@ def test_the_weights_that_are_kept_are_those_that_predicted(store, finished):
     model = from_pretrained(finished.folder / "weights")
     assert model.card["recipe"] == store.recipe
     assert model.card["training_data"]["cohorts"] == ["mno", "xyz"]
-    test = split_of(store, CELL).test
+    test = split_of(store, RUN).test
     options = {"length": 9, "stride": 5, "batch_size": 4}
     found = [p for _, p, _ in predict_nights(model, store, test, **options)]
     kept = pd.read_parquet(finished.folder / "predictions.parquet")
@@ -97,7 +97,7 @@ def test_the_weights_that_are_kept_are_those_that_predicted(store, finished):
 
 def test_the_validation_loss_is_one_mean_over_all_that_validates(store, finished):
     model = from_pretrained(finished.folder / "weights")
-    split = split_of(store, CELL)
+    split = split_of(store, RUN)
     loader = Loader(store, split.validation, batch_size=1000, length=9, stride=5, seed=None)
     ((x, stages),) = loader.epoch(0)
     with torch.no_grad():
@@ -112,31 +112,31 @@ def test_the_validation_loss_is_one_mean_over_all_that_validates(store, finished
     [("scores", set()), ("predictions", {"predictions.parquet"})],
 )
 def test_no_more_is_kept_than_was_asked_for(store, tmp_path, keep, files):
-    train_run(store, CELL, replace(PROTOCOL, max_epochs=1), tmp_path, keep=keep)
+    train_run(store, RUN, replace(PROTOCOL, max_epochs=1), tmp_path, keep=keep)
     found = set(outcome(tmp_path)) - {"config.json", "history.csv", "scores.parquet"}
     assert found == files
 
 
-def test_a_finished_cell_is_not_run_again(store, finished, monkeypatch):
+def test_a_finished_run_is_not_repeated(store, finished, monkeypatch):
     monkeypatch.setattr(runs, "learn", None)
-    assert train_run(store, CELL, PROTOCOL, finished.folder) == finished
+    assert train_run(store, RUN, PROTOCOL, finished.folder) == finished
 
 
-def test_a_finished_cell_that_kept_less_is_refused(store, tmp_path):
+def test_a_finished_run_that_kept_less_is_refused(store, tmp_path):
     protocol = replace(PROTOCOL, max_epochs=1)
-    train_run(store, CELL, protocol, tmp_path)
+    train_run(store, RUN, protocol, tmp_path)
     with pytest.raises(ArgumentError, match="was finished with keep='scores', found keep='weights"):
-        train_run(store, CELL, protocol, tmp_path, keep="weights")
+        train_run(store, RUN, protocol, tmp_path, keep="weights")
 
 
 def test_a_folder_of_another_run_is_refused(store, finished, tmp_path):
-    with pytest.raises(ArgumentError, match="holds another run, which differs in cell"):
-        train_run(store, replace(CELL, seed=1), PROTOCOL, finished.folder)
-    with pytest.raises(ArgumentError, match="which differs in protocol"):
-        train_run(store, CELL, replace(PROTOCOL, lr=1e-2), finished.folder)
+    with pytest.raises(ArgumentError, match=r"holds another run, whose .* differs in cell"):
+        train_run(store, replace(RUN, seed=1), PROTOCOL, finished.folder)
+    with pytest.raises(ArgumentError, match="differs in protocol"):
+        train_run(store, RUN, replace(PROTOCOL, lr=1e-2), finished.folder)
     other = small_store(tmp_path / "more", [*map(_night, store.index["recording"]), EXTRA])
-    with pytest.raises(ArgumentError, match="which differs in data"):
-        train_run(other, CELL, PROTOCOL, finished.folder)
+    with pytest.raises(ArgumentError, match="differs in data"):
+        train_run(other, RUN, PROTOCOL, finished.folder)
 
 
 EXTRA = learnable("xyz-9", 40)
@@ -159,19 +159,19 @@ def _night(recording):
 )
 def test_arguments_that_do_not_fit_are_refused_by_name(store, tmp_path, wrong, said):
     with pytest.raises(ArgumentError, match=said):
-        train_run(store, CELL, PROTOCOL, tmp_path / "run", **wrong)
+        train_run(store, RUN, PROTOCOL, tmp_path / "run", **wrong)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_model_that_cannot_be_built_is_refused_by_name(store, tmp_path):
     for arguments, said in (({"layers": 3}, "do not build a usleep"), ({"norm": "psd"}, "'norm'")):
         with pytest.raises(ArgumentError, match=said):
-            train_run(store, CELL, replace(PROTOCOL, model_arguments=arguments), tmp_path / said)
+            train_run(store, RUN, replace(PROTOCOL, model_arguments=arguments), tmp_path / said)
 
 
 def test_a_cohort_that_is_not_there_is_refused_by_name(store, tmp_path):
     with pytest.raises(ArgumentError, match="hold_out is 'CHAT', expected one of abc, mno, xyz"):
-        train_run(store, replace(CELL, hold_out="CHAT"), PROTOCOL, tmp_path)
+        train_run(store, replace(RUN, hold_out="CHAT"), PROTOCOL, tmp_path)
 
 
 def test_a_store_with_nobody_to_validate_is_refused(tmp_path):
@@ -179,10 +179,10 @@ def test_a_store_with_nobody_to_validate_is_refused(tmp_path):
     with pytest.raises(
         ArgumentError, match="has no subjects left for validation when abc is held out"
     ):
-        train_run(store, CELL, PROTOCOL, tmp_path / "run")
+        train_run(store, RUN, PROTOCOL, tmp_path / "run")
 
 
-def test_cells_of_one_shape_compile_once_and_leave_no_trace(store, tmp_path, monkeypatch):
+def test_runs_of_one_shape_compile_once_and_leave_no_trace(store, tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(network, "_latest", {})
     real = network.accelerate
@@ -190,9 +190,9 @@ def test_cells_of_one_shape_compile_once_and_leave_no_trace(store, tmp_path, mon
         network, "accelerate", lambda *args, **kw: made.append(args) or real(*args, **kw)
     )
     protocol = replace(PROTOCOL, max_epochs=1)
-    train_run(store, CELL, protocol, tmp_path / "fresh", keep="weights")
-    train_run(store, replace(CELL, seed=1, hold_out="mno"), protocol, tmp_path / "other")
-    train_run(store, CELL, protocol, tmp_path / "after", keep="weights")
+    train_run(store, RUN, protocol, tmp_path / "fresh", keep="weights")
+    train_run(store, replace(RUN, seed=1, hold_out="mno"), protocol, tmp_path / "other")
+    train_run(store, RUN, protocol, tmp_path / "after", keep="weights")
     assert len(made) == 1
     assert outcome(tmp_path / "fresh") == outcome(tmp_path / "after")
 
@@ -201,13 +201,13 @@ def test_a_run_leaves_the_callers_generators_and_settings_alone(store, tmp_path)
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    train_run(store, CELL, replace(PROTOCOL, max_epochs=1), tmp_path)
+    train_run(store, RUN, replace(PROTOCOL, max_epochs=1), tmp_path)
     assert torch.equal(torch.rand(3), expected)
     assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_the_seed_decides_the_first_weights_and_the_order(store, tmp_path, monkeypatch):
-    split, real, learned_from = split_of(store, CELL), objective.weighted_sums, []
+    split, real, learned_from = split_of(store, RUN), objective.weighted_sums, []
 
     def weighted_sums(logits, stages, weights):
         if logits.requires_grad:
@@ -220,7 +220,7 @@ def test_the_seed_decides_the_first_weights_and_the_order(store, tmp_path, monke
     still = replace(PROTOCOL, lr=1e-30, max_epochs=1)  # ends with the weights that it began with
     for seed in (0, 1):
         folder = tmp_path / str(seed)
-        train_run(store, replace(CELL, seed=seed), still, folder, keep="weights")
+        train_run(store, replace(RUN, seed=seed), still, folder, keep="weights")
         drawn = from_pretrained(folder / "weights").parameters()
         first.append(torch.cat([value.flatten() for value in drawn if value.dim() > 1]))
         order.append(torch.cat(learned_from))
@@ -231,8 +231,7 @@ def test_the_seed_decides_the_first_weights_and_the_order(store, tmp_path, monke
 
 def test_the_seed_decides_who_validates(store):
     validating = {
-        tuple(split_of(store, replace(CELL, seed=seed)).validation["recording"])
-        for seed in range(5)
+        tuple(split_of(store, replace(RUN, seed=seed)).validation["recording"]) for seed in range(5)
     }
     assert len(validating) > 1
 
@@ -240,7 +239,7 @@ def test_the_seed_decides_who_validates(store):
 @pytest.mark.parametrize("norm", ["batch", "psd"])
 def test_norms_measure_at_every_step_of_training_and_at_no_other(store, tmp_path, norm):
     protocol = replace(PROTOCOL, max_epochs=1)
-    result = train_run(store, replace(CELL, norm=norm), protocol, tmp_path, keep="weights")
+    result = train_run(store, replace(RUN, norm=norm), protocol, tmp_path, keep="weights")
     weights = from_pretrained(tmp_path / "weights").state_dict()
     measured = [weights[name] for name in weights if name.endswith("num_batches_tracked")]
     assert len(measured) > 2
@@ -251,10 +250,10 @@ def test_norms_measure_at_every_step_of_training_and_at_no_other(store, tmp_path
 @pytest.mark.parametrize("norm", ["batch", "psd"])
 def test_it_learns_a_tiny_set_by_heart(store, tmp_path, norm):
     protocol = replace(PROTOCOL, lr=1e-2, max_epochs=60, patience=60)
-    cell = Run("usleep", norm, hold_out="abc")
-    train_run(store, cell, protocol, tmp_path, keep="weights")
+    run = Run("usleep", norm, hold_out="abc")
+    train_run(store, run, protocol, tmp_path, keep="weights")
     model = from_pretrained(tmp_path / "weights")
-    train = split_of(store, cell).train
+    train = split_of(store, run).train
     right = []
     for night, probabilities, _ in predict_nights(model, store, train, length=9, stride=5):
         true = np.frombuffer(train["stages"].iloc[night], np.int8)
@@ -263,5 +262,5 @@ def test_it_learns_a_tiny_set_by_heart(store, tmp_path, norm):
 
 
 def test_the_store_can_be_opened_by_its_path(store, tmp_path, finished):
-    again = train_run(Store.open(store.path), CELL, PROTOCOL, tmp_path, keep="weights")
+    again = train_run(Store.open(store.path), RUN, PROTOCOL, tmp_path, keep="weights")
     assert outcome(again.folder) == outcome(finished.folder)

@@ -1,6 +1,6 @@
 """The command line: parses, calls a room, prints.
 
-Exit codes: 0, all went well; 1, it was done, but not for every file or cell, and those are listed;
+Exit codes: 0, all went well; 1, it was done, but not for every file or run, and those are listed;
 2, it could not be done, and one sentence says why; 130, interrupted.
 """
 

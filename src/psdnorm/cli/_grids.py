@@ -52,7 +52,7 @@ class Progress:
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
         )
-        self._task = self._bar.add_task("cells", total=len(entries), left="")
+        self._task = self._bar.add_task("runs", total=len(entries), left="")
         self._running: dict[str, str] = {}
         self._live = Live(console=errors, get_renderable=self._render, refresh_per_second=4)
 
@@ -104,7 +104,7 @@ def print_grid(
     """Print the grid, what of it is done, and an estimate of the time for the rest."""
     seconds, source = _expected(store, grid, protocol, runs, device)
     title = f"{store.path} (recipe {recipe_name(store)}) → {runs.path}"
-    table = new_table(["what"], ["cells", "done", "time left"], title=title)
+    table = new_table(["what"], ["runs", "done", "time left"], title=title)
     for name in dict.fromkeys(run.label for run in grid):
         group = [run for run in grid if run.label == name]
         left = [run for run in group if not runs.is_done(run)]
@@ -112,15 +112,15 @@ def print_grid(
         table.add_row(name, str(len(group)), str(len(group) - len(left)), needed)
     output.print(table)
     cohorts = sorted(Counter(run.hold_out for run in grid).items())
-    say(output, f"cells by cohort held out: {', '.join(f'{name} {n}' for name, n in cohorts)}")
+    say(output, f"runs by cohort held out: {', '.join(f'{name} {n}' for name, n in cohorts)}")
     seeds = sorted(Counter(run.seed for run in grid).items())
-    say(output, f"cells by seed: {', '.join(f'{seed}: {n}' for seed, n in seeds)}")
+    say(output, f"runs by seed: {', '.join(f'{seed}: {n}' for seed, n in seeds)}")
     left = [run for run in grid if not runs.is_done(run)]
     total = sum(seconds[run] for run in left)
     shared = f", {duration(total / workers)} with {workers} workers" if workers > 1 else ""
     say(
         output,
-        f"{plural(len(grid), 'cell')}, {len(grid) - len(left)} done; the others take about "
+        f"{plural(len(grid), 'run')}, {len(grid) - len(left)} done; the others take about "
         f"{duration(total)} of one worker{shared}, estimated from {source}",
     )
     if store.index["simulated"].any():
@@ -147,7 +147,7 @@ def _expected(
     done = {run: read_json(runs.folder(run) / DONE)["seconds"] for run in finished}
     found = from_finished(entries.values(), done)
     if found is not None:
-        return found, plural(len(done), "finished cell")
+        return found, plural(len(done), "finished run")
     epochs = plural(min(EPOCHS, protocol.max_epochs), "epoch")
     if resolve_device(device).type == "cuda":
         rates = H200
@@ -164,7 +164,7 @@ def print_results(
 ) -> None:
     """Print the means of every norm, and what failed."""
     found = means(runs, grid)
-    columns = ("cells", MEAN_DATASET, MEAN_SUBJECT)
+    columns = ("runs", MEAN_DATASET, MEAN_SUBJECT)
     table = new_table(["what"], columns, title=results_title(store))
     for name in dict.fromkeys(run.label for run in grid):
         group = [run for run in grid if run.label == name]

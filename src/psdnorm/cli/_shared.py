@@ -32,7 +32,7 @@ Jobs = Annotated[
 ]
 Figures = Annotated[bool, typer.Option(help="Draw figures.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only show the cells and an estimate of their time.")
+    bool, typer.Option("--dry-run", help="Only show the runs and an estimate of their time.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Fast = Annotated[

@@ -57,7 +57,7 @@ def _train(made: Any) -> list[Any]:
     amounts = Amounts(Store.open(made.folder / "store"), made.protocol)
     outcomes = []
     with (
-        Progress([amounts.entry(cell) for cell in made.cells]) as shown,
+        Progress([amounts.entry(run) for run in made.runs]) as shown,
         closing(made.train(shown.show)) as grid,
     ):
         for outcome in grid:

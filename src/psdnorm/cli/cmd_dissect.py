@@ -110,16 +110,16 @@ def _planned(
     conditions = conditions_of(begun["kinds"] if kinds is None else words("--kinds", kinds))
     if not (runs / GRID).exists():
         raise ArgumentError(instead_of_runs(runs))
-    models = find_models(ExperimentFolder(runs), out, conditions)
+    experiment = ExperimentFolder(runs)
+    models = find_models(experiment, out, conditions)
     given = {name: value for name, value in nights.items() if value is not None}
     settings: dict[str, Any] = {name: begun[name] for name in nights} | given
-    cells = tuple(models.cells)
-    found = Dissection(ExperimentFolder(runs), out, cells, tuple(conditions), **settings)
+    found = Dissection(experiment, out, tuple(models.runs), tuple(conditions), **settings)
     found.nights.check()
     damaged = found.damaged()
     if damaged:
-        models = without_damaged(models, found.runs, out, conditions, damaged)
-        found = replace(found, cells=tuple(models.cells), unable=frozenset(damaged))
+        models = without_damaged(models, found.experiment, out, conditions, damaged)
+        found = replace(found, runs=tuple(models.runs), unable=frozenset(damaged))
     return found, models
 
 
@@ -145,9 +145,9 @@ def _run(
         for step in track(steps, len(left), "predicting"):
             meter.count(step)
             if step.reason:
-                reasons.setdefault((step.cell.name, step.reason), []).append(step.condition.name)
-    for (cell, reason), under in reasons.items():
-        failed.append(f"{cell} under {', '.join(under)}: {reason}")
+                reasons.setdefault((step.run.name, step.reason), []).append(step.condition.name)
+    for (run, reason), under in reasons.items():
+        failed.append(f"{run} under {', '.join(under)}: {reason}")
     found.forget_nights()
     return failed
 
@@ -156,7 +156,7 @@ def _report(found: "Dissection", typed: str, gone: list[str], figures: bool) -> 
     from psdnorm.lab.dissect import limits, read_losses, write_dissection
     from psdnorm.report import PAGE, without_roots
 
-    gone = [without_roots(sentence, found.runs.path) for sentence in gone]
+    gone = [without_roots(sentence, found.experiment.path) for sentence in gone]
     folder = found.out / "report"
     with errors.status("Writing"):
         losses = read_losses(found)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @command
 def lodo(
-    store: Annotated[Path, typer.Argument(help="A store of prepared nights.")],
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A store of prepared nights.")],
     norms: Annotated[
         str | None,
         typer.Option(
@@ -125,7 +125,7 @@ def lodo(
     )
     from psdnorm.training import Protocol
 
-    nights, runs = open_nights(store), ExperimentFolder(out)
+    nights, experiment = open_nights(store), ExperimentFolder(out)
     protocol = Protocol(
         max_epochs=max_epochs,
         patience=patience,
@@ -136,32 +136,32 @@ def lodo(
         nights, () if hold_out is None else words("--hold-out", hold_out)
     )
     axes = _axes(models, norms, filter_size, norm_depth, balanced)
-    cells = _cells(preset, axes, hold_outs, range(seeds) if seeds else None)
+    grid = _grid(preset, axes, hold_outs, range(seeds) if seeds else None)
     place = _place(jobs, gpus, dask, device)
     amounts = Amounts(nights, protocol)
     if dry_run:
         on_device = None if dask else place["device"]
-        check_grid(nights, cells, protocol, runs, device=on_device, keep=keep)
+        check_grid(nights, grid, protocol, experiment, device=on_device, keep=keep)
         _warn_of_other_data(preset, nights)
-        warn_of_short_patience(cells, runs.is_done, amounts, protocol)
+        warn_of_short_patience(grid, experiment.is_done, amounts, protocol)
         workers = len(place["gpus"]) or place["jobs"]
-        print_grid(nights, cells, protocol, runs, place["device"], workers)
+        print_grid(nights, grid, protocol, experiment, place["device"], workers)
         return
-    shown, outcomes = Progress([amounts.entry(cell) for cell in cells]), []
+    shown, outcomes = Progress([amounts.entry(run) for run in grid]), []
     options = {"fast": "auto" if fast else False, "keep": keep, **place}
-    grid: Any = run_grid(nights, cells, protocol, runs, **options, on_progress=shown.show)
+    working: Any = run_grid(nights, grid, protocol, experiment, **options, on_progress=shown.show)
     _warn_of_other_data(preset, nights)
-    warn_of_short_patience(cells, runs.is_done, amounts, protocol)
+    warn_of_short_patience(grid, experiment.is_done, amounts, protocol)
     try:
-        with shown, closing(grid):
-            for outcome in grid:
+        with shown, closing(working):
+            for outcome in working:
                 outcomes.append(outcome)
                 shown.finish(outcome)
     except KeyboardInterrupt:
         errors.print("psdnorm: interrupted; run the same command again to resume")
         raise typer.Exit(INTERRUPTED) from None
-    print_results(nights, runs, cells, outcomes)
-    _print_chosen(runs, cells)
+    print_results(nights, experiment, grid, outcomes)
+    _print_chosen(experiment, grid)
     if any(outcome.status in ("failed", "elsewhere") for outcome in outcomes):
         raise typer.Exit(SOME_FAILED)
 
@@ -184,7 +184,7 @@ def _axes(
     return {name: read(*given) for name, (read, *given) in asked.items() if given[1] is not None}
 
 
-def _cells(
+def _grid(
     preset: str | None,
     axes: dict[str, tuple],
     hold_outs: tuple[str, ...],
@@ -193,7 +193,7 @@ def _cells(
     from psdnorm.experiments import Axes, grid_of, preset_named
 
     if preset is not None:
-        return preset_named(preset).cells(hold_outs, seeds, **axes)
+        return preset_named(preset).runs(hold_outs, seeds, **axes)
     named: dict[str, Any] = {n if n == "balanced" else f"{n}s": v for n, v in axes.items()}
     block = Axes(**named, hold_outs=hold_outs, seeds=tuple(seeds or range(3)))
     return grid_of([block] if "norm" in axes else _with_fixed_tma(block))
@@ -229,15 +229,15 @@ def _warn_of_other_data(preset: str | None, nights: "Store") -> None:
         say(errors, f"preset {preset} is for the recipe paper; {nights.path} has {recipe}")
 
 
-def _print_chosen(runs: "ExperimentFolder", cells: "Sequence[Run]") -> None:
+def _print_chosen(experiment: "ExperimentFolder", grid: "Sequence[Run]") -> None:
     """Print the filter sizes that finished runs chose."""
     from psdnorm.runtime import read_json
     from psdnorm.training import AUTO, DONE, chosen_filter_size
 
-    for cell in cells:
-        if cell.filter_size == AUTO and runs.is_done(cell):
-            size = chosen_filter_size(read_json(runs.folder(cell) / DONE))
-            say(output, f"{cell.name}: filter size {size}")
+    for run in grid:
+        if run.filter_size == AUTO and experiment.is_done(run):
+            size = chosen_filter_size(read_json(experiment.folder(run) / DONE))
+            say(output, f"{run.name}: filter size {size}")
 
 
 def _place(jobs: int | None, gpus: str | None, dask: str | None, device: str) -> dict[str, Any]:

@@ -14,11 +14,11 @@ def presets() -> None:
     table = Table(show_lines=True)
     for name in ("preset", "in the paper"):
         table.add_column(name, no_wrap=name == "preset")
-    for name in ("cells", "trainings", "H200 hours"):
+    for name in ("runs", "trainings", "H200 hours"):
         table.add_column(name, justify="right")
     for preset in paper_presets().values():
         if preset.blocks:
-            figures = (len(preset.cells()), preset.trainings, round(preset.gpu_hours))
+            figures = (len(preset.runs()), preset.trainings, round(preset.gpu_hours))
             table.add_row(preset.name, preset.shows, *map(str, figures))
         else:
             table.add_row(preset.name, f"{preset.shows}: run {preset.command}", "", "", "")
@@ -27,7 +27,7 @@ def presets() -> None:
         output,
         f"psdnorm lodo STORE --preset NAME --out RUNS, with the ten cohorts in STORE "
         f"({', '.join(PAPER_COHORTS)}; psdnorm prepare … --recipe paper). --hold-out, --seeds, "
-        "--norms, … narrow it; presets that share cells share them in one RUNS too.",
+        "--norms, … narrow it; presets that share runs share them in one RUNS too.",
     )
     say(
         output,

@@ -44,7 +44,7 @@ def report(
         say(output, f"- {sentence}")
     unfinished = len(results.missing) - len(results.damaged)
     if unfinished:
-        say(errors, f"{plural(unfinished, 'unfinished cell')}: see the report")
+        say(errors, f"{plural(unfinished, 'unfinished run')}: see the report")
     say(output, f"Look at {out / PAGE}")
     for sentence in results.damaged:
         say(errors, f"failed: {sentence}")

@@ -27,9 +27,9 @@ def status(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Show which cells are done, running, interrupted, waiting or failed, and the time left.
+    """Show which runs are done, running, interrupted, waiting or failed, and the time left.
 
-    It only reads files, so it works while cells run, here or elsewhere, and after a crash.
+    It only reads files, so it works while runs are active, here or elsewhere, and after a crash.
     """
     from psdnorm.experiments import GRID, ExperimentFolder, status_of
 
@@ -83,7 +83,7 @@ def _print(found: "Status", going_on: str) -> None:
 
     counts = found.counts()
     by_state = ", ".join(f"{n} {state}" for state, n in counts.items())
-    say(output, f"{plural(len(found.runs), 'cell')}: {by_state}")
+    say(output, f"{plural(len(found.runs), 'run')}: {by_state}")
     for each in found.runs:
         if each.holder is not None:
             since = duration(time.time() - each.holder.since)

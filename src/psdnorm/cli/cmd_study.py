@@ -1,4 +1,4 @@
-"""``psdnorm study``: nights from a seed, a grid of cells on them, run in pieces."""
+"""``psdnorm study``: nights from a seed, a grid of runs trained on them in pieces."""
 
 import dataclasses
 import functools
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from psdnorm.lab.study import Study
 
 
-def print_estimate(study: "Study", runs: "ExperimentFolder") -> None:
-    """Print the cells of a study by norm, and their estimated time on one H200.
+def print_estimate(study: "Study", experiment: "ExperimentFolder") -> None:
+    """Print the runs of a study by norm, and their estimated time on one H200.
 
-    Cells in packed results count as done: they are unpacked before any is run.
+    Runs in packed results count as done: they are unpacked before any is trained.
     """
     from psdnorm.cli._grids import SIMULATED, duration, warn_of_short_patience
     from psdnorm.lab.study import available, planned_amounts, seconds_of
@@ -46,14 +46,14 @@ def print_estimate(study: "Study", runs: "ExperimentFolder") -> None:
     amounts = planned_amounts(study)
     seconds = seconds_of(study, amounts)
     size = study.protocol.batch_size
-    packed = {each.archive.path: each.cells for each in available(study, runs) if each.cells}
-    done = {cell for cell in study.cells if runs.is_done(cell)}.union(*packed.values())
-    columns = ("cells", "done", "steps per epoch", "one cell", "all cells")
+    packed = {each.archive.path: each.runs for each in available(study, experiment) if each.runs}
+    done = {run for run in study.runs if experiment.is_done(run)}.union(*packed.values())
+    columns = ("runs", "done", "steps per epoch", "one run", "all runs")
     table = new_table(["what"], columns, title=f"{study.name}: {study.about}")
-    for name in dict.fromkeys(cell.label for cell in study.cells):
-        group = [cell for cell in study.cells if cell.label == name]
-        steps = sum(amounts.of(cell).in_batches(size).training for cell in group) / size
-        own = [seconds[cell] for cell in group]
+    for name in dict.fromkeys(run.label for run in study.runs):
+        group = [run for run in study.runs if run.label == name]
+        steps = sum(amounts.of(run).in_batches(size).training for run in group) / size
+        own = [seconds[run] for run in group]
         table.add_row(
             name,
             str(len(group)),
@@ -67,19 +67,19 @@ def print_estimate(study: "Study", runs: "ExperimentFolder") -> None:
     by_cohort = ", ".join(f"{cohort} {number}" for cohort, number in nights.subjects.items())
     n_nights = sum(nights.subjects.values())
     say(output, f"{n_nights} nights of {nights.hours:g} h, recipe {nights.recipe}: {by_cohort}")
-    for path, cells in packed.items():
-        say(output, f"done, but not unpacked yet: {plural(len(cells), 'cell')} in {path}")
-    left = sum(seconds[cell] for cell in study.cells if cell not in done) / 60
+    for path, runs in packed.items():
+        say(output, f"done, but not unpacked yet: {plural(len(runs), 'run')} in {path}")
+    left = sum(seconds[run] for run in study.runs if run not in done) / 60
     total = sum(seconds.values()) / 60
     say(
         output,
-        f"{plural(len(study.cells), 'cell')}, {len(done)} done; the others take about {left:.1f} "
+        f"{plural(len(study.runs), 'run')}, {len(done)} done; the others take about {left:.1f} "
         f"of {total:.1f} minutes of one H200 that they share, at rates measured there and with "
         f"{plural(study.expected_epochs, 'epoch')} until early stopping; compiling networks and "
         "simulating nights takes extra time",
     )
     say(output, SIMULATED)
-    warn_of_short_patience(study.cells, done.__contains__, amounts, study.protocol)
+    warn_of_short_patience(study.runs, done.__contains__, amounts, study.protocol)
 
 
 @command
@@ -107,36 +107,36 @@ def study(
     restore: Annotated[bool, typer.Option("--restore", help="Only unpack packed results.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Run the study in FILE until its cells are done or the time limit is reached.
+    """Train the runs of the study in FILE until all are done or the time limit is reached.
 
     WORK/NAME is a folder of runs, as of psdnorm lodo, for psdnorm report and status; its cost.json
-    records the cost. Finished cells are packed into RESULTS/NAME.tar.xz and never run again, nor
+    records the cost. Finished runs are packed into RESULTS/NAME.tar.xz and never repeated, nor
     are those of studies from which FILE borrows; interrupted ones are resumed if WORK still exists.
-    Exit code 1: some cells failed or are left.
+    Exit code 1: some runs failed or are left.
     """
-    from psdnorm.lab.study import check_folder, check_networks, is_packed, read_study, runs_of
+    from psdnorm.lab.study import check_folder, check_networks, experiment_of, is_packed, read_study
 
     if minutes is not None:
         check_minutes(minutes)
     if results is not None and results.exists() and not results.is_dir():
         raise ArgumentError(f"--results {results} is a file, expected a folder")
     described = dataclasses.replace(read_study(file), results=results)
-    runs = runs_of(described, work)
-    check_folder(described, runs)
+    experiment = experiment_of(described, work)
+    check_folder(described, experiment)
     if not restore:
-        check_networks(described, runs)
+        check_networks(described, experiment)
     if dry_run:
-        print_estimate(described, runs)
+        print_estimate(described, experiment)
         return
     if restore:
         _check_packed(described)
-    _unpack(described, runs)
+    _unpack(described, experiment)
     if not restore:
-        if not all(map(runs.is_done, described.cells)):
-            _run(described, runs, work, minutes, workers, device)
-        elif not is_packed(described):  # the missing cells were borrowed
-            _pack(described, runs)
-    _say_what_is_left(described, runs)
+        if not all(map(experiment.is_done, described.runs)):
+            _run(described, experiment, work, minutes, workers, device)
+        elif not is_packed(described):  # the missing runs were borrowed
+            _pack(described, experiment)
+    _say_what_is_left(described, experiment)
 
 
 def _check_packed(described: "Study") -> None:
@@ -150,33 +150,33 @@ def _check_packed(described: "Study") -> None:
         )
 
 
-def _unpack(described: "Study", runs: "ExperimentFolder") -> None:
+def _unpack(described: "Study", experiment: "ExperimentFolder") -> None:
     """Unpack the study's own results, and what it borrows."""
     from psdnorm.lab.study import borrow, packed_path, restore, unusable
 
-    def say_where_from(n_cells: int, how: str, path: Path) -> None:
-        verb = "was" if n_cells == 1 else "were"
-        say(errors, f"{plural(n_cells, 'finished cell')} {verb} {how} from {path}")
+    def say_where_from(n_runs: int, how: str, path: Path) -> None:
+        verb = "was" if n_runs == 1 else "were"
+        say(errors, f"{plural(n_runs, 'finished run')} {verb} {how} from {path}")
 
     path = packed_path(described)
-    unpacked = restore(described, runs)
+    unpacked = restore(described, experiment)
     if unpacked:
         say_where_from(unpacked, "unpacked", path)
-    for loan in borrow(described, runs):
-        say_where_from(len(loan.cells), "taken", loan.archive.path)
-    left = unusable(described, runs)
+    for loan in borrow(described, experiment):
+        say_where_from(len(loan.runs), "taken", loan.archive.path)
+    left = unusable(described, experiment)
     if left:
         say(
             errors,
-            f"{plural(len(left), 'finished cell')} in {path} cannot be used: a cell and its AdaBN "
-            f"cells must come from one training, but {path} lacks some that are asked for, or "
-            f"{runs.path} has some of another training",
+            f"{plural(len(left), 'finished run')} in {path} cannot be used: a run and its AdaBN "
+            f"runs must come from one training, but {path} lacks some that are asked for, or "
+            f"{experiment.path} has some of another training",
         )
 
 
 def _run(
     described: "Study",
-    runs: "ExperimentFolder",
+    experiment: "ExperimentFolder",
     work: Path,
     minutes: float | None,
     workers: int,
@@ -187,11 +187,11 @@ def _run(
     from psdnorm.lab.study import Meter
 
     size = described.protocol.batch_size
-    meter = Meter(runs, device, workers, size, commit_of(described.path))
+    meter = Meter(experiment, device, workers, size, commit_of(described.path))
     is_valid = True
     try:
         with sigterm_as_ctrl_c(), time_limit(minutes):
-            _run_cells(described, runs, work, meter, workers, device)
+            _run_what_is_left(described, experiment, work, meter, workers, device)
     except TimeLimitReached:
         limit = f"time limit of {minutes:g} minutes reached"
         say(errors, f"{limit}; run the same command again to resume")
@@ -199,21 +199,26 @@ def _run(
         is_valid = False
         raise
     finally:
-        if runs.path.exists() and is_valid:  # else nothing was run
+        if experiment.path.exists() and is_valid:  # else nothing was run
             meter.write()
-            _pack(described, runs)
+            _pack(described, experiment)
 
 
-def _pack(described: "Study", runs: "ExperimentFolder") -> None:
+def _pack(described: "Study", experiment: "ExperimentFolder") -> None:
     from psdnorm.lab.study import pack
 
-    packed = pack(described, runs)
+    packed = pack(described, experiment)
     if packed is not None:
         say(errors, f"{packed} has {packed.stat().st_size:,} bytes of results")
 
 
-def _run_cells(
-    described: "Study", runs: "ExperimentFolder", work: Path, meter: Any, workers: int, device: str
+def _run_what_is_left(
+    described: "Study",
+    experiment: "ExperimentFolder",
+    work: Path,
+    meter: Any,
+    workers: int,
+    device: str,
 ) -> None:
     from psdnorm.cli._grids import Progress, print_results, warn_of_short_patience
     from psdnorm.experiments import Amounts
@@ -223,29 +228,29 @@ def _run_cells(
     store = made_store(work, described.nights, cores(), watched)
     meter.simulated()
     amounts = Amounts(store, described.protocol)
-    left = [cell for cell in described.cells if not runs.is_done(cell)]
-    warn_of_short_patience(left, runs.is_done, amounts, described.protocol)
-    shown = Progress([amounts.entry(cell) for cell in left])
+    left = [run for run in described.runs if not experiment.is_done(run)]
+    warn_of_short_patience(left, experiment.is_done, amounts, described.protocol)
+    shown = Progress([amounts.entry(run) for run in left])
     outcomes: list[Outcome] = []
-    cells: Any = run_study(
-        described, store, runs, meter, workers=workers, device=device, on_progress=shown.show
+    working: Any = run_study(
+        described, store, experiment, meter, workers=workers, device=device, on_progress=shown.show
     )
-    with shown, closing(cells):
-        for outcome in cells:
+    with shown, closing(working):
+        for outcome in working:
             outcomes.append(outcome)
             shown.finish(outcome)
-    print_results(store, runs, described.cells, outcomes)
+    print_results(store, experiment, described.runs, outcomes)
 
 
-def _say_what_is_left(described: "Study", runs: "ExperimentFolder") -> None:
-    """List the cells that are not finished, and say what can be read already."""
+def _say_what_is_left(described: "Study", experiment: "ExperimentFolder") -> None:
+    """List the runs that are not finished, and say what can be read already."""
     from psdnorm.cli._grids import SIMULATED
 
-    left = [cell.name for cell in described.cells if not runs.is_done(cell)]
-    done = len(described.cells) - len(left)
-    say(output, f"{described.name}: {done} of {len(described.cells)} cells are done")
+    left = [run.name for run in described.runs if not experiment.is_done(run)]
+    done = len(described.runs) - len(left)
+    say(output, f"{described.name}: {done} of {len(described.runs)} runs are done")
     if done:
-        say(output, f"psdnorm report {runs.path} shows their results. {SIMULATED}")
+        say(output, f"psdnorm report {experiment.path} shows their results. {SIMULATED}")
     if left:
         say_list("left", left)
         raise typer.Exit(SOME_FAILED)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @command
 def train(
-    store: Annotated[Path, typer.Argument(help="A store of prepared nights.")],
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A store of prepared nights.")],
     hold_out: Annotated[str, typer.Option(help="Cohort to test on.")],
     norm: Annotated[
         str, typer.Option(help="batch, layer, instance, psd, psd-white or tma.")

@@ -3,8 +3,8 @@
 ::
 
     RUNS/
-      grid.json      what was asked for: protocol, recipe, nights, cells
-      cells/NAME/    one folder per cell, see :mod:`psdnorm.training.run_folder`; also
+      grid.json      what was asked for: protocol, recipe, nights, runs
+      cells/NAME/    one folder per run, see :mod:`psdnorm.training.run_folder`; also
                      failed.json where it failed, and lock while a process works on it
 """
 
@@ -40,8 +40,8 @@ class Axes:
     balanced: tuple[int | None, ...] = (None,)  # None for all subjects
     seeds: tuple[int, ...] = (0, 1, 2)
 
-    def cells(self) -> Iterator[Run]:
-        """Yield the cells, some of them more than once."""
+    def runs(self) -> Iterator[Run]:
+        """Yield the runs, some of them more than once."""
         names = [field.name for field in dataclasses.fields(self)]
         for name in names:
             if not getattr(self, name):
@@ -52,7 +52,7 @@ class Axes:
 
 def grid_of(blocks: Iterable[Axes]) -> list[Run]:
     """Return the runs of all blocks, each once, ordered by :func:`complete`."""
-    return complete(itertools.chain.from_iterable(axes.cells() for axes in blocks))
+    return complete(itertools.chain.from_iterable(axes.runs() for axes in blocks))
 
 
 def complete(runs: Iterable[Run]) -> list[Run]:
@@ -197,8 +197,8 @@ class ExperimentFolder:
         if document is None:
             return []
         try:
-            cells = document["cells"]
-            return [Entry(Run.from_json(e["cell"]), int(e["sequences"])) for e in cells]
+            listed = document["cells"]
+            return [Entry(Run.from_json(e["cell"]), int(e["sequences"])) for e in listed]
         except (KeyError, TypeError, ValueError) as error:
             raise ArgumentError(f"{self.path / GRID} is not that of a grid: {error}") from error
 
@@ -240,8 +240,8 @@ class ExperimentFolder:
     ) -> dict[str, Any]:
         known = dict((*self.entries(), *entries))
         runs = sorted(known, key=_place)
-        cells = [{"cell": run.to_json(), "sequences": known[run]} for run in runs]
-        return {"format": FORMAT, **_settings(store, protocol), "cells": cells}
+        listed = [{"cell": run.to_json(), "sequences": known[run]} for run in runs]
+        return {"format": FORMAT, **_settings(store, protocol), "cells": listed}
 
     def _read(self) -> dict[str, Any] | None:
         path = self.path / GRID

@@ -39,23 +39,23 @@ class Preset:
     blocks: tuple[Axes, ...] = ()  # empty if it is not a grid
     command: str = ""  # to run instead of a grid
 
-    def cells(
+    def runs(
         self,
         hold_outs: Sequence[str] = tuple(PAPER_COHORTS),
         seeds: Sequence[int] | None = None,
         **narrowed: Collection,
     ) -> list[Run]:
-        """Return the cells of the experiment, or some of them.
+        """Return the runs of the experiment, or some of them.
 
-        >>> len(paper_presets()["low-data"].cells(["CHAT"], seeds=[0], norm=["batch", "psd"]))
+        >>> len(paper_presets()["low-data"].runs(["CHAT"], seeds=[0], norm=["batch", "psd"]))
         3
         """
-        cells = grid_of(
+        runs = grid_of(
             replace(axes, hold_outs=tuple(hold_outs), seeds=tuple(seeds or axes.seeds))
             for axes in self.blocks
         )
         for name, wanted in narrowed.items():
-            has = {getattr(cell, name) for cell in cells}
+            has = {getattr(run, name) for run in runs}
             if name in ("filter_size", "norm_depth"):
                 has.discard(None)
             for value in (each for each in wanted if each not in has):
@@ -65,19 +65,19 @@ class Preset:
                     f"{', '.join(known)}"
                 )
             kept = {*wanted} if name == "balanced" else {*wanted, None}
-            cells = [cell for cell in cells if getattr(cell, name) in kept]
-        return complete(cells)
+            runs = [run for run in runs if getattr(run, name) in kept]
+        return complete(runs)
 
     @property
     def gpu_hours(self) -> float:
         """Hours of one H200 with the paper's ten cohorts."""
-        seconds = (paper_amount(c).seconds(c, H200[c.model]) for c in self.cells())
+        seconds = (paper_amount(c).seconds(c, H200[c.model]) for c in self.runs())
         return sum(seconds) / 3600
 
     @property
     def trainings(self) -> int:
-        """Number of cells that are trained, with the paper's ten cohorts."""
-        return sum(not cell.is_adapted for cell in self.cells())
+        """Number of runs that are trained, with the paper's ten cohorts."""
+        return sum(not run.is_adapted for run in self.runs())
 
 
 @functools.cache
@@ -88,7 +88,7 @@ def paper_presets() -> dict[str, Preset]:
     for name, document in read_yaml(path).items():
         blocks = read_blocks(document["grid"], tuple(PAPER_COHORTS)) if "grid" in document else []
         found[name] = Preset(name, document["shows"], tuple(blocks), document.get("command", ""))
-    shows = "all of the above that are grids; cells that they share are run once"
+    shows = "all of the above that are grids; runs that they share are done once"
     blocks = [axes for preset in found.values() for axes in preset.blocks]
     return {**found, "paper": Preset("paper", shows, tuple(blocks))}
 

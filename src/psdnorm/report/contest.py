@@ -29,7 +29,7 @@ class Contest:
     arms: dict[str, str]  # the arm that represents each norm, in the order of the paper
     labels: dict[str, str]  # what each norm is called in figures
     others: list[str]  # arms of the same model and size that represent no norm
-    dropped: dict[str, str]  # norms that share too few cells with the others, and their arms
+    dropped: dict[str, str]  # norms that share too few places with the others, and their arms
     tables: BlockTables  # balanced accuracies as shares, blocks by norms
     reasons: dict[str, str]  # by dropped norm, a sentence that says why
     uncounted: list[str]  # a sentence for each cohort, or part of one, that does not count
@@ -75,10 +75,10 @@ class Contest:
         return {name: values.loc[complete] for name, values in means.items()}
 
     @cached_property
-    def runs(self) -> pd.DataFrame:
-        """The rows of ``results.runs`` whose balanced accuracies the tables have."""
-        index, runs = self.by_seed.index, self.results.runs
-        return runs[pd.MultiIndex.from_frame(runs[list(index.names)]).isin(index)]
+    def scores(self) -> pd.DataFrame:
+        """The rows of ``results.scores`` whose balanced accuracies the tables have."""
+        index, scores = self.by_seed.index, self.results.scores
+        return scores[pd.MultiIndex.from_frame(scores[list(index.names)]).isin(index)]
 
     def leaders(self, mean: str = MEAN_DATASET) -> list[str]:
         """Return the norm that is highest in a mean, or those that share this."""
@@ -124,10 +124,10 @@ class Contest:
 
 
 def contests(results: Results) -> list[Contest]:
-    """Return one contest per model and training size: those with most norms, then cells, first."""
-    groups = results.cells.groupby(["model", "balanced"], dropna=False, sort=False)
+    """Return one contest per model and training size: those with most norms, then runs, first."""
+    groups = results.runs.groupby(["model", "balanced"], dropna=False, sort=False)
     return sorted(
-        (_contest(results, cells) for _, cells in groups),
+        (_contest(results, runs) for _, runs in groups),
         key=lambda contest: (-len(contest.arms), -len(contest.by_seed), *paper_order(contest)),
     )
 
@@ -137,28 +137,28 @@ def paper_order(contest: Contest) -> tuple:
     return model_place(contest.model), contest.balanced is not None, -(contest.balanced or 0)
 
 
-def _contest(results: Results, cells: pd.DataFrame) -> Contest:
-    norms = norms_in_order(cells["norm"])
-    arms = {norm: representative_arm(cells[cells["norm"] == norm]) for norm in norms}
-    places = {norm: _places(cells[cells["arm"] == arm]) for norm, arm in arms.items()}
+def _contest(results: Results, runs: pd.DataFrame) -> Contest:
+    norms = norms_in_order(runs["norm"])
+    arms = {norm: representative_arm(runs[runs["norm"] == norm]) for norm in norms}
+    places = {norm: _places(runs[runs["arm"] == arm]) for norm, arm in arms.items()}
     kept, shared = norms_to_compare(places)
     compared = {norm: arms[norm] for norm in kept}
-    chosen = cells[cells["arm"].isin(compared.values())]
-    scores = results.subjects[results.subjects["cell"].isin(chosen["cell"])]
-    columns = scores[["cell", "cohort", "subject", METRIC]]
-    merged = columns.merge(chosen[["cell", "norm", "seed"]], on="cell")
+    chosen = runs[runs["arm"].isin(compared.values())]
+    scores = results.subjects[results.subjects["run"].isin(chosen["run"])]
+    columns = scores[["run", "cohort", "subject", METRIC]]
+    merged = columns.merge(chosen[["run", "norm", "seed"]], on="run")
     tables = block_tables(merged, METRIC, norms=kept)
-    labels, other_settings = _settings(cells, compared)
-    missing = [cell for cell in results.missing if cell.label in compared.values()]
-    asked = {(cell.hold_out, cell.seed) for cell in missing}
-    first = cells.iloc[0]
+    labels, other_settings = _settings(runs, compared)
+    missing = [run for run in results.missing if run.label in compared.values()]
+    asked = {(run.hold_out, run.seed) for run in missing}
+    first = runs.iloc[0]
     return Contest(
-        results=replace(results, cells=chosen, subjects=scores),
+        results=replace(results, runs=chosen, subjects=scores),
         model=str(first["model"]),
         balanced=None if pd.isna(first["balanced"]) else int(first["balanced"]),
         arms=compared,
         labels=labels,
-        others=sorted({*cells["arm"]} - {*arms.values()}),
+        others=sorted({*runs["arm"]} - {*arms.values()}),
         dropped={norm: arm for norm, arm in arms.items() if norm not in kept},
         tables=tables,
         reasons={n: _reason(n, places[n], kept, shared) for n in arms if n not in kept},
@@ -168,11 +168,11 @@ def _contest(results: Results, cells: pd.DataFrame) -> Contest:
     )
 
 
-def _settings(cells: pd.DataFrame, arms: dict[str, str]) -> tuple[dict[str, str], list[str]]:
+def _settings(runs: pd.DataFrame, arms: dict[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the label of each norm, and a sentence for each norm with other settings."""
     labels, sentences = {}, []
     for norm, arm in arms.items():
-        own = cells[cells["norm"] == norm].sort_values(["filter_size", "norm_depth"])
+        own = runs[runs["norm"] == norm].sort_values(["filter_size", "norm_depth"])
         settings = own.drop_duplicates("arm").set_index("arm")[["filter_size", "norm_depth"]]
         labels[norm] = norm_name(norm) + unusual(*settings.loc[arm])
         others = [unusual(*each).strip(" ()") for each in settings.drop(arm).to_numpy()]
@@ -201,23 +201,23 @@ def norms_to_compare(places: Mapping[str, set[Place]]) -> tuple[list[str], set[P
     return having(best), set(best)
 
 
-def _places(cells: pd.DataFrame) -> set[Place]:
-    return {*zip(cells["hold_out"], cells["seed"], strict=True)}
+def _places(runs: pd.DataFrame) -> set[Place]:
+    return {*zip(runs["hold_out"], runs["seed"], strict=True)}
 
 
 def _reason(norm: str, own: set[Place], kept: list[str], shared: set[Place]) -> str:
     whose = "the other norms share" if len(kept) > 1 else f"{norm_name(kept[0])} has"
     return (
         f"{norm_name(norm)} is not compared: it has {len(own & shared) or 'none'} of the "
-        f"{len(shared)} cells (a cohort in a seed) that {whose}."
+        f"{len(shared)} places (a cohort in a seed) that {whose}."
     )
 
 
 def means_of_others(results: Results, contest: Contest) -> "pd.Series[float]":
     """Return Mean(Dataset) of the arms that represent no norm, on the scores that count."""
     counted = contest.by_seed.index
-    arms = results.cells[results.cells["arm"].isin(contest.others)][["cell", "arm", "seed"]]
-    scores = results.subjects[["cell", "cohort", "subject", METRIC]].merge(arms, on="cell")
+    arms = results.runs[results.runs["arm"].isin(contest.others)][["run", "arm", "seed"]]
+    scores = results.subjects[["run", "cohort", "subject", METRIC]].merge(arms, on="run")
     values = scores.pivot(index=list(counted.names), columns="arm", values=METRIC)
     subjects = values.reindex(counted).dropna(axis="columns").groupby(["cohort", "subject"]).mean()
     return overall_means(subjects)[MEAN_DATASET]
@@ -239,7 +239,7 @@ def has_seeds(values: pd.DataFrame) -> bool:
 def _partial(
     places: Sequence[set[Place]], asked: Collection[Place], complete: Sequence[int]
 ) -> str:
-    """Say how many cells have no result and how the others count; empty if all have one."""
+    """Say how many runs have no result and how the others count; empty if all have one."""
     known = {*asked}.union(*places)
     cohorts, expected = {cohort for cohort, _ in known}, len(known)
     total, there = len(places) * expected, sum(map(len, places))
@@ -257,7 +257,7 @@ def _partial(
     if len(complete) > 1:
         spread = f"± is over seeds {listed([*map(str, complete)])}, which have all of these cohorts"
     return (
-        f"Incomplete: {total - there:,} of {plural(total, 'cell')} "
+        f"Incomplete: {total - there:,} of {plural(total, 'run')} "
         f"{'has' if total - there == 1 else 'have'} no result; {compared * (len(places) > 1)}"
         f"each cohort counts by the mean over its seeds{omitted}; {spread}."
     )

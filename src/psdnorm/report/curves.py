@@ -69,20 +69,20 @@ class Means:
 def means_of(results: Results, curves: Sequence[Curve], what: str) -> Means:
     """Average the scores of curves over the cohorts that every one of their arms has."""
     arms = {arm for curve in curves for arm in curve.arms.values()}
-    cells = results.cells[results.cells["arm"].isin(arms)]
-    everywhere = set.intersection(*cells.groupby("arm")["hold_out"].agg(set))
+    runs = results.runs[results.runs["arm"].isin(arms)]
+    everywhere = set.intersection(*runs.groupby("arm")["hold_out"].agg(set))
     if not everywhere:
         raise CannotDraw(f"{what}: there is no cohort that every setting has.")
-    runs = results.runs
-    runs = runs[runs["arm"].isin(arms) & runs["cohort"].isin(everywhere)]
-    runs = runs[["arm", "seed", "cohort", "subject", METRIC]]
-    table = aggregate(runs.assign(of_seed=runs["seed"]), by=["arm", "of_seed"])
+    scores = results.scores
+    scores = scores[scores["arm"].isin(arms) & scores["cohort"].isin(everywhere)]
+    scores = scores[["arm", "seed", "cohort", "subject", METRIC]]
+    table = aggregate(scores.assign(of_seed=scores["seed"]), by=["arm", "of_seed"])
     complete = table[table["dataset"].isin(MEANS) & (table["datasets"] == len(everywhere))]
     by_seed = complete.pivot(index=["arm", "of_seed"], columns="dataset", values="mean")
     by_seed = 100 * by_seed.rename_axis(["arm", "seed"]).dropna()
     if by_seed.empty:
         raise CannotDraw(f"{what}: there is no seed that has every cohort.")
-    others = sorted(set(cells["hold_out"]) - everywhere)
+    others = sorted(set(runs["hold_out"]) - everywhere)
     remark = f"Without {listed(others)}, where some settings have no result." if others else ""
     return Means(by_seed, sorted(everywhere), remark)
 
@@ -113,23 +113,23 @@ def training_size_curves(
     results: Results, model: str, title: str
 ) -> tuple[list[Curve], Means, list[str]]:
     """Return curves over training subjects, their means, and a sentence for each repeated size."""
-    cells = results.of(model=model).cells
-    sizes = cells["balanced"].astype("Float64").fillna(np.inf).astype(float)
-    sized = curves_over(cells.assign(place=sizes), ["filter_size", "norm_depth"])
+    runs = results.of(model=model).runs
+    sizes = runs["balanced"].astype("Float64").fillna(np.inf).astype(float)
+    sized = curves_over(runs.assign(place=sizes), ["filter_size", "norm_depth"])
     if not sized:
         raise CannotDraw(f"{title}: no norm was run with two training sizes.")
     means = means_of(results, sized, title)
-    curves, repeated = _placed(sized, _training_subjects(cells, means.cohorts))
+    curves, repeated = _placed(sized, _training_subjects(runs, means.cohorts))
     if not curves:
         raise CannotDraw(f"{title}: all sizes have as many training subjects. {' '.join(repeated)}")
     return curves, means, repeated
 
 
-def curves_over(cells: pd.DataFrame, fixed: list[str]) -> list[Curve]:
+def curves_over(runs: pd.DataFrame, fixed: list[str]) -> list[Curve]:
     """Return a curve over the column "place" for every norm and fixed setting with two of them."""
     curves = []
-    for norm in norms_in_order(cells["norm"]):
-        for _, group in cells[cells["norm"] == norm].groupby(fixed, dropna=False):
+    for norm in norms_in_order(runs["norm"]):
+        for _, group in runs[runs["norm"] == norm].groupby(fixed, dropna=False):
             arms = dict(zip(group["place"], group["arm"], strict=True))
             if len(arms) > 1:
                 label = norm_name(norm) + unusual(**group.iloc[0][fixed].to_dict())
@@ -137,19 +137,19 @@ def curves_over(cells: pd.DataFrame, fixed: list[str]) -> list[Curve]:
     return curves
 
 
-def _training_subjects(cells: pd.DataFrame, cohorts: list[str]) -> dict[float, float]:
+def _training_subjects(runs: pd.DataFrame, cohorts: list[str]) -> dict[float, float]:
     """Return how many subjects a network of each size learned from, mean over held-out cohorts."""
     counts: dict[float, dict[str, list[int]]] = {}
-    for cell in cells[cells["hold_out"].isin(cohorts)].itertuples():
-        path = cell.folder / CONFIG
+    for run in runs[runs["hold_out"].isin(cohorts)].itertuples():
+        path = run.folder / CONFIG
         try:
             number = int(read_json(path)["data"]["train"]["subjects"])
         except (KeyError, TypeError, ValueError) as error:
             why = f"{path} has no number of training subjects"
             raise CannotDraw(f"{TRAINING_SIZE}: {why}.") from error
-        size = np.inf if pd.isna(cell.balanced) else float(cell.balanced)
-        counts.setdefault(size, {}).setdefault(cell.hold_out, []).append(number)
-    # cohorts first: a missing cell must not make one size look like another
+        size = np.inf if pd.isna(run.balanced) else float(run.balanced)
+        counts.setdefault(size, {}).setdefault(run.hold_out, []).append(number)
+    # cohorts first: a missing run must not make one size look like another
     return {
         size: float(np.mean([np.mean(own[cohort]) for cohort in sorted(own)]))
         for size, own in counts.items()

@@ -31,7 +31,7 @@ class Provenance:
 
     commands: list[str]  # for the whole grid; STORE stands for the folder of nights
     store: str  # which nights it held
-    versions: list[str]  # of the software of the cells, each combination once
+    versions: list[str]  # of the software of the runs, each combination once
     tested: list[tuple[str, int, int]]  # held-out cohorts with their subjects and nights
 
 
@@ -41,7 +41,7 @@ def provenance(results: Results, runs_name: str) -> Provenance:
     tested: dict[str, tuple[int, int]] = {}
     cohorts: set[str] = set()
     kept: dict[str, str] = {}
-    for folder in results.cells["folder"]:
+    for folder in results.runs["folder"]:
         config = read_json(folder / CONFIG)
         said = ", ".join(f"{name} {version}" for name, version in config["versions"].items())
         said += f", run in the study {config[LENDER]}" if LENDER in config else ""
@@ -50,20 +50,20 @@ def provenance(results: Results, runs_name: str) -> Provenance:
         tested[config["cell"]["hold_out"]] = (test["subjects"], test["nights"])
         cohorts.update(*(part["cohorts"] for part in config["data"].values()))
         kept[folder.name] = str(read_json(folder / DONE).get("keep", KEEP[0]))
-    runs = ExperimentFolder(results.path)
-    cells = [entry.run for entry in runs.entries()]
+    experiment = ExperimentFolder(results.path)
+    runs = [entry.run for entry in experiment.entries()]
     protocol = results.config["protocol"]
     return Provenance(
-        commands=lodo_commands(cells, protocol, runs_name, kept=kept, cohorts=cohorts),
-        store=f"{runs.settings()['nights']:,} nights of {listed(sorted(cohorts))}, prepared with "
-        f"the recipe {results.recipe} ({results.config['recipe_sha256']:.12})",
-        versions=[f"{said} ({n} cells)" for said, n in versions.items()],
+        commands=lodo_commands(runs, protocol, runs_name, kept=kept, cohorts=cohorts),
+        store=f"{experiment.settings()['nights']:,} nights of {listed(sorted(cohorts))}, "
+        f"prepared with the recipe {results.recipe} ({results.config['recipe_sha256']:.12})",
+        versions=[f"{said} ({n} runs)" for said, n in versions.items()],
         tested=[(cohort, *numbers) for cohort, numbers in sorted(tested.items())],
     )
 
 
 def lodo_commands(
-    cells: Sequence[Run],
+    runs: Sequence[Run],
     protocol: dict[str, Any],
     runs_name: str,
     store: str = "STORE",
@@ -71,15 +71,15 @@ def lodo_commands(
     kept: Mapping[str, str] | None = None,
     cohorts: Collection[str] = (),
 ) -> list[str]:
-    """Return commands whose cells together are these.
+    """Return commands whose runs together are these.
 
-    ``kept`` says by name what finished cells kept; ``cohorts`` are all of the store, which need no
-    option. ``psdnorm lodo`` counts seeds from 0: a remark says so where cells have only later ones.
+    ``kept`` says by name what finished runs kept; ``cohorts`` are all of the store, which need no
+    option. ``psdnorm lodo`` counts seeds from 0: a remark says so where runs have only later ones.
     It cannot name a cohort with a comma in its name: such a command is a comment.
     """
     further, of_protocol = _protocol_options(protocol)
     commands = []
-    for keep, own in _by_keep(cells, kept or {}).items():
+    for keep, own in _by_keep(runs, kept or {}).items():
         end = [*further, *(["--keep", keep] if keep != KEEP[0] else []), "--out", runs_name]
         for block, hold_outs, remark in _blocks(own):
             named, unnamed = _hold_out(hold_outs, cohorts)
@@ -88,14 +88,14 @@ def lodo_commands(
     return commands
 
 
-def _by_keep(cells: Sequence[Run], kept: Mapping[str, str]) -> dict[str, list[Run]]:
-    """Group cells by what they kept."""
-    # BatchNorm always keeps its weights, and unfinished cells have kept nothing yet
-    known = {cell: kept[cell.name] for cell in cells if cell.norm != "batch" and cell.name in kept}
+def _by_keep(runs: Sequence[Run], kept: Mapping[str, str]) -> dict[str, list[Run]]:
+    """Group runs by what they kept."""
+    # BatchNorm always keeps its weights, and unfinished runs have kept nothing yet
+    known = {run: kept[run.name] for run in runs if run.norm != "batch" and run.name in kept}
     usual = Counter(known.values()).most_common(1)[0][0] if known else KEEP[0]
     groups: dict[str, list[Run]] = {}
-    for cell in cells:
-        groups.setdefault(known.get(cell, usual), []).append(cell)
+    for run in runs:
+        groups.setdefault(known.get(run, usual), []).append(run)
     return groups
 
 
@@ -109,15 +109,15 @@ def _hold_out(hold_outs: Sequence[str], cohorts: Collection[str]) -> tuple[list[
     return option, remark.format(listed(unnamed)) if unnamed else ""
 
 
-def _blocks(cells: Sequence[Run]) -> Iterable[tuple[list[str], tuple[str, ...], str]]:
+def _blocks(runs: Sequence[Run]) -> Iterable[tuple[list[str], tuple[str, ...], str]]:
     """Yield the options of a command without its cohorts, the cohorts, and a remark."""
-    hold_outs = tuple(sorted({cell.hold_out for cell in cells}))
-    n_seeds = max(cell.seed for cell in cells) + 1
+    hold_outs = tuple(sorted({run.hold_out for run in runs}))
+    n_seeds = max(run.seed for run in runs) + 1
     for preset in paper_presets().values():
-        if preset.blocks and {*preset.cells(hold_outs, range(n_seeds))} == {*cells}:
+        if preset.blocks and {*preset.runs(hold_outs, range(n_seeds))} == {*runs}:
             yield ["--preset", preset.name, "--seeds", str(n_seeds)], hold_outs, ""
             return
-    for axes, seeds in _products(cells):
+    for axes, seeds in _products(runs):
         only = ", ".join(map(str, seeds))
         remark = "" if len(seeds) == max(seeds) + 1 else f"  # only seeds {only} of these"
         options = []
@@ -127,11 +127,11 @@ def _blocks(cells: Sequence[Run]) -> Iterable[tuple[list[str], tuple[str, ...], 
         yield [*options, "--seeds", str(max(seeds) + 1)], axes.hold_outs, remark
 
 
-def _products(cells: Sequence[Run]) -> Iterable[tuple[Axes, tuple[int, ...]]]:
-    """Yield axes whose products are the cells: as few as a simple search finds."""
+def _products(runs: Sequence[Run]) -> Iterable[tuple[Axes, tuple[int, ...]]]:
+    """Yield axes whose products are the runs: as few as a simple search finds."""
     places: dict[Arm, dict[str, list[int]]] = {}
-    for cell in cells:
-        places.setdefault(_arm(cell), {}).setdefault(cell.hold_out, []).append(cell.seed)
+    for run in runs:
+        places.setdefault(_arm(run), {}).setdefault(run.hold_out, []).append(run.seed)
     groups: dict[tuple, list[Arm]] = {}
     for arm, seeds_of in places.items():
         all_seeds = {hold_out: tuple(sorted(own)) for hold_out, own in seeds_of.items()}
@@ -158,8 +158,8 @@ def _rectangles(arms: list[Arm]) -> list[list[Arm]]:
 def _is_product(arms: list[Arm]) -> bool:
     if any(arm[1] == TMA for arm in arms) and any(arm[2] == AUTO for arm in arms):
         return False  # TMA's filter size is never chosen
-    cells = grid_of([_axes(arms, ("X",), (0,))])
-    return {_arm(cell) for cell in cells} == {*arms}
+    runs = grid_of([_axes(arms, ("X",), (0,))])
+    return {_arm(run) for run in runs} == {*arms}
 
 
 def _axes(arms: list[Arm], hold_outs: tuple[str, ...], seeds: tuple[int, ...]) -> Axes:

@@ -119,7 +119,7 @@ def build_report(
         if sentences := (*missing, *results.missing.values()):
             after.items([without_roots(sentence, *roots) for sentence in sentences])
         else:
-            after.text("Nothing: every requested cell has a result, every table its numbers.")
+            after.text("Nothing: every requested run has a result, every table its numbers.")
         _add_origin(after, results, runs, _command(runs, out, store, figures))
         add_figures(page, drawn, MOST_BYTES - page.n_bytes - after.n_bytes - FRAME_BYTES)
         page.add(after).write(folder / PAGE)
@@ -193,8 +193,8 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> None:
 def subject_means(results: Results) -> pd.DataFrame:
     """Average every metric of every subject over seeds, for each arm."""
     keys = ["arm", "cohort", "subject"]
-    runs = results.runs[[*keys, "epochs", "missing_stages", *METRICS]]
-    grouped = runs.groupby(keys, sort=True)
+    scores = results.scores[[*keys, "epochs", "missing_stages", *METRICS]]
+    grouped = scores.groupby(keys, sort=True)
     means = grouped[["epochs", "missing_stages", *METRICS]].mean()
     means.insert(0, "seeds", grouped.size())
     whole = {"epochs": np.int64, "missing_stages": np.int64}  # the same in every seed
@@ -237,8 +237,8 @@ def _counted_scores(results: Results, contest: Contest, cohort: str) -> tuple[pd
     norms all.
     """
     arms = contest.arms | contest.dropped
-    cells = results.cells[results.cells["arm"].isin(arms.values())][["cell", "arm", "seed"]]
-    own = results.subjects[results.subjects["cohort"] == cohort].merge(cells, on="cell")
+    runs = results.runs[results.runs["arm"].isin(arms.values())][["run", "arm", "seed"]]
+    own = results.subjects[results.subjects["cohort"] == cohort].merge(runs, on="run")
     index = contest.by_seed.index
     shared = index[index.get_level_values("cohort") == cohort].droplevel("cohort")
     if not len(shared):

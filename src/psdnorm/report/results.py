@@ -32,48 +32,48 @@ from psdnorm.training import (
 
 @dataclass(frozen=True)
 class Results:
-    """Finished cells of an experiment and the scores of their subjects.
+    """Finished runs of an experiment and the scores of their subjects.
 
     Attributes
     ----------
     path : Path
         The folder.
-    cells : DataFrame
-        One row per finished cell: ``cell``, a number; ``model``, ``norm``; ``filter_size``,
+    runs : DataFrame
+        One row per finished run: ``run``, a number; ``model``, ``norm``; ``filter_size``,
         ``norm_depth`` and ``balanced`` (NA where there is none, or all subjects); where the filter
         size is :data:`psdnorm.training.AUTO_SIZE`, ``chosen``, which one was; ``hold_out``,
         ``seed``; ``arm``, what it is but for its cohort and seed, as ``usleep psd f5 d3 @400``;
         ``epochs``, ``seconds``; ``prediction_seconds``, ``nights`` and ``sequences`` of the
         prediction (NaN in runs that did not record them); ``folder``.
     subjects : DataFrame
-        One row per cell and held-out subject: ``cell``, ``cohort``, ``subject``, the counts of
+        One row per run and held-out subject: ``run``, ``cohort``, ``subject``, the counts of
         :mod:`psdnorm.evaluation.scores`, and all of :data:`psdnorm.evaluation.METRICS`.
     config : dict
-        ``config.json`` of the first cell: protocol, recipe, versions.
+        ``config.json`` of the first run: protocol, recipe, versions.
     simulated : bool
         Whether any night was simulated.
     missing : dict of Run to str
-        A sentence for each requested cell that has no result, or an unreadable one.
+        A sentence for each requested run that has no result, or an unreadable one.
     """
 
     path: Path
-    cells: pd.DataFrame
+    runs: pd.DataFrame
     subjects: pd.DataFrame
     config: dict[str, Any]
     simulated: bool
     missing: dict[Run, str] = field(default_factory=dict)
 
     @cached_property
-    def runs(self) -> pd.DataFrame:
-        """The subjects with the columns that identify their cells, as `aggregate` takes them."""
-        known = self.cells[["cell", *ARM, "hold_out", "seed", "arm"]]
-        return self.subjects.drop(columns=COUNTS).merge(known, on="cell", how="left")
+    def scores(self) -> pd.DataFrame:
+        """The subjects with the columns that identify their runs, as `aggregate` takes them."""
+        known = self.runs[["run", *ARM, "hold_out", "seed", "arm"]]
+        return self.subjects.drop(columns=COUNTS).merge(known, on="run", how="left")
 
     @cached_property
     def damaged(self) -> list[str]:
-        """Those of ``missing`` whose cells are finished: a failure, as they cannot be read."""
+        """Those of ``missing`` whose runs are finished: a failure, as they cannot be read."""
         folder = ExperimentFolder(self.path)
-        return [sentence for cell, sentence in self.missing.items() if folder.is_done(cell)]
+        return [sentence for run, sentence in self.missing.items() if folder.is_done(run)]
 
     @property
     def recipe(self) -> str:
@@ -82,30 +82,30 @@ class Results:
 
     def named(self, arm: str, said: Collection[str] = ()) -> str:
         """Return the norm and unusual settings of an arm, as :meth:`psdnorm.training.Arm.named`."""
-        cell = self.cells[self.cells["arm"] == arm].iloc[0]
-        return Arm.of_row(cell).named(said)
+        run = self.runs[self.runs["arm"] == arm].iloc[0]
+        return Arm.of_row(run).named(said)
 
     def of(self, **wanted: Any) -> "Results":
-        """Return the cells with these values, as ``of(norm="psd", balanced=None)``."""
-        kept = pd.Series(True, index=self.cells.index)
+        """Return the runs with these values, as ``of(norm="psd", balanced=None)``."""
+        kept = pd.Series(True, index=self.runs.index)
         for name, value in wanted.items():
-            column = self.cells[name]
+            column = self.runs[name]
             kept &= column.isna() if value is None else (column == value).fillna(False)
-        cells = self.cells[kept.astype(bool)]
-        subjects = self.subjects[self.subjects["cell"].isin(cells["cell"])]
-        return replace(self, cells=cells, subjects=subjects)
+        runs = self.runs[kept.astype(bool)]
+        subjects = self.subjects[self.subjects["run"].isin(runs["run"])]
+        return replace(self, runs=runs, subjects=subjects)
 
 
 def read_results(path: str | os.PathLike[str]) -> Results:
-    """Read the results of the finished cells in the folder that ``psdnorm lodo`` wrote."""
-    runs = ExperimentFolder(path)
-    if not os.path.exists(runs.path / GRID):
+    """Read the results of the finished runs in the folder that ``psdnorm lodo`` wrote."""
+    experiment = ExperimentFolder(path)
+    if not os.path.exists(experiment.path / GRID):
         raise ArgumentError(instead_of_runs(path))
     missing: dict[Run, str] = {}
-    cells: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
     subjects, configs = [], []
-    for found in status_of(runs).runs:
-        name, folder = found.run.name, runs.folder(found.run)
+    for found in status_of(experiment).runs:
+        name, folder = found.run.name, experiment.folder(found.run)
         if found.state != DONE_STATE:
             reason = f": {found.reason}" if found.reason else ""
             missing[found.run] = f"{name} is not finished ({found.state}{reason})"
@@ -116,21 +116,21 @@ def read_results(path: str | os.PathLike[str]) -> Results:
         except PsdnormError as error:
             missing[found.run] = f"{name}: {error}"
             continue
-        row = {"cell": len(cells), **found.run.row(), "chosen": chosen_filter_size(done)}
+        row = {"run": len(runs), **found.run.row(), "chosen": chosen_filter_size(done)}
         row |= {"epochs": done["epochs"], "seconds": done["seconds"], "folder": folder}
         for name in ("prediction_seconds", "nights", "sequences"):
             row[name] = float(done.get(name, "nan"))
-        subjects.append(scores.assign(cell=len(cells)))
-        cells.append(row)
+        subjects.append(scores.assign(run=len(runs)))
+        runs.append(row)
         configs.append(config)
-    if not cells:
-        raise ArgumentError(f"{runs.path} has no finished cell, expected at least one")
-    table = pd.DataFrame(cells).astype(dict.fromkeys([*ARM[2:], "chosen"], "Int64"))
+    if not runs:
+        raise ArgumentError(f"{experiment.path} has no finished run, expected at least one")
+    table = pd.DataFrame(runs).astype(dict.fromkeys([*ARM[2:], "chosen"], "Int64"))
     counts = pd.concat(subjects, ignore_index=True)
     computed = subject_metrics(counts).drop(columns=["cohort", "subject"])
     simulated = any(config["simulated"] for config in configs)
     merged = pd.concat([counts, computed], axis="columns")
-    return Results(runs.path, table, merged, configs[0], simulated, missing)
+    return Results(experiment.path, table, merged, configs[0], simulated, missing)
 
 
 def instead_of_runs(path: str | os.PathLike[str]) -> str:
@@ -144,11 +144,11 @@ def instead_of_runs(path: str | os.PathLike[str]) -> str:
     if os.path.exists(folder / RECIPE):
         return f"{path} is a store of prepared nights, {expected}"
     if folder.name == CELLS and os.path.exists(folder.parent / GRID):
-        return f"{path} holds the cells of {folder.parent}: give that folder"
-    cell = folder.parent if folder.name == WEIGHTS else folder
-    if cell.parent.name == CELLS and os.path.exists(cell / CONFIG):
-        runs = cell.parent.parent
-        return f"{path} is a single cell: give {runs}, or compare two cells (psdnorm compare)"
+        return f"{path} holds the runs of {folder.parent}: give that folder"
+    run = folder.parent if folder.name == WEIGHTS else folder
+    if run.parent.name == CELLS and os.path.exists(run / CONFIG):
+        experiment = run.parent.parent
+        return f"{path} is a single run: give {experiment}, or compare two runs (psdnorm compare)"
     return runs_inside(path) or f"{path} has no {GRID}, {expected}"
 
 
@@ -181,11 +181,11 @@ def norms_in_order(norms: Iterable[str]) -> list[str]:
     return sorted(set(norms), key=norm_place)
 
 
-def representative_arm(cells: pd.DataFrame) -> str:
-    """Return the arm that represents a norm: the protocol's, else that with most cells."""
-    is_protocol = cells["filter_size"].fillna(PROTOCOL_FILTER).eq(PROTOCOL_FILTER)
-    is_protocol &= cells["norm_depth"].fillna(PROTOCOL_DEPTH).eq(PROTOCOL_DEPTH)
-    candidates = cells[is_protocol] if is_protocol.any() else cells
+def representative_arm(runs: pd.DataFrame) -> str:
+    """Return the arm that represents a norm: the protocol's, else that with most runs."""
+    is_protocol = runs["filter_size"].fillna(PROTOCOL_FILTER).eq(PROTOCOL_FILTER)
+    is_protocol &= runs["norm_depth"].fillna(PROTOCOL_DEPTH).eq(PROTOCOL_DEPTH)
+    candidates = runs[is_protocol] if is_protocol.any() else runs
     return str(candidates["arm"].value_counts().index[0])
 
 

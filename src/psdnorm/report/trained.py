@@ -1,4 +1,4 @@
-"""A trained network, loaded from a checkpoint or from a cell that kept its weights."""
+"""A trained network, loaded from a checkpoint or from a run that kept its weights."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,8 +34,8 @@ class Trained:
 
     @property
     def norm(self) -> str:
-        """The norm as cells name it. TMA is in no layer, only in the training."""
-        is_aligned = "sqrt_barycenter" in self.training or self._cell.get("norm") == TMA
+        """The norm as runs name it. TMA is in no layer, only in the training."""
+        is_aligned = "sqrt_barycenter" in self.training or self._run.get("norm") == TMA
         return TMA if is_aligned else str(self.model.config.get("norm"))
 
     @property
@@ -43,7 +43,7 @@ class Trained:
         """Model, norm, filter size and depth; its training size is unknown."""
         norm, config = self.norm, self.model.config
         model = _MODELS.get(type(self.model), type(self.model).__name__)
-        size = (self._cell if norm == TMA else config).get("filter_size")
+        size = (self._run if norm == TMA else config).get("filter_size")
         return Arm.of_network(model, norm, size, config.get("norm_depth"))
 
     @property
@@ -58,7 +58,7 @@ class Trained:
         return set(map(str, found)) if isinstance(found, list) else None
 
     @property
-    def _cell(self) -> dict[str, Any]:
+    def _run(self) -> dict[str, Any]:
         found = self.training.get("cell")
         return found if isinstance(found, dict) else {}
 
@@ -98,16 +98,16 @@ class Trained:
 
 
 def load_trained(path: Path) -> Trained:
-    """Load a checkpoint, or the weights that a cell kept."""
+    """Load a checkpoint, or the weights that a run kept."""
     if (path / GRID).exists():
         raise ArgumentError(
-            f"{path} is a folder of runs, expected a checkpoint or a cell with weights to evaluate "
+            f"{path} is a folder of runs, expected a checkpoint or a run with weights to evaluate "
             "on the nights of --store"
         )
     folder = path / WEIGHTS if (path / WEIGHTS).is_dir() else path
     if (folder / CONFIG).exists() and not (folder / WEIGHTS_FILE).exists():
         raise ArgumentError(
-            f"{path} has no {WEIGHTS_FILE}, expected a checkpoint, or a cell that kept its weights "
+            f"{path} has no {WEIGHTS_FILE}, expected a checkpoint, or a run that kept its weights "
             "(--keep weights)"
         )
     return Trained(folder, from_pretrained(folder))

@@ -117,11 +117,11 @@ def alignment_of(
     None if the training set was not aligned; CheckpointError if it was, but onto what is missing.
     """
     facts: dict[str, Any] = training_data if isinstance(training_data, dict) else {}
-    cell: dict[str, Any] = facts["cell"] if isinstance(facts.get("cell"), dict) else {}
+    run: dict[str, Any] = facts["cell"] if isinstance(facts.get("cell"), dict) else {}
     written = facts.get("sqrt_barycenter")
-    if written is None and cell.get("norm") != TMA:
+    if written is None and run.get("norm") != TMA:
         return None
-    filter_size: Any = cell.get("filter_size")
+    filter_size: Any = run.get("filter_size")
     try:
         barycenter = torch.tensor(written, dtype=torch.float64)
         expected = (n_channels, ops.n_bins(filter_size))
@@ -131,7 +131,7 @@ def alignment_of(
     if not fits:
         raise CheckpointError(
             f"{path} was trained on aligned nights (TMA) and does not say onto what: expected "
-            f"'sqrt_barycenter' with {n_channels} rows and the cell's filter_size in its "
+            f"'sqrt_barycenter' with {n_channels} rows and the run's filter_size in its "
             "training_data"
         )
     return barycenter, filter_size

@@ -220,8 +220,8 @@ def claim_folder(folder: Path, described: dict[str, Any]) -> None:
         differs = isinstance(there, dict) and [n for n in names if there.get(n) != described[n]]
         what = ", ".join(differs) if differs else "what it describes"
         raise ArgumentError(
-            f"{folder} holds another run, which differs in {what}, expected an empty folder or the "
-            "same run"
+            f"{folder} holds another run, whose {CONFIG} differs in {what}, expected an empty "
+            "folder or the same run"
         )
 
 

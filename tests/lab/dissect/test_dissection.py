@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cells import TINY
+from small_runs import TINY
 
 from psdnorm.errors import ArgumentError, StoreError
 from psdnorm.evaluation import score_night, subject_metrics
@@ -35,7 +35,7 @@ from psdnorm.store import Store
 from psdnorm.training import Run
 from psdnorm.training.predict import predict_night
 
-CELLS = [
+RUNS = [
     Run("usleep", "batch", hold_out="SHHS"),
     Run("usleep", "batch", hold_out="SHHS", seed=1),
     Run("usleep", "adabnall", hold_out="SHHS"),
@@ -46,33 +46,33 @@ CONDITIONS = (UNSHIFTED, NOTHING, Condition("gain", -12.0), Condition("scorer", 
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def experiment(tmp_path_factory):
     """The smallest networks, trained at shift 0."""
     root = tmp_path_factory.mktemp("dissected")
     nights = plan_nights(["ABC", "SHHS"], 3, 1, Settings(hours=0.1, shift=0.0))
     list(add_nights(root / "store", nights, RECIPES["paper"]))
     store = Store.open(root / "store")
-    outcomes = list(run_grid(store, CELLS, TINY, root / "runs", device="cpu", keep="weights"))
+    outcomes = list(run_grid(store, RUNS, TINY, root / "runs", device="cpu", keep="weights"))
     assert {outcome.status for outcome in outcomes} == {"done"}
     return ExperimentFolder(root / "runs")
 
 
-def planned(runs, out, **others):
-    cells = tuple(find_models(runs).cells)
-    given = {"cells": cells, "conditions": CONDITIONS, "subjects": 3, "hours": 1.0, **others}
-    return Dissection(runs, out, **given)
+def planned(experiment, out, **others):
+    runs = tuple(find_models(experiment).runs)
+    given = {"runs": runs, "conditions": CONDITIONS, "subjects": 3, "hours": 1.0, **others}
+    return Dissection(experiment, out, **given)
 
 
-def run(dissection):
+def predicted_by(dissection):
     dissection.claim()
     made = list(dissection.make_nights())
     return made, list(dissection.predict(device="cpu", fast=False, keep=True))
 
 
 @pytest.fixture(scope="module")
-def finished(runs, tmp_path_factory):
-    found = planned(runs, tmp_path_factory.mktemp("out") / "out")
-    made, predicted = run(found)
+def finished(experiment, tmp_path_factory):
+    found = planned(experiment, tmp_path_factory.mktemp("out") / "out")
+    made, predicted = predicted_by(found)
     assert [each.reason for each in (*made, *predicted)] == [""] * (12 + 16)
     return found
 
@@ -88,13 +88,13 @@ def by_hand(predictions):
 @pytest.mark.slow
 def test_the_matrix_is_recomputed_from_raw_predictions_in_a_few_lines(finished):
     matrix = read_losses(finished).matrix.set_index(["arm", "kind", "strength"])
-    for arm, cells in (("usleep batch @all", CELLS[:2]), ("usleep tma f5 @all", CELLS[3:])):
+    for arm, runs in (("usleep batch @all", RUNS[:2]), ("usleep tma f5 @all", RUNS[3:])):
         lost = []
-        for cell in cells:
+        for run in runs:
             plain, shifted = (
                 by_hand(
                     pd.read_parquet(
-                        predicted_folder(finished.out, cell, each) / "predictions.parquet"
+                        predicted_folder(finished.out, run, each) / "predictions.parquet"
                     )
                 )
                 for each in (UNSHIFTED, CONDITIONS[2])
@@ -107,7 +107,7 @@ def test_the_matrix_is_recomputed_from_raw_predictions_in_a_few_lines(finished):
             assert row["seeds_sd"] == pytest.approx(np.std(means, ddof=1))
         else:
             assert np.isnan(row["seeds_sd"])
-        assert (row["subjects"], row["trainings"]) == (3, len(cells))
+        assert (row["subjects"], row["trainings"]) == (3, len(runs))
 
 
 @pytest.mark.slow
@@ -120,9 +120,9 @@ def test_strength_zero_loses_exactly_nothing(finished):
 
 @pytest.mark.slow
 def test_scorer_bias_leaves_every_prediction_as_it_was(finished):
-    for cell in CELLS:
+    for run in RUNS:
         plain, biased = (
-            pd.read_parquet(predicted_folder(finished.out, cell, each) / "predictions.parquet")
+            pd.read_parquet(predicted_folder(finished.out, run, each) / "predictions.parquet")
             for each in (UNSHIFTED, CONDITIONS[3])
         )
         names = [f"p{n}" for n in range(5)]
@@ -132,13 +132,13 @@ def test_scorer_bias_leaves_every_prediction_as_it_was(finished):
 @pytest.mark.slow
 def test_tma_undoes_a_gain_that_changes_what_batch_norm_says(finished):
     change = {}
-    for cell in (CELLS[0], CELLS[3]):
+    for run in (RUNS[0], RUNS[3]):
         plain, quiet = (
-            pd.read_parquet(predicted_folder(finished.out, cell, each) / "predictions.parquet")
+            pd.read_parquet(predicted_folder(finished.out, run, each) / "predictions.parquet")
             for each in (UNSHIFTED, CONDITIONS[2])
         )
         names = [f"p{n}" for n in range(5)]
-        change[cell.norm] = np.abs(plain[names] - quiet[names]).to_numpy().max()
+        change[run.norm] = np.abs(plain[names] - quiet[names]).to_numpy().max()
     assert change["tma"] < 1e-5
     assert change["batch"] > 1e-3
 
@@ -146,16 +146,16 @@ def test_tma_undoes_a_gain_that_changes_what_batch_norm_says(finished):
 @pytest.mark.slow
 def test_adabn_predicts_each_subject_with_statistics_of_the_condition_itself(finished):
     adapted, plain = (
-        pd.read_parquet(predicted_folder(finished.out, cell, CONDITIONS[2]) / "predictions.parquet")
-        for cell in (CELLS[2], CELLS[0])
+        pd.read_parquet(predicted_folder(finished.out, run, CONDITIONS[2]) / "predictions.parquet")
+        for run in (RUNS[2], RUNS[0])
     )
     assert not np.allclose(adapted[["p0", "p1"]], plain[["p0", "p1"]])
 
 
 def test_arms_of_one_norm_are_distinguished_by_what_differs_and_by_nothing_else():
-    cells = [Run("usleep", "psd", f, hold_out="SHHS") for f in ("auto", 17, 5)]
-    cells += [Run("usleep", "tma", 9), Run("usleep", "instance"), Run("usleep", "batch")]
-    assert list(arm_names(cells).values()) == [
+    runs = [Run("usleep", "psd", f, hold_out="SHHS") for f in ("auto", 17, 5)]
+    runs += [Run("usleep", "tma", 9), Run("usleep", "instance"), Run("usleep", "batch")]
+    assert list(arm_names(runs).values()) == [
         "BatchNorm",
         "InstanceNorm",
         "TMA (f = 9)",
@@ -212,12 +212,12 @@ def test_a_network_whose_filter_size_was_chosen_is_taken_apart_like_others(tmp_p
     nights = plan_nights(["ABC", "MASS", "SHHS"], 2, 1, Settings(hours=0.1, shift=0.0))
     list(add_nights(tmp_path / "store", nights, RECIPES["paper"]))
     store = Store.open(tmp_path / "store")
-    cell = Run("usleep", "psd", "auto", norm_depth=2, hold_out="SHHS")
-    assert [o.reason for o in run_grid(store, [cell], TINY, tmp_path / "r", keep="weights")] == [""]
+    run = Run("usleep", "psd", "auto", norm_depth=2, hold_out="SHHS")
+    assert [o.reason for o in run_grid(store, [run], TINY, tmp_path / "r", keep="weights")] == [""]
     found = planned(
         ExperimentFolder(tmp_path / "r"), tmp_path / "out", conditions=(UNSHIFTED, NOTHING)
     )
-    made, predicted = run(found)
+    made, predicted = predicted_by(found)
     assert [each.reason for each in (*made, *predicted)] == [""] * (6 + 2)
 
 
@@ -230,16 +230,16 @@ def test_what_is_done_is_not_done_again_and_nights_are_forgotten_in_the_end(fini
 
 
 @pytest.mark.slow
-def test_a_dissection_that_was_stopped_goes_on_with_what_is_left(runs, finished, tmp_path):
-    found = planned(runs, tmp_path / "out", cells=tuple(CELLS[:1]), conditions=CONDITIONS[:3])
+def test_a_dissection_that_was_stopped_goes_on_with_what_is_left(experiment, finished, tmp_path):
+    found = planned(experiment, tmp_path / "out", runs=tuple(RUNS[:1]), conditions=CONDITIONS[:3])
     found.claim()
     list(found.make_nights())
     steps = found.predict(device="cpu", fast=False)
     next(steps)
     steps.close()
-    again = planned(runs, tmp_path / "out", cells=tuple(CELLS[:1]), conditions=CONDITIONS[:3])
+    again = planned(experiment, tmp_path / "out", runs=tuple(RUNS[:1]), conditions=CONDITIONS[:3])
     assert len(again.left()) == 2
-    _, predicted = run(again)
+    _, predicted = predicted_by(again)
     assert [step.condition for step in predicted] == list(CONDITIONS[1:3])
     whole = read_losses(finished).pairs.query("arm == 'usleep batch @all'")
     whole = whole[whole["training"] == "SHHS, seed 0"]
@@ -248,45 +248,45 @@ def test_a_dissection_that_was_stopped_goes_on_with_what_is_left(runs, finished,
 
 
 @pytest.mark.slow
-def test_a_folder_of_other_test_nights_raises(runs, finished):
+def test_a_folder_of_other_test_nights_raises(experiment, finished):
     with pytest.raises(ArgumentError, match="was begun with seed 0, found 1"):
-        planned(runs, finished.out, seed=1).claim()
+        planned(experiment, finished.out, seed=1).claim()
 
 
 @pytest.mark.slow
-def test_scores_of_other_weights_raise(runs, tmp_path):
-    found = planned(runs, tmp_path / "out")
+def test_scores_of_other_weights_raise(experiment, tmp_path):
+    found = planned(experiment, tmp_path / "out")
     found.claim()
-    path = tmp_path / "out" / "scores" / CELLS[0].name / "weights.json"
+    path = tmp_path / "out" / "scores" / RUNS[0].name / "weights.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "sha256": "0"}))
     with pytest.raises(ArgumentError, match="is of other weights than"):
         found.claim()
 
 
 @pytest.mark.slow
-def test_weights_that_cannot_be_read_are_named_and_stop_no_other_network(runs, tmp_path):
-    cells = (CELLS[0], CELLS[3])
+def test_weights_that_cannot_be_read_are_named_and_stop_no_other_network(experiment, tmp_path):
+    runs = (RUNS[0], RUNS[3])
     broken = ExperimentFolder(tmp_path / "runs")
-    for cell in cells:
-        for file in runs.folder(cell).rglob("*"):
+    for run in runs:
+        for file in experiment.folder(run).rglob("*"):
             if file.is_file():
-                to = broken.folder(cell) / file.relative_to(runs.folder(cell))
+                to = broken.folder(run) / file.relative_to(experiment.folder(run))
                 to.parent.mkdir(parents=True, exist_ok=True)
                 to.write_bytes(file.read_bytes())
-    (broken.path / "grid.json").write_bytes((runs.path / "grid.json").read_bytes())
-    (broken.folder(CELLS[0]) / "weights" / "model.safetensors").write_bytes(b"no weights")
+    (broken.path / "grid.json").write_bytes((experiment.path / "grid.json").read_bytes())
+    (broken.folder(RUNS[0]) / "weights" / "model.safetensors").write_bytes(b"no weights")
     found = Dissection(
-        broken, tmp_path / "out", cells, (UNSHIFTED, CONDITIONS[2]), subjects=2, hours=0.5
+        broken, tmp_path / "out", runs, (UNSHIFTED, CONDITIONS[2]), subjects=2, hours=0.5
     )
-    _, predicted = run(found)
+    _, predicted = predicted_by(found)
     assert [bool(step.reason) for step in predicted] == [True, True, False, False]
     assert "model.safetensors" in predicted[0].reason
     assert read_losses(found).matrix["norm"].unique().tolist() == ["TMA"]
 
 
 @pytest.mark.slow
-def test_nights_that_were_never_made_and_scores_without_a_pair_are_said(runs, tmp_path):
-    found = planned(runs, tmp_path / "out")
+def test_nights_that_were_never_made_and_scores_without_a_pair_are_said(experiment, tmp_path):
+    found = planned(experiment, tmp_path / "out")
     found.claim()
     with pytest.raises(StoreError, match="no test night could be made"):
         list(found.predict(device="cpu"))
@@ -344,16 +344,16 @@ def test_an_interval_holds_the_mean_is_repeatable_and_none_for_one_subject():
     assert interval(np.zeros(5)) == (0, 0)
 
 
-CELL = Run("usleep", "psd")
+RUN = Run("usleep", "psd")
 
 
 def test_a_piece_counts_predictions_and_their_sequences_but_no_failures(tmp_path):
     with metered(tmp_path, "cpu", 3) as meter:
         meter.simulated()
         for step in (
-            Predicted(CELL, UNSHIFTED, sequences=20),
-            Predicted(CELL, UNSHIFTED, "it failed"),
-            Predicted(CELL, UNSHIFTED, sequences=22),
+            Predicted(RUN, UNSHIFTED, sequences=20),
+            Predicted(RUN, UNSHIFTED, "it failed"),
+            Predicted(RUN, UNSHIFTED, sequences=22),
         ):
             meter.count(step)
     found = read_cost(tmp_path)
@@ -370,7 +370,7 @@ def test_it_is_written_after_every_prediction_and_however_it_ends(tmp_path):
     def interrupted():
         with metered(tmp_path, "cpu", 1) as meter:
             meter.simulated()
-            meter.count(Predicted(CELL, UNSHIFTED, sequences=20))
+            meter.count(Predicted(RUN, UNSHIFTED, sequences=20))
             found.extend(read_cost(tmp_path)["pieces"])
             raise KeyboardInterrupt
 

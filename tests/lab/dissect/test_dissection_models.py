@@ -23,38 +23,38 @@ ADABN = Run("usleep", "adabn3", hold_out="SHHS")
 CONDITIONS = tuple(conditions_of(["gain"]))
 
 
-def grid(folder, cells, weights=()):
-    """A folder of runs, all cells of which are finished; some kept weights."""
+def grid(folder, runs, weights=()):
+    """A folder of finished runs; some kept weights."""
     folder.mkdir(parents=True)
-    listed = [{"cell": cell.to_json(), "sequences": 1} for cell in cells]
+    listed = [{"cell": run.to_json(), "sequences": 1} for run in runs]
     (folder / "grid.json").write_text(json.dumps({"format": FORMAT, "cells": listed}))
-    runs = ExperimentFolder(folder)
-    for cell in cells:
-        runs.folder(cell).mkdir(parents=True)
-        (runs.folder(cell) / "done.json").touch()
-    for cell in weights:
-        (runs.folder(cell) / "weights").mkdir()
-        (runs.folder(cell) / "weights" / "model.safetensors").touch()
-    return runs
+    experiment = ExperimentFolder(folder)
+    for run in runs:
+        experiment.folder(run).mkdir(parents=True)
+        (experiment.folder(run) / "done.json").touch()
+    for run in weights:
+        (experiment.folder(run) / "weights").mkdir()
+        (experiment.folder(run) / "weights" / "model.safetensors").touch()
+    return experiment
 
 
-def predicted(out, cell, conditions):
+def predicted(out, run, conditions):
     """The traces of a network that predicted some conditions; none: it was only begun."""
     for condition in conditions:
-        predicted_folder(out, cell, condition).mkdir(parents=True)
-        (predicted_folder(out, cell, condition) / "scores.parquet").touch()
-    (out / "scores" / cell.name).mkdir(parents=True, exist_ok=True)
-    (out / "scores" / cell.name / "weights.json").touch()
+        predicted_folder(out, run, condition).mkdir(parents=True)
+        (predicted_folder(out, run, condition) / "scores.parquet").touch()
+    (out / "scores" / run.name).mkdir(parents=True, exist_ok=True)
+    (out / "scores" / run.name / "weights.json").touch()
 
 
 def test_a_network_without_weights_counts_with_what_it_predicted_and_is_named_once(tmp_path):
-    runs, out = grid(tmp_path / "runs", [BATCH, ADABN, PSD, TMA]), tmp_path / "out"
+    experiment, out = grid(tmp_path / "runs", [BATCH, ADABN, PSD, TMA]), tmp_path / "out"
     predicted(out, BATCH, CONDITIONS)
     predicted(out, ADABN, CONDITIONS[:3])
     predicted(out, PSD, CONDITIONS[:2])
     predicted(out, TMA, ())
-    found = find_models(runs, out, CONDITIONS)
-    assert found.cells == [BATCH, ADABN, PSD]
+    found = find_models(experiment, out, CONDITIONS)
+    assert found.runs == [BATCH, ADABN, PSD]
     assert found.skipped == []
     assert found.gone == [
         f"{ADABN.name} counts with 3 of 4 conditions: the weights of {BATCH.name} were gone before "
@@ -67,36 +67,36 @@ def test_a_network_without_weights_counts_with_what_it_predicted_and_is_named_on
 
 
 def test_scores_that_do_not_say_of_which_weights_they_are_do_not_count(tmp_path):
-    runs, out = grid(tmp_path / "runs", [BATCH, PSD], weights=[BATCH]), tmp_path / "out"
+    experiment, out = grid(tmp_path / "runs", [BATCH, PSD], weights=[BATCH]), tmp_path / "out"
     predicted(out, PSD, CONDITIONS)
     (out / "scores" / PSD.name / "weights.json").unlink()
-    found = find_models(runs, out, CONDITIONS)
-    assert found.cells == [BATCH]
+    found = find_models(experiment, out, CONDITIONS)
+    assert found.runs == [BATCH]
     assert found.skipped == [f"{PSD.name} is left out: it kept no weights"]
 
 
 @pytest.mark.parametrize("there", [CONDITIONS[:1], CONDITIONS[1:]])
 def test_a_network_without_weights_that_has_no_loss_to_show_is_left_out(tmp_path, there):
-    runs, out = grid(tmp_path / "runs", [BATCH, PSD], weights=[BATCH]), tmp_path / "out"
+    experiment, out = grid(tmp_path / "runs", [BATCH, PSD], weights=[BATCH]), tmp_path / "out"
     predicted(out, PSD, there)
-    found = find_models(runs, out, CONDITIONS)
-    assert found.cells == [BATCH]
+    found = find_models(experiment, out, CONDITIONS)
+    assert found.runs == [BATCH]
     assert f"{PSD.name} is left out" in found.gone[0]
 
 
 def test_only_requested_conditions_can_be_missing(tmp_path):
-    runs, out = grid(tmp_path / "runs", [PSD]), tmp_path / "out"
+    experiment, out = grid(tmp_path / "runs", [PSD]), tmp_path / "out"
     predicted(out, PSD, CONDITIONS)
-    assert find_models(runs, out, CONDITIONS).gone == []
-    (sentence,) = find_models(runs, out, conditions_of(["gain", "age"])).gone
+    assert find_models(experiment, out, CONDITIONS).gone == []
+    (sentence,) = find_models(experiment, out, conditions_of(["gain", "age"])).gone
     assert "counts with 4 of 7 conditions" in sentence
 
 
-def test_cells_that_never_kept_weights_are_skipped_and_the_others_are_found(tmp_path):
-    runs = grid(tmp_path / "runs", [BATCH, ADABN, TMA, PSD], weights=[TMA, PSD])
-    (runs.folder(PSD) / "done.json").unlink()
-    found = find_models(runs, tmp_path / "out", CONDITIONS)
-    assert found.cells == [TMA]
+def test_runs_that_never_kept_weights_are_skipped_and_the_others_are_found(tmp_path):
+    experiment = grid(tmp_path / "runs", [BATCH, ADABN, TMA, PSD], weights=[TMA, PSD])
+    (experiment.folder(PSD) / "done.json").unlink()
+    found = find_models(experiment, tmp_path / "out", CONDITIONS)
+    assert found.runs == [TMA]
     assert found.gone == []
     assert found.skipped == [
         f"{BATCH.name} is left out: it kept no weights",
@@ -108,28 +108,28 @@ def test_cells_that_never_kept_weights_are_skipped_and_the_others_are_found(tmp_
 def test_a_folder_without_a_grid_weights_or_scores_raises(tmp_path):
     with pytest.raises(ArgumentError, match="has no grid"):
         find_models(ExperimentFolder(tmp_path / "none"))
-    runs, out = grid(tmp_path / "runs", [PSD]), tmp_path / "out"
-    with pytest.raises(ArgumentError, match="has no finished cell with weights, expected some"):
-        find_models(runs, out, CONDITIONS)
+    experiment, out = grid(tmp_path / "runs", [PSD]), tmp_path / "out"
+    with pytest.raises(ArgumentError, match="has no finished run with weights, expected some"):
+        find_models(experiment, out, CONDITIONS)
     predicted(out, PSD, ())
     with pytest.raises(ArgumentError, match=r"and .*out has no loss of any"):
-        find_models(runs, out, CONDITIONS)
+        find_models(experiment, out, CONDITIONS)
 
 
 def test_nothing_is_left_to_simulate_or_predict_for_networks_without_weights(tmp_path):
-    runs, out = grid(tmp_path / "runs", [BATCH, PSD], weights=[BATCH]), tmp_path / "out"
+    experiment, out = grid(tmp_path / "runs", [BATCH, PSD], weights=[BATCH]), tmp_path / "out"
     predicted(out, BATCH, CONDITIONS[:3])
     predicted(out, PSD, CONDITIONS[:2])
-    found = Dissection(runs, out, (BATCH, PSD), CONDITIONS, subjects=1, hours=0.1)
+    found = Dissection(experiment, out, (BATCH, PSD), CONDITIONS, subjects=1, hours=0.1)
     assert found.left() == [(BATCH, CONDITIONS[3])]
 
 
 def test_psdnorm_predicts_first_then_batch_norm_with_its_kin_each_shape_compiled_once():
     axes = [("layer", 0), ("psd", 0), ("tma", 0), ("instance", 0), ("batch", 0), ("batch", 1)]
     axes += [("psd", 1), ("tma", 1)]
-    cells = [Run("usleep", norm, hold_out="SHHS", seed=seed) for norm, seed in axes]
-    order = predicting_order(complete([*cells, ADABN]))
-    assert [[(cell.norm, cell.seed) for cell in unit] for unit in order] == [
+    runs = [Run("usleep", norm, hold_out="SHHS", seed=seed) for norm, seed in axes]
+    order = predicting_order(complete([*runs, ADABN]))
+    assert [[(run.norm, run.seed) for run in unit] for unit in order] == [
         [("psd", 0)],
         [("psd", 1)],
         [("batch", 0), ("adabn3", 0)],
@@ -143,9 +143,9 @@ def test_psdnorm_predicts_first_then_batch_norm_with_its_kin_each_shape_compiled
 
 def test_filter_sizes_of_psdnorm_are_predicted_one_after_the_other_not_seed_by_seed():
     axes = [(5, 0), (17, 0), (5, 1), (17, 1)]
-    cells = [Run("usleep", "psd", f, hold_out="SHHS", seed=seed) for f, seed in axes]
-    order = predicting_order(complete(cells))
-    assert [(cell.filter_size, cell.seed) for (cell,) in order] == [
+    runs = [Run("usleep", "psd", f, hold_out="SHHS", seed=seed) for f, seed in axes]
+    order = predicting_order(complete(runs))
+    assert [(run.filter_size, run.seed) for (run,) in order] == [
         (5, 0),
         (5, 1),
         (17, 0),

@@ -22,7 +22,7 @@ from psdnorm.lab.study.result_cache import (
     unusable,
     usable,
 )
-from psdnorm.lab.study.study import check_folder, note_nights, runs_of
+from psdnorm.lab.study.study import check_folder, experiment_of, note_nights
 from psdnorm.report import build_report
 from psdnorm.report.results import read_results
 from psdnorm.runtime import write_json
@@ -32,89 +32,91 @@ ADABN = ("batch", "adabn3", "psd")
 
 
 def test_what_is_restored_is_what_was_packed(tmp_path):
-    study, runs = drawn_study(tmp_path, tmp_path / "work")
-    (runs.path / "cells" / "usleep_batch_ABC_all_seed0" / "weights").mkdir()
-    (runs.path / "cells" / "usleep_batch_ABC_all_seed0" / "weights" / "big").touch()
-    assert pack(study, runs) == tmp_path / "results" / "tiny.tar.xz"
-    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    study, experiment = drawn_study(tmp_path, tmp_path / "work")
+    (experiment.path / "cells" / "usleep_batch_ABC_all_seed0" / "weights").mkdir()
+    (experiment.path / "cells" / "usleep_batch_ABC_all_seed0" / "weights" / "big").touch()
+    assert pack(study, experiment) == tmp_path / "results" / "tiny.tar.xz"
+    elsewhere = experiment_of(study, tmp_path / "elsewhere")
     assert restore(study, elsewhere) == 4
-    before = {name: content for name, content in tree(runs.path).items() if "weights" not in name}
+    before = {
+        name: content for name, content in tree(experiment.path).items() if "weights" not in name
+    }
     assert tree(elsewhere.path) == before
     assert restore(study, elsewhere) == 0  # what is there stays
 
 
-def test_the_same_cells_are_packed_into_the_same_bytes(tmp_path):
-    study, runs = drawn_study(tmp_path, tmp_path / "work")
-    first = pack(study, runs).read_bytes()
-    assert pack(study, runs).read_bytes() == first
+def test_the_same_runs_are_packed_into_the_same_bytes(tmp_path):
+    study, experiment = drawn_study(tmp_path, tmp_path / "work")
+    first = pack(study, experiment).read_bytes()
+    assert pack(study, experiment).read_bytes() == first
 
 
 def test_a_report_is_built_from_what_was_packed(tmp_path):
-    study, runs = drawn_study(tmp_path, tmp_path / "work")
-    pack(study, runs)
-    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    study, experiment = drawn_study(tmp_path, tmp_path / "work")
+    pack(study, experiment)
+    elsewhere = experiment_of(study, tmp_path / "elsewhere")
     restore(study, elsewhere)
     verdict, results = build_report(elsewhere.path, tmp_path / "report", figures=False)
     assert results.simulated
     assert verdict.headline
-    expected = read_results(runs.path).subjects
+    expected = read_results(experiment.path).subjects
     assert results.subjects.equals(expected)
 
 
-def test_a_batch_norm_cell_is_packed_only_with_all_of_its_adabn_cells(tmp_path):
+def test_a_batch_norm_run_is_packed_only_with_all_of_its_adabn_runs(tmp_path):
     unfinished = ["usleep_adabn3_MASS_all_seed0"]
-    study, runs = drawn_study(tmp_path, tmp_path / "work", ADABN, unfinished)
-    pack(study, runs)
+    study, experiment = drawn_study(tmp_path, tmp_path / "work", ADABN, unfinished)
+    pack(study, experiment)
     with tarfile.open(packed_path(study)) as archive:
-        cells = {name.split("/")[1] for name in archive.getnames() if "/" in name}
-    assert cells == {
+        runs = {name.split("/")[1] for name in archive.getnames() if "/" in name}
+    assert runs == {
         *("usleep_batch_ABC_all_seed0", "usleep_adabn3_ABC_all_seed0"),
         *(f"usleep_psd_f5_d3_{cohort}_all_seed0" for cohort in ("ABC", "MASS")),
     }
 
 
-def test_a_restored_cell_says_that_it_kept_scores_alone(tmp_path):
-    study, runs = drawn_study(tmp_path, tmp_path / "work")
-    path = runs.path / "cells" / "usleep_batch_ABC_all_seed0" / "done.json"
+def test_a_restored_run_says_that_it_kept_scores_alone(tmp_path):
+    study, experiment = drawn_study(tmp_path, tmp_path / "work")
+    path = experiment.path / "cells" / "usleep_batch_ABC_all_seed0" / "done.json"
     write_json(path, json.loads(path.read_text()) | {"keep": "weights"})
-    pack(study, runs)
-    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    pack(study, experiment)
+    elsewhere = experiment_of(study, tmp_path / "elsewhere")
     restore(study, elsewhere)
     (found,) = elsewhere.path.glob("cells/usleep_batch_ABC_*/done.json")
     assert json.loads(found.read_text())["keep"] == "scores"
 
 
-def test_nothing_is_packed_before_a_cell_is_finished_nor_restored_before_it_is_packed(tmp_path):
+def test_nothing_is_packed_before_a_run_is_finished_nor_restored_before_it_is_packed(tmp_path):
     study = read_study(written_study(tmp_path))
-    runs = runs_of(study, tmp_path / "work")
-    assert pack(study, runs) is None
-    assert restore(study, runs) == 0
-    assert not runs.path.exists()
+    experiment = experiment_of(study, tmp_path / "work")
+    assert pack(study, experiment) is None
+    assert restore(study, experiment) == 0
+    assert not experiment.path.exists()
 
 
 def test_results_of_another_protocol_raise(tmp_path):
-    study, runs = drawn_study(tmp_path, tmp_path / "work")
-    pack(study, runs)
+    study, experiment = drawn_study(tmp_path, tmp_path / "work")
+    pack(study, experiment)
     changed = read_study(written_study(tmp_path, protocol={"patience": 7}))
     with pytest.raises(ArgumentError, match=r"tiny\.tar\.xz was made with another protocol than"):
-        restore(changed, runs_of(changed, tmp_path / "elsewhere"))
+        restore(changed, experiment_of(changed, tmp_path / "elsewhere"))
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_results_of_other_nights_than_the_folder_has_raise(tmp_path):
-    study, runs = drawn_study(tmp_path, tmp_path / "work")
-    pack(study, runs)
-    grid = runs.path / "grid.json"
+    study, experiment = drawn_study(tmp_path, tmp_path / "work")
+    pack(study, experiment)
+    grid = experiment.path / "grid.json"
     write_json(grid, json.loads(grid.read_text()) | {"data": "1" * 64})
     with pytest.raises(ArgumentError, match="differ in their data, expected results of the same"):
-        restore(study, runs)
+        restore(study, experiment)
 
 
 def test_a_damaged_file_raises_and_nothing_is_unpacked(tmp_path):
-    study, runs = drawn_study(tmp_path, tmp_path / "work")
-    path = pack(study, runs)
+    study, experiment = drawn_study(tmp_path, tmp_path / "work")
+    path = pack(study, experiment)
     whole = path.read_bytes()
-    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    elsewhere = experiment_of(study, tmp_path / "elsewhere")
     for damaged in (whole[:-200], b"no archive", lzma.compress(b"no archive")):
         path.write_bytes(damaged)
         with pytest.raises(StoreError, match=r"tiny\.tar\.xz (cannot be read as packed|has no)"):
@@ -126,22 +128,22 @@ def test_what_the_system_cannot_read_raises_one_sentence(tmp_path):
     study = read_study(written_study(tmp_path))
     packed_path(study).mkdir(parents=True)
     with pytest.raises(StoreError, match=r"tiny\.tar\.xz cannot be read as packed results: .*Is a"):
-        restore(study, runs_of(study, tmp_path / "elsewhere"))
+        restore(study, experiment_of(study, tmp_path / "elsewhere"))
 
 
 def test_results_of_another_version_of_psdnorm_raise(tmp_path):
-    study, runs = drawn_study(tmp_path, tmp_path / "work")
-    grid = runs.path / "grid.json"
+    study, experiment = drawn_study(tmp_path, tmp_path / "work")
+    grid = experiment.path / "grid.json"
     write_json(grid, json.loads(grid.read_text()) | {"format": 0})
-    pack(study, runs)
+    pack(study, experiment)
     with pytest.raises(StoreError, match=r"tiny\.tar\.xz has the grid\.json of another version"):
-        restore(study, runs_of(study, tmp_path / "elsewhere"))
+        restore(study, experiment_of(study, tmp_path / "elsewhere"))
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_no_file_is_written_outside_of_the_folder(tmp_path):
-    study, runs = drawn_study(tmp_path, tmp_path / "work")
-    path = pack(study, runs)
+    study, experiment = drawn_study(tmp_path, tmp_path / "work")
+    path = pack(study, experiment)
     with tarfile.open(path) as archive:
         contents = [(m, archive.extractfile(m).read()) for m in archive]
     with tarfile.open(path, "w:xz") as archive:
@@ -150,40 +152,42 @@ def test_no_file_is_written_outside_of_the_folder(tmp_path):
             archive.add(tmp_path / "content", member.name)
         archive.add(tmp_path / "content", "../outside")
         archive.add(tmp_path / "content", "cells/../../outside/done.json")
-    assert restore(study, runs_of(study, tmp_path / "a" / "b")) == 4
+    assert restore(study, experiment_of(study, tmp_path / "a" / "b")) == 4
     assert not list(tmp_path.rglob("outside"))
 
 
-def test_a_batch_norm_cell_is_unpacked_only_with_the_adabn_cells_that_are_asked_for_now(tmp_path):
-    study, runs = drawn_study(tmp_path, tmp_path / "work", ["batch", "psd"])
-    pack(study, runs)
+def test_a_batch_norm_run_is_unpacked_only_with_the_adabn_runs_that_are_asked_for_now(tmp_path):
+    study, experiment = drawn_study(tmp_path, tmp_path / "work", ["batch", "psd"])
+    pack(study, experiment)
     grid = [{"norms": [*ADABN], "seeds": 1}]
     asked = read_study(written_study(tmp_path, grid=grid))
-    elsewhere = runs_of(asked, tmp_path / "elsewhere")
+    elsewhere = experiment_of(asked, tmp_path / "elsewhere")
     assert restore(asked, elsewhere) == 2
-    assert {cell.norm for cell in asked.cells if elsewhere.is_done(cell)} == {"psd"}
-    assert {cell.norm for cell in unusable(asked, elsewhere)} == {"batch"}
+    assert {run.norm for run in asked.runs if elsewhere.is_done(run)} == {"psd"}
+    assert {run.norm for run in unusable(asked, elsewhere)} == {"batch"}
     assert unusable(study, elsewhere) == unusable(asked, elsewhere)
     assert restore(study, elsewhere) == 2  # without AdaBN they are of use
     assert unusable(study, elsewhere) == []
 
 
-def test_no_adabn_cell_is_unpacked_beside_a_batch_norm_cell_that_was_trained_here(tmp_path):
-    study, runs = drawn_study(tmp_path, tmp_path / "work", ADABN)
-    pack(study, runs)
+def test_no_adabn_run_is_unpacked_beside_a_batch_norm_run_that_was_trained_here(tmp_path):
+    study, experiment = drawn_study(tmp_path, tmp_path / "work", ADABN)
+    pack(study, experiment)
     for cohort in ("ABC", "MASS"):
-        shutil.rmtree(runs.path / "cells" / f"usleep_adabn3_{cohort}_all_seed0")
-    with open(runs.path / "cells" / "usleep_batch_MASS_all_seed0" / "scores.parquet", "ab") as file:
+        shutil.rmtree(experiment.path / "cells" / f"usleep_adabn3_{cohort}_all_seed0")
+    with open(
+        experiment.path / "cells" / "usleep_batch_MASS_all_seed0" / "scores.parquet", "ab"
+    ) as file:
         file.write(b"of another training")
-    assert restore(study, runs) == 1
-    assert [cell.name for cell in unusable(study, runs)] == ["usleep_adabn3_MASS_all_seed0"]
+    assert restore(study, experiment) == 1
+    assert [run.name for run in unusable(study, experiment)] == ["usleep_adabn3_MASS_all_seed0"]
 
 
 def test_nothing_is_unusable_before_anything_is_packed(tmp_path):
-    study, runs = drawn_study(
+    study, experiment = drawn_study(
         tmp_path, tmp_path / "work", unfinished=["usleep_batch_ABC_all_seed0"]
     )
-    assert unusable(study, runs) == []
+    assert unusable(study, experiment) == []
 
 
 CHANGES = {
@@ -197,31 +201,31 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_results_and_folders_of_nights_that_the_file_no_longer_describes_raise(tmp_path, name):
-    study, runs = drawn_study(tmp_path, tmp_path / "work")
-    note_nights(runs, study.nights.to_json())
-    check_folder(study, runs)
-    path = pack(study, runs)
-    elsewhere = runs_of(study, tmp_path / "elsewhere")
+    study, experiment = drawn_study(tmp_path, tmp_path / "work")
+    note_nights(experiment, study.nights.to_json())
+    check_folder(study, experiment)
+    path = pack(study, experiment)
+    elsewhere = experiment_of(study, tmp_path / "elsewhere")
     restore(study, elsewhere)
     check_folder(study, elsewhere)
     store = {"subjects": {"ABC": 4, "MASS": 5}, "recipe": "paper"} | CHANGES[name]
     changed = read_study(written_study(tmp_path, store=store))
-    sentence = f"has cells of nights whose {name} is .*, expected .* as in {changed.path}"
+    sentence = f"has runs of nights whose {name} is .*, expected .* as in {changed.path}"
     with pytest.raises(ArgumentError, match=f"{path} {sentence}"):
-        restore(changed, runs_of(changed, tmp_path / "new"))
+        restore(changed, experiment_of(changed, tmp_path / "new"))
     assert not (tmp_path / "new").exists()
-    for folder in (runs, elsewhere):
+    for folder in (experiment, elsewhere):
         with pytest.raises(ArgumentError, match=f"{folder.path} {sentence}"):
             check_folder(changed, folder)
 
 
 def test_what_a_folder_says_of_its_nights_stays(tmp_path):
-    study, runs = drawn_study(tmp_path, tmp_path / "work")
-    note_nights(runs, None)
-    check_folder(study, runs)
-    note_nights(runs, study.nights.to_json())
-    note_nights(runs, study.nights.to_json() | {"seed": 7})
-    check_folder(study, runs)
+    study, experiment = drawn_study(tmp_path, tmp_path / "work")
+    note_nights(experiment, None)
+    check_folder(study, experiment)
+    note_nights(experiment, study.nights.to_json())
+    note_nights(experiment, study.nights.to_json() | {"seed": 7})
+    check_folder(study, experiment)
 
 
 NORMS = ["batch", "adabn3"]
@@ -230,66 +234,66 @@ NORMS = ["batch", "adabn3"]
 @pytest.fixture
 def packed(tmp_path):
     """A study of two networks that are adapted, its packed results, and an empty folder."""
-    study, runs = drawn_study(tmp_path, tmp_path / "work", NORMS)
-    return study, Archive(pack(study, runs)), runs_of(study, tmp_path / "new")
+    study, experiment = drawn_study(tmp_path, tmp_path / "work", NORMS)
+    return study, Archive(pack(study, experiment)), experiment_of(study, tmp_path / "new")
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_a_network_in_work_is_left_grid_lock_all_of_its_cells(packed, place):
-    study, archive, runs = packed
-    begun = study.cells[place]
-    with held(runs.folder(begun)):
-        found = usable(study, archive, runs, {})
-        assert [cell.norm for cell in found] == NORMS
-        assert begun.hold_out not in {cell.hold_out for cell in found}
-        assert restore(study, runs) == 2
-        assert unusable(study, runs) == []  # whoever works on them will finish them
+def test_a_network_in_work_is_left_with_all_of_its_runs(packed, place):
+    study, archive, experiment = packed
+    begun = study.runs[place]
+    with held(experiment.folder(begun)):
+        found = usable(study, archive, experiment, {})
+        assert [run.norm for run in found] == NORMS
+        assert begun.hold_out not in {run.hold_out for run in found}
+        assert restore(study, experiment) == 2
+        assert unusable(study, experiment) == []  # whoever works on them will finish them
 
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_what_another_process_begins_after_the_look_is_left_to_it(packed, place):
-    study, archive, runs = packed
-    cells = usable(study, archive, runs, {})
-    assert len(cells) == 4
-    begun = cells[place]
-    with held(runs.folder(begun)):
-        (runs.folder(begun) / "resume.pt").write_text("its")
-        before = tree(runs.folder(begun))
-        taken = take(study, archive, runs, cells)
-        assert [cell.hold_out for cell in taken] == ["MASS", "MASS"]
-        assert tree(runs.folder(begun)) == before
-    assert not any(runs.is_done(cell) for cell in cells if cell not in taken)
+    study, archive, experiment = packed
+    runs = usable(study, archive, experiment, {})
+    assert len(runs) == 4
+    begun = runs[place]
+    with held(experiment.folder(begun)):
+        (experiment.folder(begun) / "resume.pt").write_text("its")
+        before = tree(experiment.folder(begun))
+        taken = take(study, archive, experiment, runs)
+        assert [run.hold_out for run in taken] == ["MASS", "MASS"]
+        assert tree(experiment.folder(begun)) == before
+    assert not any(experiment.is_done(run) for run in runs if run not in taken)
 
 
 def test_what_another_process_finishes_after_the_look_stays(packed):
-    study, archive, runs = packed
-    cells = usable(study, archive, runs, {})
-    folder = runs.folder(cells[0])
+    study, archive, experiment = packed
+    runs = usable(study, archive, experiment, {})
+    folder = experiment.folder(runs[0])
     folder.mkdir(parents=True)
     (folder / "done.json").write_text("its")
-    assert cells[0] not in take(study, archive, runs, cells)
+    assert runs[0] not in take(study, archive, experiment, runs)
     assert tree(folder) == {"done.json": b"its"}
 
 
-def test_no_lock_is_left_where_cells_were_taken(packed):
-    study, archive, runs = packed
-    take(study, archive, runs, usable(study, archive, runs, {}))
-    assert not list(runs.path.rglob("lock"))
+def test_no_lock_is_left_where_runs_were_taken(packed):
+    study, archive, experiment = packed
+    take(study, archive, experiment, usable(study, archive, experiment, {}))
+    assert not list(experiment.path.rglob("lock"))
 
 
 def test_a_grid_is_changed_by_one_at_a_time(packed):
-    _, _, runs = packed
+    _, _, experiment = packed
     order = []
 
     def change():
-        with grid_lock(runs):
+        with grid_lock(experiment):
             order.append("second")
 
-    with grid_lock(runs):
+    with grid_lock(experiment):
         other = threading.Thread(target=change)
         other.start()
         other.join(0.2)
         order.append("first")
     other.join(60)
     assert order == ["first", "second"]
-    assert not list(runs.path.iterdir())
+    assert not list(experiment.path.iterdir())

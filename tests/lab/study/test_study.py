@@ -29,20 +29,20 @@ def test_what_is_not_said_is_usual(tmp_path):
     study = read_study(written_study(tmp_path))
     assert study.nights.shift == {"ABC": 1.0, "MASS": 1.0}
     assert (study.nights.hours, study.nights.seed, study.keep) == (8.0, 0, "scores")
-    assert {cell.name for cell in study.cells} == {
+    assert {run.name for run in study.runs} == {
         f"usleep_{norm}_{cohort}_all_seed0"
         for norm in ("batch", "psd_f5_d3")
         for cohort in ("ABC", "MASS")
     }
 
 
-def test_blocks_are_put_together_and_cells_are_there_once(tmp_path):
+def test_blocks_are_put_together_and_runs_are_there_once(tmp_path):
     blocks = [
         {"norms": ["psd"], "filter_sizes": [3, 5], "hold_outs": ["MASS"], "seeds": 2},
         {"norms": ["psd", "adabn3"], "balanced": [4, "all"], "hold_outs": ["MASS"], "seeds": 1},
     ]
     study = read_study(written_study(tmp_path, grid=blocks, protocol={"max_epochs": 7}))
-    assert {cell.name for cell in study.cells} == {
+    assert {run.name for run in study.runs} == {
         *(f"usleep_psd_f{f}_d3_MASS_all_seed{seed}" for f in (3, 5) for seed in (0, 1)),
         "usleep_psd_f5_d3_MASS_at4_seed0",
         *(f"usleep_{norm}_MASS_{n}_seed0" for norm in ("batch", "adabn3") for n in ("at4", "all")),
@@ -145,7 +145,7 @@ def test_invalid_yaml_raises(tmp_path, text, words):
         ({"borrow": [3]}, "borrow is 3, expected small letters and digits"),
         ({"borrow": ["../main"]}, "borrow is '../main', expected small letters and digits"),
         ({"borrow": ["tiny"]}, "borrow is 'tiny', expected the name of another study"),
-        ({"keep": "weights"}, "keep is 'weights' with borrow, expected scores: a borrowed cell"),
+        ({"keep": "weights"}, "keep is 'weights' with borrow, expected scores: a borrowed run"),
         ({"borrow": ["none"]}, "borrow is 'none', but {folder}/none.yaml cannot be read: No such"),
         ({"borrow": ["wrong"]}, "borrow is 'wrong', but {folder}/wrong.yaml: the file is None, "),
         ({"borrow": ["other"]}, "borrow is 'other', but {folder}/other.yaml has the name 'main'"),
@@ -179,17 +179,17 @@ def test_two_studies_may_borrow_from_each_other(tmp_path):
     assert read_study(two).borrow == ("one",)
 
 
-def test_an_experiment_trains_no_cell_that_one_before_it_has():
+def test_an_experiment_trains_no_run_that_one_before_it_has():
     before, studies = set(), {path.stem: read_study(path) for path in FILES}
     order = ["main", "low-data", "filter-size", "whitening", "norm-depth", "training-size"]
     for study in map(studies.get, order):
-        left = before.intersection(study.cells)
+        left = before.intersection(study.runs)
         for lender in study.borrow:
             # none is named in vain
-            assert left.intersection(studies[lender].cells), (study.name, lender)
-            left -= set(studies[lender].cells)
+            assert left.intersection(studies[lender].runs), (study.name, lender)
+            left -= set(studies[lender].runs)
         assert not left, study.name
-        before |= set(study.cells)
+        before |= set(study.runs)
 
 
 def test_json_that_tests_write_is_what_yaml_reads(tmp_path):
@@ -215,8 +215,8 @@ def test_networks_to_dissect_are_trained_without_a_shift_and_keep_their_weights(
     study = read_study(EXPERIMENTS / "dissection.yaml")
     assert set(study.nights.shift.values()) == {0.0}
     assert study.keep == "weights"
-    trained = [cell for cell in study.cells if not cell.is_adapted]
-    shapes = {(cell.norm, cell.filter_size) for cell in trained}
+    trained = [run for run in study.runs if not run.is_adapted]
+    shapes = {(run.norm, run.filter_size) for run in trained}
     assert {norm for norm, _ in shapes} == {"batch", "layer", "instance", "tma", "psd"}
     assert ("psd", 17) in shapes
     assert len(trained) == 3 * len(shapes) == 3 * 6
@@ -233,9 +233,9 @@ def test_all_experiments_of_the_paper_are_there():
 
 def test_the_main_table_is_whole_and_estimated_to_fit_60_minutes_of_one_gpu():
     study = read_study(EXPERIMENTS / "main.yaml")
-    trained = [cell for cell in study.cells if not cell.is_adapted]
-    assert {cell.norm for cell in trained} == {"batch", "layer", "instance", "tma", "psd"}
-    assert (len(trained), len(study.cells)) == (10 * 5 * 3, 10 * 8 * 3)
+    trained = [run for run in study.runs if not run.is_adapted]
+    assert {run.norm for run in trained} == {"batch", "layer", "instance", "tma", "psd"}
+    assert (len(trained), len(study.runs)) == (10 * 5 * 3, 10 * 8 * 3)
     seconds = seconds_of(study, planned_amounts(study))
     # a sixth is left for what the estimate leaves out
     assert sum(seconds.values()) < 50 * 60
@@ -291,7 +291,7 @@ def test_planned_amounts_are_those_of_the_nights_that_are_made(tmp_path):
     study = read_study(path)
     there = Amounts(made(tmp_path, study.nights), study.protocol)
     planned = planned_amounts(study)
-    assert [planned.of(cell) for cell in study.cells] == [there.of(cell) for cell in study.cells]
+    assert [planned.of(run) for run in study.runs] == [there.of(run) for run in study.runs]
 
 
 def test_a_study_of_seconds_is_what_tests_train(tmp_path):

@@ -139,11 +139,11 @@ def test_the_longest_filter_that_is_let_through_runs_and_the_next_one_does_not(
 def test_what_is_finished_is_not_looked_at(tmp_path):
     grid = [PSD | {"filter_sizes": [3001]}]
     study = read_study(written_study(tmp_path, grid=grid, protocol=SMALL))
-    runs = ExperimentFolder(tmp_path / "work")
-    for cell in study.cells:
-        runs.folder(cell).mkdir(parents=True)
-        (runs.folder(cell) / "done.json").touch()
-    check_networks(study, runs)
+    experiment = ExperimentFolder(tmp_path / "work")
+    for run in study.runs:
+        experiment.folder(run).mkdir(parents=True)
+        (experiment.folder(run) / "done.json").touch()
+    check_networks(study, experiment)
 
 
 def test_looking_moves_nobodys_seed(tmp_path):

@@ -38,15 +38,15 @@ class Raw:
     def __init__(self, path):
         self.path = path
 
-    def matrices(self, norm, cohort, seed, **cell):
-        name = Run("usleep", norm, hold_out=cohort, seed=seed, **cell).name
+    def matrices(self, norm, cohort, seed, **run):
+        name = Run("usleep", norm, hold_out=cohort, seed=seed, **run).name
         return _matrices(self.path / "cells" / name / "scores.parquet")
 
-    def accuracies(self, norm, cohort, seed, **cell):
+    def accuracies(self, norm, cohort, seed, **run):
         """Balanced accuracy of each subject in percent."""
         return {
             subject: 100 * np.mean([m[i, i] / m[i].sum() for i in range(5) if m[i].sum()])
-            for subject, m in self.matrices(norm, cohort, seed, **cell).items()
+            for subject, m in self.matrices(norm, cohort, seed, **run).items()
         }
 
     def subject_means(self, norm, cohorts=tuple(COHORTS), seeds=(0, 1, 2)):
@@ -58,15 +58,13 @@ class Raw:
                 found[cohort, subject] = np.mean([each[subject] for each in by_seed])
         return found
 
-    def mean_dataset(self, norm, seed, cohorts=tuple(COHORTS), **cell):
+    def mean_dataset(self, norm, seed, cohorts=tuple(COHORTS), **run):
         return np.mean(
-            [np.mean(list(self.accuracies(norm, c, seed, **cell).values())) for c in cohorts]
+            [np.mean(list(self.accuracies(norm, c, seed, **run).values())) for c in cohorts]
         )
 
-    def mean_subject(self, norm, seed, cohorts=tuple(COHORTS), **cell):
-        return np.mean(
-            [x for c in cohorts for x in self.accuracies(norm, c, seed, **cell).values()]
-        )
+    def mean_subject(self, norm, seed, cohorts=tuple(COHORTS), **run):
+        return np.mean([x for c in cohorts for x in self.accuracies(norm, c, seed, **run).values()])
 
 
 @functools.cache

@@ -138,7 +138,7 @@ def test_a_norm_that_is_in_no_figure_is_named_among_what_is_missing(tmp_path):
     shared = Axes(norms=("psd",), hold_outs=("ABC", "CHAT"), seeds=(0,))
     write_runs(tmp_path, [shared, Axes(norms=("tma",), hold_outs=("MASS",), seeds=(0,))])
     sentence = (
-        "Figures (U-Sleep, all subjects): TMA is not compared: it has none of the 2 cells (a "
+        "Figures (U-Sleep, all subjects): TMA is not compared: it has none of the 2 places (a "
         "cohort in a seed) that PSDNorm has."
     )
     assert sentence in build_figures(read_results(tmp_path)).missing

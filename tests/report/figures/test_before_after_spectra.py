@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cells import PROTOCOL, nights, small_store
 from scipy import signal
+from small_runs import PROTOCOL, nights, small_store
 from stores import filled
 
 from psdnorm.experiments.execute import run_grid
@@ -28,9 +28,9 @@ RATES = (20, 20, 10, 5)  # of the input and behind each block, Hz
 def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("spectra")
     store = small_store(path / "store", nights(("abc", "mno", "xyz"), 2))
-    cells = grid_of([Axes(norms=NORMS, hold_outs=("abc",), seeds=(0,))])
+    runs = grid_of([Axes(norms=NORMS, hold_outs=("abc",), seeds=(0,))])
     protocol = replace(PROTOCOL, max_epochs=1, validation_fraction=0.5)
-    for outcome in run_grid(store, cells, protocol, path / "runs", device="cpu", keep="weights"):
+    for outcome in run_grid(store, runs, protocol, path / "runs", device="cpu", keep="weights"):
         assert outcome.status == "done", outcome.reason
     return store, path / "runs"
 
@@ -123,11 +123,11 @@ def test_the_blocks_of_cnn_transformer_have_the_rates_of_their_strides(trained, 
 
 def test_what_the_recipe_does_not_let_pass_is_neither_drawn_nor_counted(trained):
     store, runs = trained
-    cell = runs / "cells" / "usleep_psd_f5_d3_abc_all_seed0"
+    run = runs / "cells" / "usleep_psd_f5_d3_abc_all_seed0"
     chosen = {"abc": ["abc-0"], "xyz": ["xyz-0"]}
-    whole, _ = spectra_of(cell, store, chosen)
+    whole, _ = spectra_of(run, store, chosen)
     narrow = Store(store.path, {**store.recipe, "lowpass_hz": 6.0}, store.layout)
-    passed, _ = spectra_of(cell, narrow, chosen)
+    passed, _ = spectra_of(run, narrow, chosen)
     assert [each.frequencies_hz[-1] for each in whole] == [9.75, 9.75, 4.75, 2.25]
     assert [each.frequencies_hz[-1] for each in passed] == [6.0, 6.0, 4.75, 2.25]
     for part, each in zip(passed, whole, strict=True):

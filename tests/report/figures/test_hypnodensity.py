@@ -47,11 +47,11 @@ def keep(folder, tables):
 
 @pytest.fixture
 def kept(tmp_path):
-    """Two cohorts whose BatchNorm and PSDNorm cells kept their predictions."""
+    """Two cohorts whose BatchNorm and PSDNorm runs kept their predictions."""
     axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0,))]
-    for cell in write_runs(tmp_path, axes):
-        subjects = SUBJECTS if cell.hold_out == "ABC" else 2
-        keep(tmp_path / "cells" / cell.name, predictions(cell.hold_out, subjects))
+    for run in write_runs(tmp_path, axes):
+        subjects = SUBJECTS if run.hold_out == "ABC" else 2
+        keep(tmp_path / "cells" / run.name, predictions(run.hold_out, subjects))
     return tmp_path
 
 

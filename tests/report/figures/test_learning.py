@@ -8,24 +8,24 @@ from experiment_runs import COHORTS, write_runs
 from psdnorm.experiments.grid import Axes
 from psdnorm.present.figure import CannotDraw
 from psdnorm.report.contest import contests
-from psdnorm.report.figures.score_figures import MOST_CELLS, draw_learning
+from psdnorm.report.figures.score_figures import MOST_RUNS, draw_learning
 from psdnorm.report.results import read_results
 from psdnorm.training import Run
 
 
 @pytest.fixture
 def two_norms(tmp_path):
-    cells = write_runs(
+    runs = write_runs(
         tmp_path, [Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0, 1))]
     )
-    return tmp_path, cells
+    return tmp_path, runs
 
 
 def draw(path):
     return draw_learning(contests(read_results(path))[0])
 
 
-def test_lines_are_the_losses_of_every_cell(contest, runs, line_of):
+def test_lines_are_the_losses_of_every_run(contest, runs, line_of):
     drawing = draw_learning(contest)
     axes = drawing.canvas.axes[-1]
     lowest = []
@@ -42,8 +42,8 @@ def test_lines_are_the_losses_of_every_cell(contest, runs, line_of):
 
 
 def test_a_damaged_history_is_named_and_the_others_are_drawn(two_norms):
-    path, cells = two_norms
-    broken = [path / "cells" / cell.name / "history.csv" for cell in cells[:3]]
+    path, runs = two_norms
+    broken = [path / "cells" / run.name / "history.csv" for run in runs[:3]]
     broken[0].write_bytes(b"\xff\xfe\x00no table")
     broken[1].write_text("step,train_loss,validation_loss\n1,2,three\n")
     broken[2].unlink()
@@ -58,20 +58,20 @@ def test_a_damaged_history_is_named_and_the_others_are_drawn(two_norms):
 
 
 def test_without_any_history_it_is_said(two_norms):
-    path, cells = two_norms
-    for cell in cells:
-        (path / "cells" / cell.name / "history.csv").unlink()
-    with pytest.raises(CannotDraw, match=r"no cell has a history\.csv"):
+    path, runs = two_norms
+    for run in runs:
+        (path / "cells" / run.name / "history.csv").unlink()
+    with pytest.raises(CannotDraw, match=r"no run has a history\.csv"):
         draw(path)
 
 
-def test_no_more_cells_are_drawn_than_can_be_told_apart_and_it_is_said(tmp_path):
-    seeds = tuple(range(MOST_CELLS + 3))
+def test_no_more_runs_are_drawn_than_can_be_told_apart_and_it_is_said(tmp_path):
+    seeds = tuple(range(MOST_RUNS + 3))
     write_runs(tmp_path, [Axes(norms=("psd",), hold_outs=("ABC",), seeds=seeds)], {"ABC": 1})
     drawing = draw(tmp_path)
-    assert f"PSDNorm ({MOST_CELLS} of {MOST_CELLS + 3})" in drawing.caption
+    assert f"PSDNorm ({MOST_RUNS} of {MOST_RUNS + 3})" in drawing.caption
     lines = [each.get_label() for each in drawing.canvas.axes[0].lines]
-    assert sum(label.startswith("validation usleep") for label in lines) == MOST_CELLS
+    assert sum(label.startswith("validation usleep") for label in lines) == MOST_RUNS
 
 
 def test_adabn_has_no_panel_as_it_does_not_train(tmp_path):

@@ -35,16 +35,16 @@ def test_accuracy_confidence_and_error_are_those_of_all_epochs(contest, runs, li
     assert f"PSDNorm {error:.2f} %" in drawing.words
 
 
-def test_a_norm_with_missing_cells_is_named(tmp_path):
+def test_a_norm_with_missing_runs_is_named(tmp_path):
     lacking = [Run("usleep", "psd", hold_out="MASS", seed=0).name]
     axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "MASS"), seeds=(0,))]
     write_runs(tmp_path, axes, unfinished=lacking)
     drawing = draw_calibration(contests(read_results(tmp_path))[0])
-    assert "PSDNorm has 1 of 2 cells." in drawing.caption
-    assert "The verdict does not count all of these cells." in drawing.caption
+    assert "PSDNorm has 1 of 2 runs." in drawing.caption
+    assert "The verdict does not count all of these runs." in drawing.caption
 
 
-def test_norms_with_as_many_cells_of_other_people_are_named(tmp_path):
+def test_norms_with_as_many_runs_of_other_people_are_named(tmp_path):
     lacking = [
         Run("usleep", norm, hold_out=cohort, seed=0).name
         for norm, cohort in (("psd", "MASS"), ("batch", "CHAT"))
@@ -52,9 +52,9 @@ def test_norms_with_as_many_cells_of_other_people_are_named(tmp_path):
     axes = [Axes(norms=("batch", "psd"), hold_outs=("ABC", "CHAT", "MASS"), seeds=(0,))]
     write_runs(tmp_path, axes, unfinished=lacking)
     caption = draw_calibration(contests(read_results(tmp_path))[0]).caption
-    assert "BatchNorm has 2 of 3 cells. PSDNorm has 2 of 3 cells." in caption
+    assert "BatchNorm has 2 of 3 runs. PSDNorm has 2 of 3 runs." in caption
 
 
-def test_norms_that_have_all_cells_are_not_named(contest):
+def test_norms_that_have_all_runs_are_not_named(contest):
     caption = draw_calibration(contest).caption
-    assert "cells" not in caption.lower()
+    assert "runs" not in caption.lower()

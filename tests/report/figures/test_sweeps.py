@@ -1,4 +1,4 @@
-"""Curves over a setting pass through the means of its cells."""
+"""Curves over a setting pass through the means of its runs."""
 
 import functools
 

@@ -82,7 +82,7 @@ def test_one_size_is_no_curve_and_it_is_said(results):
         draw_training_size(results, "usleep")
 
 
-def test_a_missing_cell_does_not_make_one_size_two(tmp_path):
+def test_a_missing_run_does_not_make_one_size_two(tmp_path):
     axes = [Axes(norms=("batch", "psd"), balanced=(400, None), hold_outs=ALL, seeds=(0, 1))]
     gone = Run("usleep", "psd", hold_out="SOF", seed=1).name
     write_runs(tmp_path, axes, COHORTS, unfinished=[gone])

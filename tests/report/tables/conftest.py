@@ -22,7 +22,7 @@ def axes(**wanted):
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory):
-    """A folder with some cells of every table."""
+    """A folder with some runs of every table."""
     path = tmp_path_factory.mktemp("whole")
     white = ("batch", "psd-white", "adabn3", "adabn7")
     blocks = [
@@ -68,7 +68,7 @@ def blocks(table):
 
 
 def by_hand(path, name, metric):
-    """Score the held-out subjects of a cell one by one, by the book."""
+    """Score the held-out subjects of a run one by one, by the book."""
     return [_subject(row, metric) for row in _counts(path / "cells" / name / "scores.parquet")]
 
 

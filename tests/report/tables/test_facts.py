@@ -1,4 +1,4 @@
-"""Times, training sizes and datasets are those that the cells recorded."""
+"""Times, training sizes and datasets are those that the runs recorded."""
 
 import json
 
@@ -15,8 +15,8 @@ from psdnorm.training import Run
 from .conftest import COHORTS, STAGES, axes, blocks, ours
 
 
-def change(path, cell, file, **news):
-    target = path / "cells" / cell.name / file
+def change(path, run, file, **news):
+    target = path / "cells" / run.name / file
     target.write_text(json.dumps(json.loads(target.read_text()) | news))
 
 
@@ -29,12 +29,12 @@ def timed(tmp_path_factory):
     write_runs(path, [grid], COHORTS, 25, unfinished=gone)
     for (norm, cohort), time in seconds.items():
         for seed in (0, 1):
-            cell = Run("usleep", norm, hold_out=cohort, seed=seed)
-            change(path, cell, "done.json", seconds=time + seed, epochs=10)
+            run = Run("usleep", norm, hold_out=cohort, seed=seed)
+            change(path, run, "done.json", seconds=time + seed, epochs=10)
     for norm, cohort, spent in (("batch", "ABC", 2.0), ("batch", "CHAT", 5.0), ("psd", "ABC", 3.0)):
-        cell = Run("usleep", norm, hold_out=cohort, seed=0)
+        run = Run("usleep", norm, hold_out=cohort, seed=0)
         n = COHORTS[cohort]
-        change(path, cell, "done.json", prediction_seconds=spent, nights=n, sequences=10 * n)
+        change(path, run, "done.json", prediction_seconds=spent, nights=n, sequences=10 * n)
     return build_tables(read_results(path))
 
 
@@ -63,7 +63,7 @@ def test_norms_are_compared_on_the_runs_that_both_have(timed):
 def test_times_are_called_this_machines_and_adabn_has_none(timed):
     table, found = numbers(timed, "timing")
     assert "adabn3" not in {norm for _, norm, _ in found}
-    assert any("of the machine that ran the cells" in note for note in table.notes)
+    assert any("of the machine that did the runs" in note for note in table.notes)
     assert any("no time of LayerNorm, InstanceNorm and TMA" in note for note in table.notes)
     assert found["inference_s", "tma", None].text == "–"
 
@@ -91,10 +91,10 @@ def test_runs_that_did_not_record_their_inference_are_read_and_counted(timed, tm
 
 
 def test_the_shortest_inference_is_in_bold_where_norms_have_the_same_runs(timed, tmp_path):
-    cells = write_runs(tmp_path, [axes(norms=("batch", "psd"), seeds=(0,))], COHORTS, 25)
-    for cell in cells:
-        spent = 4.0 if cell.norm == "batch" else 3.0
-        change(tmp_path, cell, "done.json", prediction_seconds=spent, nights=4, sequences=40)
+    runs = write_runs(tmp_path, [axes(norms=("batch", "psd"), seeds=(0,))], COHORTS, 25)
+    for run in runs:
+        spent = 4.0 if run.norm == "batch" else 3.0
+        change(tmp_path, run, "done.json", prediction_seconds=spent, nights=4, sequences=40)
     _, found = numbers(build_tables(read_results(tmp_path)), "timing")
     assert found["inference_s", "psd", None].bold
     assert not found["inference_s", "batch", None].bold
@@ -103,9 +103,9 @@ def test_the_shortest_inference_is_in_bold_where_norms_have_the_same_runs(timed,
 def test_the_shortest_epoch_is_in_bold_only_where_norms_have_the_same_runs(timed, tmp_path):
     _, found = numbers(timed, "timing")
     assert not any(entry.bold for entry in found.values())  # PSDNorm lacks CHAT, the slow one
-    cells = write_runs(tmp_path, [axes(norms=("batch", "psd"))], COHORTS, 25)
-    for cell in cells:
-        change(tmp_path, cell, "done.json", seconds=40 if cell.norm == "batch" else 39, epochs=10)
+    runs = write_runs(tmp_path, [axes(norms=("batch", "psd"))], COHORTS, 25)
+    for run in runs:
+        change(tmp_path, run, "done.json", seconds=40 if run.norm == "batch" else 39, epochs=10)
     _, found = numbers(build_tables(read_results(tmp_path)), "timing")
     assert [key for key, entry in found.items() if entry.bold] == [("train_epoch_s", "psd", None)]
     assert found["overhead_percent", "psd", None].text == "−2.50"
@@ -122,14 +122,14 @@ def test_the_papers_overhead_is_that_of_its_own_times(timed):
     assert values["cnn-transformer", "psd"] == "16.77"
 
 
-def test_training_sizes_are_those_of_the_cells(whole, built):
+def test_training_sizes_are_those_of_the_runs(whole, built):
     table = next(table for table in built.tables if table.name == "balanced-sizes")
     (own,) = (rows for heading, rows in blocks(table) if heading == "Ours")
     assert [row[0].text for row in own] == ["40", "400", "all"]
     counts = []
     for cohort in COHORTS:
-        cell = Run("usleep", "batch", hold_out=cohort, balanced=40)
-        config = json.loads((whole / "cells" / cell.name / "config.json").read_text())
+        run = Run("usleep", "batch", hold_out=cohort, balanced=40)
+        config = json.loads((whole / "cells" / run.name / "config.json").read_text())
         counts.append(config["data"]["train"]["subjects"])
     assert len(set(counts)) > 1
     assert own[0][2].text == f"{np.mean(counts):.0f} ± {np.std(counts):.0f}"
@@ -152,8 +152,8 @@ def test_a_configuration_that_is_gone_is_named(tmp_path):
 def test_datasets_have_the_epochs_and_stages_of_the_confusion_matrices(whole, built):
     table, found = numbers(built, "datasets")
     for cohort, n_subjects in COHORTS.items():
-        cell = Run("usleep", "psd", hold_out=cohort)
-        scores = pd.read_parquet(whole / "cells" / cell.name / "scores.parquet")
+        run = Run("usleep", "psd", hold_out=cohort)
+        scores = pd.read_parquet(whole / "cells" / run.name / "scores.parquet")
         counts = [sum(scores[f"{s}_as_{g}"].sum() for g in STAGES) for s in STAGES]
         assert found["subjects", None, cohort].text == str(n_subjects)
         assert found["epochs", None, cohort].text == str(sum(counts))

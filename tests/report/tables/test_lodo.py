@@ -22,7 +22,7 @@ SCORES = (
 
 
 def recomputed(path, facts, cache, seeds=(0, 1), cohorts=COHORTS):
-    """Mean and spread of a number, from the counts of its cells, in plain loops."""
+    """Mean and spread of a number, from the counts of its runs, in plain loops."""
     metric, dataset = facts["metric"], facts["dataset"]
     per_seed = []
     for seed in seeds:
@@ -77,11 +77,11 @@ def test_every_result_is_in_some_table(results, tables):
         for name in SCORES
         for entry in ours(tables[name])
     }
-    for cell in results.cells.itertuples():
-        assert f"{cell.model} {cell.norm}" in cell.arm
-        sizes = [cell.filter_size, cell.norm_depth, cell.balanced]
+    for run in results.runs.itertuples():
+        assert f"{run.model} {run.norm}" in run.arm
+        sizes = [run.filter_size, run.norm_depth, run.balanced]
         f, d, balanced = (None if np.isnan(float(s)) else int(s) for s in _floats(sizes))
-        assert (cell.model, cell.norm, f, d, balanced or "all", cell.hold_out) in shown, cell.arm
+        assert (run.model, run.norm, f, d, balanced or "all", run.hold_out) in shown, run.arm
 
 
 def _floats(sizes):
@@ -141,8 +141,8 @@ def test_subjects_without_all_stages_are_counted(whole, tables):
 
     lack = 0
     for cohort in COHORTS:
-        cell = Run("usleep", "batch", hold_out=cohort)
-        scores = pd.read_parquet(whole / "cells" / cell.name / "scores.parquet")
+        run = Run("usleep", "batch", hold_out=cohort)
+        scores = pd.read_parquet(whole / "cells" / run.name / "scores.parquet")
         for row in scores.to_dict("records"):
             lack += any(sum(row[f"{s}_as_{g}"] for g in STAGES) == 0 for s in STAGES)
     assert lack > 0
@@ -155,14 +155,14 @@ def partial(tmp_path_factory):
     """PSDNorm lacks MASS, LayerNorm a seed of CHAT, TMA all; SOF was asked for in vain."""
     path = tmp_path_factory.mktemp("partial")
     cohorts = COHORTS | {"MASS": 3, "SOF": 3}
-    cells = [
+    runs = [
         Run("usleep", norm, hold_out=cohort, seed=seed)
         for norm in MAIN
         for cohort in cohorts
         for seed in (0, 1)
     ]
-    gone = [cell.name for cell in cells if cell.norm == "tma" or cell.hold_out == "SOF"]
-    gone += [cell.name for cell in cells if (cell.norm, cell.hold_out) == ("psd", "MASS")]
+    gone = [run.name for run in runs if run.norm == "tma" or run.hold_out == "SOF"]
+    gone += [run.name for run in runs if (run.norm, run.hold_out) == ("psd", "MASS")]
     gone.append(Run("usleep", "layer", hold_out="CHAT", seed=1).name)
     write_runs(path, [axes(hold_outs=tuple(cohorts))], cohorts, 25, unfinished=gone)
     return path, build_tables(read_results(path))

@@ -74,16 +74,16 @@ def as_results(name, path):
     sizes = dict(zip(people["dataset"], people["value"].astype(int), strict=True))
     rows = paper_table(name).rows
     rows = rows[rows["dataset"].isin([*sizes]) & rows["value"].notna()]
-    cells, subjects = [], []
+    runs, subjects = [], []
     for number, row in enumerate(rows.to_dict("records")):
         size = None if row["balanced"] == "all" else row["balanced"]
-        cell = {"cell": number, "model": row["model"], "norm": row["norm"], "balanced": size}
-        cell |= {"filter_size": row["filter_size"], "hold_out": row["dataset"], "seed": 0}
-        cell["norm_depth"] = 3 if row["norm"] in ("layer", "instance", "psd") else None
-        cell["arm"] = Arm.of_row(cell).label
-        cells.append(cell | {"epochs": 1, "seconds": 1.0, "folder": path})
+        run = {"run": number, "model": row["model"], "norm": row["norm"], "balanced": size}
+        run |= {"filter_size": row["filter_size"], "hold_out": row["dataset"], "seed": 0}
+        run["norm_depth"] = 3 if row["norm"] in ("layer", "instance", "psd") else None
+        run["arm"] = Arm.of_row(run).label
+        runs.append(run | {"epochs": 1, "seconds": 1.0, "folder": path})
         n = sizes[row["dataset"]]
-        table = pd.DataFrame({"cell": number, "subject": np.arange(n)})
+        table = pd.DataFrame({"run": number, "subject": np.arange(n)})
         table["cohort"], table["missing_stages"] = row["dataset"], 0
         subjects.append(table.assign(**{row["metric"]: row["value"] / 100}))
     types = dict.fromkeys(["filter_size", "norm_depth", "balanced"], "Int64")
@@ -91,7 +91,7 @@ def as_results(name, path):
     assert set(everyone) & set(METRICS)
     everyone = everyone.join(pd.DataFrame(0, everyone.index, COUNTS, dtype=np.int8))
     config = {"recipe": {"name": "paper"}}
-    return Results(path, pd.DataFrame(cells).astype(types), everyone, config, False)
+    return Results(path, pd.DataFrame(runs).astype(types), everyone, config, False)
 
 
 @pytest.mark.parametrize("name", ["results", "f1", "low-data"])

@@ -129,7 +129,7 @@ def test_a_setting_above_the_winner_that_stands_for_no_norm_is_named(tmp_path, s
     assert first.startswith("PSDNorm has the highest balanced accuracy")
     assert rest.startswith(f" {words}") if words else not rest
     if words:
-        scores = verdict.results.runs.groupby(["arm", "cohort"])["balanced_accuracy"].mean()
+        scores = verdict.results.scores.groupby(["arm", "cohort"])["balanced_accuracy"].mean()
         mean = scores["usleep psd f17 d3 @all"].mean()
         assert rest.endswith(f"has more: {100 * mean:.2f} %.")
 
@@ -198,12 +198,12 @@ def test_a_cohort_without_scores_of_a_norm_is_excluded(tmp_path):
     assert "CHAT is excluded: TMA has no score there." in limits
 
 
-def test_a_missing_cell_does_not_count_for_any_norm_and_is_named(tmp_path):
+def test_a_missing_run_does_not_count_for_any_norm_and_is_named(tmp_path):
     gone = Run("usleep", "psd", hold_out="CHAT", seed=1).name
     verdict = verdict_on(tmp_path, {"norms": ("batch", "psd")}, unfinished=[gone])
     limits = " ".join(verdict.limits)
     assert "PSDNorm is missing 9 of the 27 scores of CHAT." in limits
-    assert "1 requested cell gave no result; the page lists it." in limits
+    assert "1 requested run gave no result; the page lists it." in limits
     assert verdict.sentences[-1].endswith("; 2 to 3 seeds.")
     by_seed = verdict.contest.tables.by_seed.dropna()
     assert ("CHAT", "0000", 1) not in by_seed.index
@@ -213,11 +213,11 @@ def test_what_is_missing_is_said_before_the_data(tmp_path, whole):
     gone = Run("usleep", "psd", hold_out="CHAT", seed=1).name
     verdict = verdict_on(tmp_path, {"norms": ("batch", "psd")}, unfinished=[gone])
     assert verdict.sentences[-2] == verdict.contest.partial
-    assert verdict.sentences[-2].startswith("Incomplete: 1 of 18 cells has no result; ")
+    assert verdict.sentences[-2].startswith("Incomplete: 1 of 18 runs has no result; ")
     assert not any("Not complete" in sentence for sentence in whole.sentences)
 
 
-def test_a_missing_cell_leaves_all_seeds_to_the_intervals(tmp_path, whole):
+def test_a_missing_run_leaves_all_seeds_to_the_intervals(tmp_path, whole):
     gone = Run("usleep", "layer", hold_out="CHAT", seed=1).name
     verdict = verdict_on(tmp_path, unfinished=[gone])
     full, partial = (v.contest.tables.by_seed.dropna() for v in (whole, verdict))
@@ -248,7 +248,7 @@ def test_cohorts_that_share_no_seed_are_judged_all_the_same(tmp_path):
     assert any(limit.startswith("Cohorts have different seeds, ") for limit in verdict.limits)
 
 
-def test_a_norm_that_shares_no_cell_is_left_out_and_named(tmp_path):
+def test_a_norm_that_shares_no_place_is_left_out_and_named(tmp_path):
     shared = {"norms": ("batch", "psd"), "hold_outs": ("ABC", "CHAT")}
     alone = {"norms": ("layer",), "hold_outs": ("MASS",)}
     verdict = verdict_on(tmp_path, shared, alone)
@@ -295,12 +295,12 @@ def test_the_best_baseline_is_named_for_each_mean(tmp_path):
     write_runs(tmp_path / "a", [Axes(hold_outs=("ABC", "MASS"), **axes)], cohorts, merit=small)
     write_runs(tmp_path / "b", [Axes(hold_outs=("CHAT",), **axes)], cohorts, merit=large)
     parts = [read_results(tmp_path / name) for name in "ab"]
-    n = len(parts[0].cells)
+    n = len(parts[0].runs)
     results = replace(
         parts[0],
-        cells=pd.concat([parts[0].cells, parts[1].cells.assign(cell=lambda c: c["cell"] + n)]),
+        runs=pd.concat([parts[0].runs, parts[1].runs.assign(run=lambda c: c["run"] + n)]),
         subjects=pd.concat(
-            [parts[0].subjects, parts[1].subjects.assign(cell=lambda c: c["cell"] + n)]
+            [parts[0].subjects, parts[1].subjects.assign(run=lambda c: c["run"] + n)]
         ),
     )
     verdict = judge(results, contests(results)[0])

@@ -119,44 +119,44 @@ def claim_dissection(
 
 PREDICTED, WHICH = "scores", "weights.json"
 # if a command is stopped, the most important norms have predicted; TMA has BatchNorm's network, and
-# AdaBN comes with the cell that it adapts
+# AdaBN comes with the run that it adapts
 _FIRST = {"psd": 0, "batch": 1, TMA: 1}
 
 
 class Models(NamedTuple):
     """The networks of a folder of runs."""
 
-    cells: list[Run]  # with weights or scores; those of one shape together
-    skipped: list[str]  # a sentence for each cell that never had weights
-    gone: list[str]  # a sentence for each cell that lost its weights before it predicted everything
+    runs: list[Run]  # with weights or scores; those of one shape together
+    skipped: list[str]  # a sentence for each run that never had weights
+    gone: list[str]  # a sentence for each run that lost its weights before it predicted everything
 
 
 def find_models(
-    runs: ExperimentFolder, out: Path | None = None, conditions: Sequence[Condition] = ()
+    experiment: ExperimentFolder, out: Path | None = None, conditions: Sequence[Condition] = ()
 ) -> Models:
-    """Find the cells of a grid that kept their weights, or predicted something in ``out``."""
-    cells = [entry.run for entry in runs.entries()]
-    if not cells:
-        raise ArgumentError(f"{runs.path} has no grid, expected a folder of psdnorm lodo")
+    """Find the runs of a grid that kept their weights, or predicted something in ``out``."""
+    runs = [entry.run for entry in experiment.entries()]
+    if not runs:
+        raise ArgumentError(f"{experiment.path} has no grid, expected a folder of psdnorm lodo")
     found = Models([], [], [])
-    for cell in cells:
-        base = cell.base
-        owner = "it" if base == cell else base.name
-        if not runs.is_done(base):
-            found.skipped.append(f"{cell.name} is left out: {owner} is not finished")
-        elif weights_of(runs, cell).exists():
-            found.cells.append(cell)
-        elif out is None or not (out / PREDICTED / cell.name / WHICH).exists():
-            found.skipped.append(f"{cell.name} is left out: {owner} kept no weights")
+    for run in runs:
+        base = run.base
+        owner = "it" if base == run else base.name
+        if not experiment.is_done(base):
+            found.skipped.append(f"{run.name} is left out: {owner} is not finished")
+        elif weights_of(experiment, run).exists():
+            found.runs.append(run)
+        elif out is None or not (out / PREDICTED / run.name / WHICH).exists():
+            found.skipped.append(f"{run.name} is left out: {owner} kept no weights")
         else:
-            weights = "its weights" if base == cell else f"the weights of {owner}"
+            weights = "its weights" if base == run else f"the weights of {owner}"
             before = f"{weights} were gone before it predicted"
             why = f"{before} a night with and without a shift", f"{before} the others"
-            _keep_if_predicted(found, out, cell, conditions, why)
-    if not found.cells:
+            _keep_if_predicted(found, out, run, conditions, why)
+    if not found.runs:
         nor = f", and {out} has no loss of any" if found.gone else ""
         raise ArgumentError(
-            f"{runs.path} has no finished cell with weights{nor}, expected some: psdnorm lodo "
+            f"{experiment.path} has no finished run with weights{nor}, expected some: psdnorm lodo "
             "--keep weights"
         )
     return found
@@ -164,59 +164,60 @@ def find_models(
 
 def without_damaged(
     models: Models,
-    runs: ExperimentFolder,
+    experiment: ExperimentFolder,
     out: Path,
     conditions: Sequence[Condition],
     damaged: Mapping[Run, str],
 ) -> Models:
     """Keep networks with damaged weights only if they have predicted something."""
     found = Models([], models.skipped, [*models.gone])
-    for cell in models.cells:
-        if cell not in damaged:
-            found.cells.append(cell)
+    for run in models.runs:
+        if run not in damaged:
+            found.runs.append(run)
         else:
-            _keep_if_predicted(found, out, cell, conditions, (damaged[cell], damaged[cell]))
-    if not found.cells:
+            _keep_if_predicted(found, out, run, conditions, (damaged[run], damaged[run]))
+    if not found.runs:
         raise ArgumentError(
-            f"{runs.path} has no network that can predict, expected at least one: {found.gone[-1]}"
+            f"{experiment.path} has no network that can predict, expected at least one: "
+            f"{found.gone[-1]}"
         )
     return found
 
 
 def _keep_if_predicted(
-    found: Models, out: Path, cell: Run, conditions: Sequence[Condition], why: tuple[str, str]
+    found: Models, out: Path, run: Run, conditions: Sequence[Condition], why: tuple[str, str]
 ) -> None:
-    """Keep a cell that has a loss; ``why`` says why it has none, or not all."""
-    done = {condition for condition in conditions if has_predicted(out, cell, condition)}
+    """Keep a run that has a loss; ``why`` says why it has none, or not all."""
+    done = {condition for condition in conditions if has_predicted(out, run, condition)}
     if not {UNSHIFTED} < done:
-        found.gone.append(f"{cell.name} is left out: {why[0]}")
+        found.gone.append(f"{run.name} is left out: {why[0]}")
         return
-    found.cells.append(cell)
+    found.runs.append(run)
     if len(done) < len(conditions):
         found.gone.append(
-            f"{cell.name} counts with {len(done)} of {len(conditions)} conditions: {why[1]}"
+            f"{run.name} counts with {len(done)} of {len(conditions)} conditions: {why[1]}"
         )
 
 
-def predicting_order(cells: Sequence[Run]) -> list[Unit]:
+def predicting_order(runs: Sequence[Run]) -> list[Unit]:
     """Return trainings, with their AdaBN evaluations, in the order in which they predict."""
     # those of one shape stay together, as a process keeps only the network that it compiled last
-    return sorted(units_of(cells), key=lambda unit: _FIRST.get(unit[0].base.norm, len(_FIRST)))
+    return sorted(units_of(runs), key=lambda unit: _FIRST.get(unit[0].base.norm, len(_FIRST)))
 
 
-def weights_of(runs: ExperimentFolder, cell: Run) -> Path:
-    """Return the path of a cell's weights, which need not exist."""
-    return runs.folder(cell.base) / WEIGHTS / WEIGHTS_FILE
+def weights_of(experiment: ExperimentFolder, run: Run) -> Path:
+    """Return the path of a run's weights, which need not exist."""
+    return experiment.folder(run.base) / WEIGHTS / WEIGHTS_FILE
 
 
-def predicted_folder(out: Path, cell: Run, condition: Condition) -> Path:
-    """Return the folder of the scores of a cell under a condition."""
-    return out / PREDICTED / cell.name / condition.name
+def predicted_folder(out: Path, run: Run, condition: Condition) -> Path:
+    """Return the folder of the scores of a run under a condition."""
+    return out / PREDICTED / run.name / condition.name
 
 
-def has_predicted(out: Path, cell: Run, condition: Condition) -> bool:
-    """Tell whether a cell has predicted a condition."""
-    return (predicted_folder(out, cell, condition) / SCORES).exists()
+def has_predicted(out: Path, run: Run, condition: Condition) -> bool:
+    """Tell whether a run has predicted a condition."""
+    return (predicted_folder(out, run, condition) / SCORES).exists()
 
 
 class Made(NamedTuple):
@@ -310,32 +311,32 @@ def _lost(made: Made, reason: str) -> Made:
     raise StoreError(f"the test night {made.recording} was not made: {reason}")
 
 
-def protocol_of(runs: ExperimentFolder) -> Protocol:
+def protocol_of(experiment: ExperimentFolder) -> Protocol:
     """Return the protocol of a folder of runs."""
-    return Protocol.from_json(runs.settings()["protocol"])
+    return Protocol.from_json(experiment.settings()["protocol"])
 
 
-def trained_for(runs: ExperimentFolder, cell: Run, store: Store) -> Trained:
-    """Load the network of a cell; raise if it is another cell's or for another recipe."""
-    trained = load_trained(runs.folder(cell))
+def trained_for(experiment: ExperimentFolder, run: Run, store: Store) -> Trained:
+    """Load the network of a run; raise if it is another run's or for another recipe."""
+    trained = load_trained(experiment.folder(run))
     trained.check_takes(store)
     alignment_of(trained.training, store.layout.n_channels, trained.folder)
-    sized = with_size(cell, trained.arm.filter_size)
-    expected = throwaway_model(sized, protocol_of(runs), store.layout).config
+    sized = with_size(run, trained.arm.filter_size)
+    expected = throwaway_model(sized, protocol_of(experiment), store.layout).config
     found = trained.model.config
     for name in {**expected, **found}:
         if found.get(name) != expected.get(name):
             raise CheckpointError(
                 f"{trained.folder} has a network whose {name} is {found.get(name)!r:.80}, expected "
-                f"{expected.get(name)!r:.80} as {cell.name} has it"
+                f"{expected.get(name)!r:.80} as {run.name} has it"
             )
     # a network of the same shape may have been trained on other nights
-    said, own = trained.training.get("cell"), cell.to_json()
+    said, own = trained.training.get("cell"), run.to_json()
     for name in ("norm", "hold_out", "balanced", "seed"):
         if isinstance(said, dict) and said.get(name, own[name]) != own[name]:
             raise CheckpointError(
                 f"{trained.folder} has a network that was trained with {name} "
-                f"{said[name]!r:.80}, expected {own[name]!r} as {cell.name} has it"
+                f"{said[name]!r:.80}, expected {own[name]!r} as {run.name} has it"
             )
     return trained
 
@@ -346,7 +347,7 @@ NIGHTS = "nights"
 class Predicted(NamedTuple):
     """The outcome of one network under one condition."""
 
-    cell: Run
+    run: Run
     condition: Condition
     reason: str = ""  # why it failed, if it did
     sequences: int = 0  # that were predicted
@@ -356,23 +357,23 @@ class Predicted(NamedTuple):
 class Dissection:
     """Networks, conditions, and the folder of their scores."""
 
-    runs: ExperimentFolder
+    experiment: ExperimentFolder
     out: Path
-    cells: tuple[Run, ...]  # from find_models
+    runs: tuple[Run, ...]  # from find_models
     conditions: tuple[Condition, ...]  # the unshifted one first
     # of the test nights
     subjects: int = 10
     hours: float = 8.0
     seed: int = 0
-    # cells with damaged weights, of which only earlier predictions count
+    # runs with damaged weights, of which only earlier predictions count
     unable: frozenset[Run] = frozenset()
 
     @property
     def recipe(self) -> Recipe:
         """The recipe of the networks' training nights."""
-        path = self.runs.folder(self.cells[0]) / CONFIG
-        if not path.exists():  # an AdaBN cell that was not run
-            path = self.runs.folder(self.cells[0].base) / CONFIG
+        path = self.experiment.folder(self.runs[0]) / CONFIG
+        if not path.exists():  # an AdaBN run that is not there yet
+            path = self.experiment.folder(self.runs[0].base) / CONFIG
         try:
             return Recipe.from_dict(read_json(path)["recipe"])
         except (KeyError, TypeError, ArgumentError) as error:
@@ -388,28 +389,28 @@ class Dissection:
     def left(self) -> list[tuple[Run, Condition]]:
         """Return what networks with weights have not predicted yet."""
         return [
-            (cell, condition)
-            for cell in self.cells
-            if cell not in self.unable and weights_of(self.runs, cell).exists()
+            (run, condition)
+            for run in self.runs
+            if run not in self.unable and weights_of(self.experiment, run).exists()
             for condition in self.conditions
-            if not has_predicted(self.out, cell, condition)
+            if not has_predicted(self.out, run, condition)
         ]
 
     def damaged(self) -> dict[Run, str]:
-        """Return why the weights of some cells cannot be used; AdaBN has its base cell's reason."""
+        """Return why the weights of some runs cannot be used; AdaBN has its base run's reason."""
         # those that have predicted everything are loaded only if their weights have changed since
-        changed = [cell for cell in self.cells if self._has_changed(cell)]
-        needed = dict.fromkeys(cell.base for cell in [*(cell for cell, _ in self.left()), *changed])
+        changed = [run for run in self.runs if self._has_changed(run)]
+        needed = dict.fromkeys(run.base for run in [*(run for run, _ in self.left()), *changed])
         if not needed:
             return {}
         recipe, reasons = self.recipe, dict[Run, str]()
         nights = Store.plan(self.out / NIGHTS, recipe.to_dict(), recipe.layout())
         for base in needed:
             try:
-                trained_for(self.runs, base, nights)
+                trained_for(self.experiment, base, nights)
             except PsdnormError as error:
                 reasons[base] = str(error)
-        return {cell: reasons[cell.base] for cell in self.cells if cell.base in reasons}
+        return {run: reasons[run.base] for run in self.runs if run.base in reasons}
 
     def claim(self) -> None:
         """Write the settings of the nights and the digests of the weights; raise on conflict."""
@@ -418,36 +419,36 @@ class Dissection:
         described = nights | {"recipe": self.recipe.to_dict()}
         kinds = {condition.kind for condition in self.conditions}
         claim_dissection(self.out, described, kinds, to_predict=bool(self.left()))
-        for cell in self.cells:
-            path = self._which(cell)
-            if cell in self.unable:
+        for run in self.runs:
+            path = self._which(run)
+            if run in self.unable:
                 continue
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_json(path, self._own_weights(cell))
-            elif self._has_changed(cell):
+                write_json(path, self._own_weights(run))
+            elif self._has_changed(run):
                 raise ArgumentError(
-                    f"{path.parent} is of other weights than {weights_of(self.runs, cell)}: delete "
-                    "it, or give another folder"
+                    f"{path.parent} is of other weights than {weights_of(self.experiment, run)}: "
+                    "delete it, or give another folder"
                 )
 
-    def _which(self, cell: Run) -> Path:
-        return self.out / PREDICTED / cell.name / WHICH
+    def _which(self, run: Run) -> Path:
+        return self.out / PREDICTED / run.name / WHICH
 
-    def _own_weights(self, cell: Run) -> dict[str, Any]:
-        path = weights_of(self.runs, cell)
+    def _own_weights(self, run: Run) -> dict[str, Any]:
+        path = weights_of(self.experiment, run)
         with os_errors_as(CheckpointError, path, "cannot be read"), path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        return {"cell": cell.to_json(), "sha256": sha256}
+        return {"cell": run.to_json(), "sha256": sha256}
 
-    def _has_changed(self, cell: Run) -> bool:
+    def _has_changed(self, run: Run) -> bool:
         """Tell whether a network with weights has predicted with others."""
-        path = self._which(cell)
-        if not path.exists() or not weights_of(self.runs, cell).exists():
+        path = self._which(run)
+        if not path.exists() or not weights_of(self.experiment, run).exists():
             return False
         before = read_json(path)
         try:
-            return before != self._own_weights(cell)
+            return before != self._own_weights(run)
         except CheckpointError:  # unreadable, so not what it predicted with
             return True
 
@@ -465,18 +466,18 @@ class Dissection:
             return
         place = resolve_device(device)
         store = self.nights.open()
-        for unit in predicting_order(self.cells):
-            todo = [(cell, condition) for cell, condition in left if cell in unit]
+        for unit in predicting_order(self.runs):
+            todo = [(run, condition) for run, condition in left if run in unit]
             if not todo:
                 continue
             with quiet_libraries(), reproducible(place):
                 try:
-                    predictor = _Predictor(self.runs, unit[0].base, store, place, fast)
+                    predictor = _Predictor(self.experiment, unit[0].base, store, place, fast)
                 except PsdnormError as error:
                     yield from (Predicted(*each, str(error)) for each in todo)
                     continue
-                for cell, condition in todo:
-                    yield self._attempt(predictor, cell, condition, keep)
+                for run, condition in todo:
+                    yield self._attempt(predictor, run, condition, keep)
 
     def forget_nights(self) -> None:
         """Delete the test nights if nothing is left to predict; they can be simulated again."""
@@ -484,41 +485,46 @@ class Dissection:
             shutil.rmtree(self.out / NIGHTS, ignore_errors=True)
 
     def _attempt(
-        self, predictor: "_Predictor", cell: Run, condition: Condition, keep: bool
+        self, predictor: "_Predictor", run: Run, condition: Condition, keep: bool
     ) -> Predicted:
         index = predictor.store.index
         index = index[index["cohort"] == condition.name].reset_index(drop=True)
         if index.empty:
-            return Predicted(cell, condition, "none of its nights could be made")
-        folder = predicted_folder(self.out, cell, condition)
+            return Predicted(run, condition, "none of its nights could be made")
+        folder = predicted_folder(self.out, run, condition)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_outcome(folder, index, predictor.predictions(cell, index), keep=keep)
+            write_outcome(folder, index, predictor.predictions(run, index), keep=keep)
         except PsdnormError as error:
-            return Predicted(cell, condition, str(error))
+            return Predicted(run, condition, str(error))
         sequences = predicted_sequences(index, predictor.protocol)
-        return Predicted(cell, condition, sequences=sequences)
+        return Predicted(run, condition, sequences=sequences)
 
 
 class _Predictor:
     """A network with its weights, and the nights as it expects them."""
 
     def __init__(
-        self, runs: ExperimentFolder, cell: Run, store: Store, device: "torch.device", fast: Any
+        self,
+        experiment: ExperimentFolder,
+        run: Run,
+        store: Store,
+        device: "torch.device",
+        fast: Any,
     ) -> None:
-        self.trained, self.protocol = trained_for(runs, cell, store), protocol_of(runs)
+        self.trained, self.protocol = trained_for(experiment, run, store), protocol_of(experiment)
         self.store, self.device = store, device
-        sized = with_size(cell, self.trained.arm.filter_size)
+        sized = with_size(run, self.trained.arm.filter_size)
         self.network = network_for(sized, self.protocol, store.layout, device, fast=fast)
         self.network.model.load_state_dict(self.trained.model.state_dict())
         self.network.model.eval()
 
-    def predictions(self, cell: Run, index: "pd.DataFrame") -> Iterator[NightPrediction]:
+    def predictions(self, run: Run, index: "pd.DataFrame") -> Iterator[NightPrediction]:
         source = self.trained.source(self.store, self.device)
         found: Iterator[NightPrediction]
-        if cell.is_adapted:
+        if run.is_adapted:
             found = adapted_predictions(
-                self.network, source, index, self.protocol, cell.layers, device=self.device
+                self.network, source, index, self.protocol, run.layers, device=self.device
             )
         else:
             given = self.network.forward, source, index

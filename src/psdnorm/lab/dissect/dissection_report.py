@@ -138,14 +138,14 @@ class Losses:
 def read_losses(dissection: Dissection) -> Losses:
     """Read what was predicted so far."""
     tables = [
-        _read(dissection, cell, condition)
-        for cell in dissection.cells
+        _read(dissection, run, condition)
+        for run in dissection.runs
         for condition in dissection.conditions
-        if has_predicted(dissection.out, cell, condition)
+        if has_predicted(dissection.out, run, condition)
     ]
     found = Losses(
         pd.concat(tables) if tables else pd.DataFrame({"kind": []}),
-        arm_names(dissection.cells),
+        arm_names(dissection.runs),
         dissection.recipe.name,
         dissection.subjects,
         dissection.conditions,
@@ -160,19 +160,19 @@ def read_losses(dissection: Dissection) -> Losses:
     return found
 
 
-def _read(dissection: Dissection, cell: Run, condition: Condition) -> pd.DataFrame:
-    folder = predicted_folder(dissection.out, cell, condition)
+def _read(dissection: Dissection, run: Run, condition: Condition) -> pd.DataFrame:
+    folder = predicted_folder(dissection.out, run, condition)
     scores = subject_metrics(read_scores(folder / SCORES))
     return scores[["subject", "balanced_accuracy"]].assign(
-        arm=cell.label,
-        training=f"{cell.hold_out}, seed {cell.seed}",
+        arm=run.label,
+        training=f"{run.hold_out}, seed {run.seed}",
         kind=condition.kind,
         strength=condition.strength,
     )
 
 
-def arm_names(cells: Sequence[Run]) -> dict[str, str]:
-    """Return the names of the arms of some cells, with the sizes that distinguish them.
+def arm_names(runs: Sequence[Run]) -> dict[str, str]:
+    """Return the names of the arms of some runs, with the sizes that distinguish them.
 
     >>> arm_names([Run("usleep", "psd"), Run("usleep", "batch", seed=1)])
     {'usleep batch @all': 'BatchNorm', 'usleep psd f5 d3 @all': 'PSDNorm'}
@@ -180,18 +180,18 @@ def arm_names(cells: Sequence[Run]) -> dict[str, str]:
     ['PSDNorm (f = 5)', 'PSDNorm (f = 17)']
     """
 
-    def place(cell: Run) -> tuple:
-        sizes = cell.arm.filter_size or 0, cell.norm_depth or 0
-        return cell.model, cell.balanced or 0, norm_place(cell.norm), *sizes
+    def place(run: Run) -> tuple:
+        sizes = run.arm.filter_size or 0, run.norm_depth or 0
+        return run.model, run.balanced or 0, norm_place(run.norm), *sizes
 
-    several = len({(cell.model, cell.balanced) for cell in cells}) > 1
+    several = len({(run.model, run.balanced) for run in runs}) > 1
     names = {}
-    for cell in sorted(cells, key=place):
-        same = [other for other in cells if other.norm == cell.norm]
+    for run in sorted(runs, key=place):
+        same = [other for other in runs if other.norm == run.norm]
         shown = [size for size in SIZES if len({getattr(other, size) for other in same}) > 1]
-        name = cell.arm.named(shown)
-        where = f", {setting_name(cell.model, cell.balanced)}" if several else ""
-        names[cell.label] = f"{name}{where}"
+        name = run.arm.named(shown)
+        where = f", {setting_name(run.model, run.balanced)}" if several else ""
+        names[run.label] = f"{name}{where}"
     return names
 
 

@@ -1,4 +1,4 @@
-"""A study: nights from a seed, a grid of cells on them, run in pieces, its scores in one file."""
+"""A study: nights from a seed, a grid of runs on them in pieces, its scores in one file."""
 
 from psdnorm.lab.study.result_cache import (
     available,
@@ -17,11 +17,11 @@ from psdnorm.lab.study.study import (
     Study,
     check_folder,
     check_networks,
+    experiment_of,
     made_store,
     planned_amounts,
     read_study,
     run_study,
-    runs_of,
     seconds_of,
 )
 

@@ -1,4 +1,4 @@
-"""Packed results of studies: finished cells are packed, unpacked, and borrowed by other studies."""
+"""Packed results of studies: finished runs are packed, unpacked, and borrowed by other studies."""
 
 import contextlib
 import io
@@ -64,41 +64,41 @@ class Archive:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What all cells share, see :meth:`psdnorm.experiments.ExperimentFolder.settings`."""
+        """What all runs share, see :meth:`psdnorm.experiments.ExperimentFolder.settings`."""
         return {key: value for key, value in self.grid.items() if key not in ("format", "cells")}
 
     def optional(self, name: str) -> dict[str, Any] | None:
         """Return the content of a JSON file that need not exist."""
         return self._document(name) if name in self._members else None
 
-    def has(self, cell: Run) -> bool:
-        """Tell whether a cell is finished here."""
-        return _member(cell, DONE) in self._members
+    def has(self, run: Run) -> bool:
+        """Tell whether a run is finished here."""
+        return _member(run, DONE) in self._members
 
-    def scores(self, cell: Run) -> bytes:
-        """Return the scores of a finished cell as they are on disk."""
-        return self._content(cell, SCORES)
+    def scores(self, run: Run) -> bytes:
+        """Return the scores of a finished run as they are on disk."""
+        return self._content(run, SCORES)
 
-    def unpack(self, cell: Run, folder: Path, lender: str | None = None) -> None:
-        """Write the files of a finished cell, over those of an interrupted one."""
-        files = {name: self._content(cell, name) for name in (CONFIG, SCORES)}
+    def unpack(self, run: Run, folder: Path, lender: str | None = None) -> None:
+        """Write the files of a finished run, over those of an interrupted one."""
+        files = {name: self._content(run, name) for name in (CONFIG, SCORES)}
         if lender is not None:
-            # if that study has borrowed the cell itself, the name of the study that ran it stays
-            described = {LENDER: lender} | self._document(_member(cell, CONFIG))
+            # if that study has borrowed the run itself, the name of the study that trained it stays
+            described = {LENDER: lender} | self._document(_member(run, CONFIG))
             files[CONFIG] = json_text(described).encode()
-        if _member(cell, HISTORY) in self._members:
-            files[HISTORY] = self._content(cell, HISTORY)
-        files[DONE] = self._content(cell, DONE)  # last: the cell then counts as finished
+        if _member(run, HISTORY) in self._members:
+            files[HISTORY] = self._content(run, HISTORY)
+        files[DONE] = self._content(run, DONE)  # last: the run then counts as finished
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             with written(folder / name) as file:
                 file.write(content)
         (folder / RESUME).unlink(missing_ok=True)
 
-    def _content(self, cell: Run, name: str) -> bytes:
-        content = self._members.get(_member(cell, name))
+    def _content(self, run: Run, name: str) -> bytes:
+        content = self._members.get(_member(run, name))
         if content is None:
-            raise StoreError(f"{self.path} lacks {name} of {cell.name}, expected a packed study")
+            raise StoreError(f"{self.path} lacks {name} of {run.name}, expected a packed study")
         return content
 
     def _document(self, name: str) -> dict[str, Any]:
@@ -111,8 +111,8 @@ class Archive:
         return document
 
 
-def _member(cell: Run, name: str) -> str:
-    return f"{CELLS}/{cell.name}/{name}"
+def _member(run: Run, name: str) -> str:
+    return f"{CELLS}/{run.name}/{name}"
 
 
 def packed_path(study: Study, lender: str | None = None) -> Path:
@@ -121,17 +121,17 @@ def packed_path(study: Study, lender: str | None = None) -> Path:
     return folder / f"{lender or study.name}.tar.xz"
 
 
-def pack(study: Study, runs: ExperimentFolder) -> Path | None:
+def pack(study: Study, experiment: ExperimentFolder) -> Path | None:
     """Pack what is finished of a study; return None if nothing is."""
-    # a cell only with all its AdaBN cells: no weights are packed, so it would be trained again
-    finished = [unit for unit in units_of(study.cells) if all(map(runs.is_done, unit))]
-    cells = [cell for unit in finished for cell in unit]
-    if not cells:
+    # a run only with all its AdaBN runs: no weights are packed, so it would be trained again
+    finished = [unit for unit in units_of(study.runs) if all(map(experiment.is_done, unit))]
+    runs = [run for unit in finished for run in unit]
+    if not runs:
         return None
     path = packed_path(study)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        contents = list(_contents(runs, cells))
+        contents = list(_contents(experiment, runs))
     except OSError as error:
         raise StoreError(f"{error.filename} cannot be packed: {error.strerror}") from error
     with written(path) as file, tarfile.open(fileobj=file, mode="w:xz", preset=6) as archive:
@@ -142,96 +142,99 @@ def pack(study: Study, runs: ExperimentFolder) -> Path | None:
     return path
 
 
-def _contents(runs: ExperimentFolder, cells: list[Run]) -> Iterator[tuple[str, bytes]]:
+def _contents(experiment: ExperimentFolder, runs: list[Run]) -> Iterator[tuple[str, bytes]]:
     for name in (GRID, COST, NIGHTS):
-        if (runs.path / name).exists():
-            yield name, (runs.path / name).read_bytes()
+        if (experiment.path / name).exists():
+            yield name, (experiment.path / name).read_bytes()
     for name in (CONFIG, HISTORY, SCORES):  # similar files together compress best
-        for cell in cells:
-            if name in NEEDED or (runs.folder(cell) / name).exists():
-                yield _member(cell, name), (runs.folder(cell) / name).read_bytes()
-    for cell in cells:
-        done = read_json(runs.folder(cell) / DONE) | {"keep": KEEP[0]}
-        yield _member(cell, DONE), json_text(done).encode()
+        for run in runs:
+            if name in NEEDED or (experiment.folder(run) / name).exists():
+                yield _member(run, name), (experiment.folder(run) / name).read_bytes()
+    for run in runs:
+        done = read_json(experiment.folder(run) / DONE) | {"keep": KEEP[0]}
+        yield _member(run, DONE), json_text(done).encode()
 
 
 def is_packed(study: Study) -> bool:
-    """Tell whether every cell of a study is in its packed results."""
+    """Tell whether every run of a study is in its packed results."""
     path = packed_path(study)
-    return path.exists() and all(map(Archive(path).has, study.cells))
+    return path.exists() and all(map(Archive(path).has, study.runs))
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Cells in packed results that a study can use."""
+    """Runs in packed results that a study can use."""
 
     archive: Archive
-    cells: tuple[Run, ...]
+    runs: tuple[Run, ...]
     lender: str | None = None  # the other study that they are of
 
 
 def available(
-    study: Study, runs: ExperimentFolder, lenders: Sequence[str | None] | None = None
+    study: Study, experiment: ExperimentFolder, lenders: Sequence[str | None] | None = None
 ) -> list[Packed]:
     """Return what can be unpacked: the study's own results first, then those it can borrow."""
-    finished = {cell: _scores(runs, cell) for cell in study.cells if runs.is_done(cell)}
-    place, settings = runs.path, runs.settings()
+    finished = {run: _scores(experiment, run) for run in study.runs if experiment.is_done(run)}
+    place, settings = experiment.path, experiment.settings()
     found = []
     for lender in (None, *study.borrow) if lenders is None else lenders:
         path = packed_path(study, lender)
-        if not path.exists() or (lender and len(finished) == len(study.cells)):
+        if not path.exists() or (lender and len(finished) == len(study.runs)):
             continue
         archive = Archive(path)
         _check_same(study, archive, place, settings)
         place, settings = archive.path, archive.settings
-        cells = usable(study, archive, runs, finished)
-        finished |= {cell: archive.scores(cell) for cell in cells}
-        if cells or lender is None:
-            found.append(Packed(archive, tuple(cells), lender))
+        runs = usable(study, archive, experiment, finished)
+        finished |= {run: archive.scores(run) for run in runs}
+        if runs or lender is None:
+            found.append(Packed(archive, tuple(runs), lender))
     return found
 
 
-def _scores(runs: ExperimentFolder, cell: Run) -> bytes | None:
+def _scores(experiment: ExperimentFolder, run: Run) -> bytes | None:
     with contextlib.suppress(OSError):
-        return (runs.folder(cell) / SCORES).read_bytes()
+        return (experiment.folder(run) / SCORES).read_bytes()
     return None  # equal to no packed scores
 
 
 def usable(
-    study: Study, archive: Archive, runs: ExperimentFolder, finished: Mapping[Run, bytes | None]
+    study: Study,
+    archive: Archive,
+    experiment: ExperimentFolder,
+    finished: Mapping[Run, bytes | None],
 ) -> list[Run]:
-    """Return the cells in packed results that are not finished yet, and not in progress."""
-    # a cell and its AdaBN cells are of one network: all of them come from one place
+    """Return the runs in packed results that are not finished yet, and not in progress."""
+    # a run and its AdaBN runs are of one network: all of them come from one place
     return [
-        cell
-        for unit in units_of(study.cells)
+        run
+        for unit in units_of(study.runs)
         if all(
             archive.has(each) and (each not in finished or finished[each] == archive.scores(each))
             for each in unit
         )
-        and not _in_progress(unit, runs)
-        for cell in unit
-        if cell not in finished
+        and not _in_progress(unit, experiment)
+        for run in unit
+        if run not in finished
     ]
 
 
-def unusable(study: Study, runs: ExperimentFolder) -> list[Run]:
-    """Return packed cells of a study that cannot be unpacked as those of their unit differ."""
+def unusable(study: Study, experiment: ExperimentFolder) -> list[Run]:
+    """Return packed runs of a study that cannot be unpacked as those of their unit differ."""
     path = packed_path(study)
     if not path.exists():
         return []
     archive = Archive(path)
     return [
-        cell
-        for unit in units_of(study.cells)
-        if not _in_progress(unit, runs)
-        for cell in unit
-        if archive.has(cell) and not runs.is_done(cell)
+        run
+        for unit in units_of(study.runs)
+        if not _in_progress(unit, experiment)
+        for run in unit
+        if archive.has(run) and not experiment.is_done(run)
     ]
 
 
-def _in_progress(unit: Unit, runs: ExperimentFolder) -> bool:
-    return any(holder(runs.folder(cell)) is not None for cell in unit)
+def _in_progress(unit: Unit, experiment: ExperimentFolder) -> bool:
+    return any(holder(experiment.folder(run)) is not None for run in unit)
 
 
 def _check_same(study: Study, archive: Archive, place: Path, settings: Mapping[str, Any]) -> None:
@@ -255,78 +258,78 @@ def _check_same(study: Study, archive: Archive, place: Path, settings: Mapping[s
 def take(
     study: Study,
     archive: Archive,
-    runs: ExperimentFolder,
-    cells: Collection[Run],
+    experiment: ExperimentFolder,
+    runs: Collection[Run],
     lender: str | None = None,
 ) -> list[Run]:
-    """Unpack cells; return them, without those that other processes have begun meanwhile."""
+    """Unpack runs; return them, without those that other processes have begun meanwhile."""
     taken: list[Run] = []
-    for unit in units_of(study.cells):
-        wanted = [cell for cell in unit if cell in cells]
+    for unit in units_of(study.runs):
+        wanted = [run for run in unit if run in runs]
         with contextlib.ExitStack() as locks:
-            if not all(locks.enter_context(held(runs.folder(cell))) for cell in wanted):
+            if not all(locks.enter_context(held(experiment.folder(run))) for run in wanted):
                 continue
-            if any(map(runs.is_done, wanted)):
+            if any(map(experiment.is_done, wanted)):
                 continue
-            for cell in wanted:
-                archive.unpack(cell, runs.folder(cell), lender)
+            for run in wanted:
+                archive.unpack(run, experiment.folder(run), lender)
         taken += wanted
     return taken
 
 
 @contextlib.contextmanager
-def grid_lock(runs: ExperimentFolder) -> Iterator[None]:
+def grid_lock(experiment: ExperimentFolder) -> Iterator[None]:
     """Wait for the lock of a folder's grid, and hold it."""
     free = False
     while not free:
-        with held(runs.path) as free:
+        with held(experiment.path) as free:
             if free:
                 yield
 
 
-def restore(study: Study, runs: ExperimentFolder) -> int:
-    """Unpack the study's own results, if any; return the number of cells."""
-    for own in available(study, runs, [None]):
+def restore(study: Study, experiment: ExperimentFolder) -> int:
+    """Unpack the study's own results, if any; return the number of runs."""
+    for own in available(study, experiment, [None]):
         archive = own.archive
-        with os_errors_as(StoreError, runs.path, "cannot be written"):
-            with grid_lock(runs):
-                if not (runs.path / GRID).exists():
-                    write_json(runs.path / GRID, archive.grid)
-                note_nights(runs, archive.optional(NIGHTS))
-            taken = take(study, archive, runs, own.cells)
+        with os_errors_as(StoreError, experiment.path, "cannot be written"):
+            with grid_lock(experiment):
+                if not (experiment.path / GRID).exists():
+                    write_json(experiment.path / GRID, archive.grid)
+                note_nights(experiment, archive.optional(NIGHTS))
+            taken = take(study, archive, experiment, own.runs)
         cost = archive.optional(COST)
         if cost is not None:
-            merged = merged_costs(cost, read_cost(runs.path), counted=COUNTED)
-            write_json(runs.path / COST, merged)
+            merged = merged_costs(cost, read_cost(experiment.path), counted=COUNTED)
+            write_json(experiment.path / COST, merged)
         return len(taken)
     return 0
 
 
-def loans(study: Study, runs: ExperimentFolder) -> list[Packed]:
+def loans(study: Study, experiment: ExperimentFolder) -> list[Packed]:
     """Return what a study can borrow beyond its own results."""
-    return [packed for packed in available(study, runs) if packed.lender]
+    return [packed for packed in available(study, experiment) if packed.lender]
 
 
-def borrow(study: Study, runs: ExperimentFolder) -> list[Packed]:
+def borrow(study: Study, experiment: ExperimentFolder) -> list[Packed]:
     """Unpack what other studies have finished; return it, after :func:`restore`."""
-    found = loans(study, runs)
+    found = loans(study, experiment)
     if not found:
         return found
-    with os_errors_as(StoreError, runs.path, "cannot be written"):
-        with grid_lock(runs):
-            _write_grid(study, runs, found[0].archive)
-            note_nights(runs, found[0].archive.optional(NIGHTS))
-        taken = [take(study, each.archive, runs, each.cells, each.lender) for each in found]
+    with os_errors_as(StoreError, experiment.path, "cannot be written"):
+        with grid_lock(experiment):
+            _write_grid(study, experiment, found[0].archive)
+            note_nights(experiment, found[0].archive.optional(NIGHTS))
+        taken = [take(study, each.archive, experiment, each.runs, each.lender) for each in found]
     pairs = zip(found, taken, strict=True)
-    return [replace(packed, cells=tuple(cells)) for packed, cells in pairs if cells]
+    return [replace(packed, runs=tuple(runs)) for packed, runs in pairs if runs]
 
 
-def _write_grid(study: Study, runs: ExperimentFolder, archive: Archive) -> None:
-    """Add the study's cells to ``grid.json``, with the settings of borrowed results."""
-    known = {entry.run: entry.sequences for entry in runs.entries()}
-    if known.keys() >= set(study.cells):
+def _write_grid(study: Study, experiment: ExperimentFolder, archive: Archive) -> None:
+    """Add the study's runs to ``grid.json``, with the settings of borrowed results."""
+    known = {entry.run: entry.sequences for entry in experiment.entries()}
+    if known.keys() >= set(study.runs):
         return
-    amounts = planned_amounts(study)  # good enough for status; corrected when cells are run
-    known = {cell: amounts.entry(cell).sequences for cell in study.cells} | known
-    cells = [{"cell": cell.to_json(), "sequences": known[cell]} for cell in complete(known)]
-    write_json(runs.path / GRID, {"format": FORMAT, **archive.settings, "cells": cells})
+    amounts = planned_amounts(study)  # good enough for status; corrected when the study goes on
+    known = {run: amounts.entry(run).sequences for run in study.runs} | known
+    listed = [{"cell": run.to_json(), "sequences": known[run]} for run in complete(known)]
+    write_json(experiment.path / GRID, {"format": FORMAT, **archive.settings, "cells": listed})

@@ -1,4 +1,4 @@
-"""A study: what its YAML file describes, its simulated nights, and how its cells are run."""
+"""A study: what its YAML file describes, its simulated nights, and how it is run."""
 
 import contextlib
 import dataclasses
@@ -93,15 +93,15 @@ class Study:
     ----------
     path : Path
         The file.
-    cells : tuple of Run
+    runs : tuple of Run
         Each once, those that share a compiled network together.
     keep : {"scores", "predictions", "weights"}
     expected_epochs : int
         Until early stopping, for estimates.
     borrow : tuple of str
-        Names of the studies from which it takes finished cells, in order of preference.
+        Names of the studies from which it takes finished runs, in order of preference.
     entries : tuple of tuple of Run
-        The cells of each entry of the file's grid; entries may overlap.
+        The runs of each entry of the file's grid; entries may overlap.
     results : Path, optional
         The folder of packed results, of this study and others. Default: ``results`` beside the
         file.
@@ -111,7 +111,7 @@ class Study:
     name: str
     about: str
     nights: Nights
-    cells: tuple[Run, ...]
+    runs: tuple[Run, ...]
     protocol: Protocol
     keep: str
     expected_epochs: int
@@ -154,7 +154,7 @@ def _read(path: Path, document: Any) -> Study:
             name=file_name("name", document["name"]),
             about=text("about", document["about"]),
             nights=nights,
-            cells=tuple(grid_of(blocks)),
+            runs=tuple(grid_of(blocks)),
             protocol=protocol,
             keep=one_of("keep", document.get("keep", KEEP[0]), KEEP),
             expected_epochs=min(epochs, protocol.max_epochs),
@@ -202,7 +202,7 @@ def _lenders(study: Study, value: Any) -> tuple[str, ...]:
         raise invalid("borrow", value, "a list of names of studies")
     if study.keep != KEEP[0]:
         raise ArgumentError(
-            f"keep is {study.keep!r} with borrow, expected {KEEP[0]}: a borrowed cell has no more"
+            f"keep is {study.keep!r} with borrow, expected {KEEP[0]}: a borrowed run has no more"
         )
     for name in value:
         if file_name("borrow", name) == study.name:
@@ -212,7 +212,7 @@ def _lenders(study: Study, value: Any) -> tuple[str, ...]:
 
 
 def _check_lender(study: Study, name: str) -> None:
-    """Raise if a study has other nights or another protocol, so that its cells are not the same."""
+    """Raise if a study has other nights or another protocol, so that its runs are not the same."""
     path = study.path.with_name(f"{name}.yaml")
     try:
         lender = _read(path, read_yaml(path))
@@ -231,23 +231,23 @@ def _check_lender(study: Study, name: str) -> None:
                 )
 
 
-def check_networks(study: Study, runs: ExperimentFolder) -> None:
+def check_networks(study: Study, experiment: ExperimentFolder) -> None:
     """Raise if a network that is still to be trained cannot be built or run."""
     layout = load_recipe(study.nights.recipe).layout()
     seen: set[tuple] = set()
     for place, entry in enumerate(study.entries):
-        for cell in (run.base for run in entry):
-            if _network(cell) in seen or runs.is_done(cell):
+        for run in (each.base for each in entry):
+            if _network(run) in seen or experiment.is_done(run):
                 continue
-            seen.add(_network(cell))
+            seen.add(_network(run))
             try:
-                check_model(cell, study.protocol, layout)
+                check_model(run, study.protocol, layout)
             except ArgumentError as error:
                 raise ArgumentError(f"{study.path}: grid[{place}]: {error}") from None
 
 
-def _network(cell: Run) -> tuple:
-    return cell.model, cell.norm, cell.filter_size, cell.norm_depth
+def _network(run: Run) -> tuple:
+    return run.model, run.norm, run.filter_size, run.norm_depth
 
 
 def planned_nights(nights: Nights) -> list[PlannedNight]:
@@ -260,7 +260,7 @@ def planned_nights(nights: Nights) -> list[PlannedNight]:
 
 
 def planned_amounts(study: Study) -> Amounts:
-    """Return the amounts of work of a study's cells before its nights are made, nothing trimmed."""
+    """Return the amounts of work of a study's runs before its nights are made, nothing trimmed."""
     import pandas as pd
 
     nights = planned_nights(study.nights)
@@ -299,22 +299,22 @@ def made_store(
     return Store.open(folder, recipe.to_dict())
 
 
-def runs_of(study: Study, work: Path) -> ExperimentFolder:
-    """Return the folder of the cells of a study."""
+def experiment_of(study: Study, work: Path) -> ExperimentFolder:
+    """Return the folder of the runs of a study."""
     return ExperimentFolder(work / study.name)
 
 
-def note_nights(runs: ExperimentFolder, nights: Mapping[str, Any] | None) -> None:
+def note_nights(experiment: ExperimentFolder, nights: Mapping[str, Any] | None) -> None:
     """Write the settings of a folder's nights into it, if they are known and not there yet."""
-    if nights is not None and not (runs.path / NIGHTS).exists():
-        write_json(runs.path / NIGHTS, dict(nights))
+    if nights is not None and not (experiment.path / NIGHTS).exists():
+        write_json(experiment.path / NIGHTS, dict(nights))
 
 
-def check_folder(study: Study, runs: ExperimentFolder) -> None:
-    """Raise if a folder has cells of other nights than the study's file describes."""
-    path = runs.path / NIGHTS
+def check_folder(study: Study, experiment: ExperimentFolder) -> None:
+    """Raise if a folder has runs of other nights than the study's file describes."""
+    path = experiment.path / NIGHTS
     if path.exists():
-        check_nights(study, runs.path, read_json(path))
+        check_nights(study, experiment.path, read_json(path))
 
 
 def check_nights(study: Study, place: Path, nights: Mapping[str, Any]) -> None:
@@ -322,36 +322,41 @@ def check_nights(study: Study, place: Path, nights: Mapping[str, Any]) -> None:
     for name, value in study.nights.to_json().items():
         if nights.get(name) != value:
             raise ArgumentError(
-                f"{place} has cells of nights whose {name} is {nights.get(name)!r}, expected "
+                f"{place} has runs of nights whose {name} is {nights.get(name)!r}, expected "
                 f"{value!r} as in {study.path}: move it away, or give the study another name"
             )
 
 
 class Meter(PieceMeter):
-    """Measures the cost of a piece; writes it after every cell."""
+    """Measures the cost of a piece; writes it after every run."""
 
     def __init__(
-        self, runs: ExperimentFolder, device: str, workers: int, batch_size: int, commit: str | None
+        self,
+        experiment: ExperimentFolder,
+        device: str,
+        workers: int,
+        batch_size: int,
+        commit: str | None,
     ) -> None:
-        super().__init__(runs.path, device, commit, counted=COUNTED, workers=workers)
-        self._runs, self._batch_size = runs, batch_size
+        super().__init__(experiment.path, device, commit, counted=COUNTED, workers=workers)
+        self._experiment, self._batch_size = experiment, batch_size
 
     def count(self, outcome: Outcome) -> None:
-        """Count a finished cell, and the sequences in all its epochs of training."""
+        """Count a finished run, and the sequences in all its epochs of training."""
         if outcome.status == FINISHED:
             steps = 0  # of AdaBN
             if not outcome.run.is_adapted:
-                steps = read_json(self._runs.folder(outcome.run) / DONE)["steps"]
+                steps = read_json(self._experiment.folder(outcome.run) / DONE)["steps"]
             self.add(steps * self._batch_size)
         self.write()
 
 
 def seconds_of(study: Study, amounts: Amounts) -> dict[Run, float]:
-    """Estimate the seconds of every cell on one H200 that all of them share."""
+    """Estimate the seconds of every run on one H200 that all of them share."""
     size, epochs = study.protocol.batch_size, study.expected_epochs
     return {
-        cell: amounts.of(cell).in_batches(size).seconds(cell, H200[cell.model], epochs)
-        for cell in study.cells
+        run: amounts.of(run).in_batches(size).seconds(run, H200[run.model], epochs)
+        for run in study.runs
     }
 
 
@@ -363,17 +368,17 @@ def shares_of(
     # minute and more on a GPU
     if workers >= len(units):
         return [*units]
-    total = sum(seconds[cell] for unit in units for cell in unit)
+    total = sum(seconds[run] for unit in units for run in unit)
     shares: list[list[int]] = [[] for _ in range(workers)]
     passed = 0.0
     for place in _last_first(units):
-        own = sum(seconds[cell] for cell in units[place])
+        own = sum(seconds[run] for run in units[place])
         # a unit goes to the share in which its middle lies
         share = int(workers * (passed + own / 2) / total) if total else 0
         shares[min(share, workers - 1)].append(place)
         passed += own
     return [
-        tuple(cell for place in sorted(share) for cell in units[place]) for share in shares if share
+        tuple(run for place in sorted(share) for run in units[place]) for share in shares if share
     ]
 
 
@@ -388,61 +393,61 @@ def _last_first(units: Sequence[Unit]) -> list[int]:
 def run_study(
     study: Study,
     store: Store,
-    runs: ExperimentFolder,
+    experiment: ExperimentFolder,
     meter: Meter,
     *,
     workers: int = 1,
     device: str = "auto",
     on_progress: OnProgress = lambda name, words: None,
 ) -> Iterator[Outcome]:
-    """Run the cells of a study that are not finished; interrupted ones are resumed.
+    """Train the runs of a study that are not finished; interrupted ones are resumed.
 
     ``workers`` processes share the device; 1 is this process. ``on_progress`` takes the name of a
-    cell and its progress. Yields the outcome of each cell that was not finished before.
+    run and its progress. Yields the outcome of each run that was not finished before.
     """
-    difference = runs.other_nights(store) if runs.settings() else None
+    difference = experiment.other_nights(store) if experiment.settings() else None
     if difference is not None:
         raise ArgumentError(
-            f"{runs.path} has cells of {difference}, expected the same nights: to start over, take "
-            "other folders for the work and its results"
+            f"{experiment.path} has runs of {difference}, expected the same nights: to start over, "
+            "take other folders for the work and its results"
         )
-    runs.check(store, study.protocol)
+    experiment.check(store, study.protocol)
     amounts = Amounts(store, study.protocol)
-    left = [unit for unit in units_of(study.cells) if not all(map(runs.is_done, unit))]
-    waiting = [cell for unit in left for cell in unit if not runs.is_done(cell)]
-    check_grid(store, waiting, study.protocol, runs, device=device, keep=study.keep)
-    runs.extend(store, study.protocol, [amounts.entry(cell) for cell in study.cells])
-    note_nights(runs, study.nights.to_json())
-    job = Job(store, runs, study.protocol, device, "auto", study.keep)
+    left = [unit for unit in units_of(study.runs) if not all(map(experiment.is_done, unit))]
+    waiting = [run for unit in left for run in unit if not experiment.is_done(run)]
+    check_grid(store, waiting, study.protocol, experiment, device=device, keep=study.keep)
+    experiment.extend(store, study.protocol, [amounts.entry(run) for run in study.runs])
+    note_nights(experiment, study.nights.to_json())
+    job = Job(store, experiment, study.protocol, device, "auto", study.keep)
     shares = shares_of(left, seconds_of(study, amounts), workers)
-    run = partial(run_units, job=job, jobs=workers, on_progress=on_progress)
+    execute = partial(run_units, job=job, jobs=workers, on_progress=on_progress)
     counted: set[Run] = set()
     try:
-        with contextlib.closing(_outcomes(left, shares, waiting, run)) as outcomes:
+        with contextlib.closing(_outcomes(left, shares, waiting, execute)) as outcomes:
             for outcome in outcomes:
                 counted.add(outcome.run)
                 meter.count(outcome)
                 yield outcome
     finally:
-        for cell in waiting:
-            if cell not in counted and runs.is_done(cell):  # finished while others were stopped
-                meter.count(Outcome(cell, FINISHED))
+        for run in waiting:
+            if run not in counted and experiment.is_done(run):  # finished while others were stopped
+                meter.count(Outcome(run, FINISHED))
 
 
 def _outcomes(
     left: Sequence[Unit],
     shares: Sequence[tuple[Run, ...]],
     waiting: Collection[Run],
-    run: Callable[[Sequence[Unit]], Iterator[Outcome]],
+    execute: Callable[[Sequence[Unit]], Iterator[Outcome]],
 ) -> Generator[Outcome]:
     """Run shares, then one by one the units of those whose process died."""
     lost: set[Run] = set()
-    for outcome in run(shares):
+    for outcome in execute(shares):
         if outcome.status == FAILURE and _DIED in outcome.reason and len(shares) < len(left):
             lost.add(outcome.run)
         elif outcome.run in waiting:
             yield outcome
     # alone, so that it is clear which unit kills its process
-    for outcome in run([unit for unit in left if not lost.isdisjoint(unit)]):
+    for outcome in execute([unit for unit in left if not lost.isdisjoint(unit)]):
         if outcome.run in lost:
             yield outcome

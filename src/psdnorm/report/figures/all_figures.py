@@ -47,7 +47,7 @@ def build_figures(results: Results, store: Store | None = None) -> Figures:
     """Draw all that a folder of runs can show.
 
     For each model and training size ranks, subjects, gains, stages, calibration and training
-    curves, then sweeps of a setting, spectra if ``store`` has the nights of the cells, and nights.
+    curves, then sweeps of a setting, spectra if ``store`` has the nights of the runs, and nights.
     """
     planned = _planned(results, store)
     return draw_all(planned, simulated=results.simulated, recipe=results.recipe)

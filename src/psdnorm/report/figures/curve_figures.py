@@ -117,7 +117,7 @@ def incomplete(curves: Sequence[Curve], means: Means, what: str) -> list[str]:
 class Sweep:
     """A setting that is varied."""
 
-    axis: str  # column of the cells that is varied
+    axis: str  # column of the runs that is varied
     fixed: str  # column that stays
     title: str
     x_label: str
@@ -142,10 +142,10 @@ NORM_DEPTH = Sweep(
 
 def varied(results: Results, contest: Contest, sweep: Sweep) -> list[Curve]:
     """Return a curve for every norm that was run at two places of a sweep or more."""
-    cells = results.of(model=contest.model, balanced=contest.balanced).cells
-    cells = cells[cells[sweep.axis].notna()]
-    cells = cells[cells[sweep.axis] != AUTO_SIZE] if sweep is FILTER_SIZE else cells
-    return curves_over(cells.assign(place=cells[sweep.axis].astype(int)), [sweep.fixed])
+    runs = results.of(model=contest.model, balanced=contest.balanced).runs
+    runs = runs[runs[sweep.axis].notna()]
+    runs = runs[runs[sweep.axis] != AUTO_SIZE] if sweep is FILTER_SIZE else runs
+    return curves_over(runs.assign(place=runs[sweep.axis].astype(int)), [sweep.fixed])
 
 
 def draw_sweep(results: Results, contest: Contest, sweep: Sweep) -> Drawing:
@@ -157,8 +157,8 @@ def draw_sweep(results: Results, contest: Contest, sweep: Sweep) -> Drawing:
     if sweep is FILTER_SIZE:
         # a line across for every norm whose filter size was chosen for each cohort
         drawn = {arm for curve in curves for arm in curve.arms.values()}
-        cells = results.of(model=contest.model, balanced=contest.balanced).cells
-        chosen = cells[(cells["filter_size"] == AUTO_SIZE) & ~cells["arm"].isin(drawn)]
+        runs = results.of(model=contest.model, balanced=contest.balanced).runs
+        chosen = runs[(runs["filter_size"] == AUTO_SIZE) & ~runs["arm"].isin(drawn)]
         arms = map(Arm.of_row, chosen.drop_duplicates("arm").to_dict("records"))
         curves += [Curve(arm.norm, arm.named(), {None: arm.label}) for arm in arms]
     title = f"{sweep.title}: {contest.name}"

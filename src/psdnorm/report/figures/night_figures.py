@@ -81,7 +81,7 @@ def draw_hypnodensity(compared: Iterable[Contest]) -> Drawing:
     canvas.legend(
         handles[::-1], names[::-1], loc="outside right center", title="probability", fontsize=8
     )
-    seed = results.cells["seed"].iloc[0]
+    seed = results.runs["seed"].iloc[0]
     return Drawing(
         name=f"nights-{contest.key}",
         title=f"{_NIGHTS}: {contest.labels[norm]}, {contest.name}",
@@ -107,9 +107,9 @@ def _others_nights(contest: Contest, shown: str) -> str:
 
 
 def _with_predictions(contest: Contest) -> tuple[Contest, str, Results] | None:
-    """Return the norm to show, and its cells of the seed with most predictions."""
-    cells = contest.results.cells
-    kept = cells[[(Path(folder) / PREDICTIONS).exists() for folder in cells["folder"]]]
+    """Return the norm to show, and its runs of the seed with most predictions."""
+    runs = contest.results.runs
+    kept = runs[[(Path(folder) / PREDICTIONS).exists() for folder in runs["folder"]]]
     order = [*_PREFERRED, *contest.labels]
     norm = next((name for name in order if (kept["norm"] == name).any()), None)
     if norm is None:
@@ -118,14 +118,14 @@ def _with_predictions(contest: Contest) -> tuple[Contest, str, Results] | None:
     seed = own["seed"].value_counts().sort_index().idxmax()
     own = own[own["seed"] == seed]
     subjects = contest.results.subjects
-    subjects = subjects[subjects["cell"].isin(own["cell"])]
-    return contest, norm, replace(contest.results, cells=own, subjects=subjects)
+    subjects = subjects[subjects["run"].isin(own["run"])]
+    return contest, norm, replace(contest.results, runs=own, subjects=subjects)
 
 
 def _nights(results: Results) -> tuple[list[ShownNight], list[str]]:
-    """Return the nights to show, and a sentence for each cell with damaged predictions."""
+    """Return the nights to show, and a sentence for each run with damaged predictions."""
     subjects = results.subjects.dropna(subset=[METRIC])
-    folders = results.cells.set_index("cell")["folder"]
+    folders = results.runs.set_index("run")["folder"]
     missing: list[str] = []
     while len(subjects):
         ordered = subjects.sort_values([METRIC, "cohort", "subject"], ascending=[False, True, True])
@@ -135,12 +135,12 @@ def _nights(results: Results) -> tuple[list[ShownNight], list[str]]:
             ranks = {"only": 0} if n == 1 else {"best": 0, "worst": 1}
         for rank, place in ranks.items():
             row = ordered.iloc[place]
-            path = folders[row["cell"]] / PREDICTIONS
+            path = folders[row["run"]] / PREDICTIONS
             try:
                 nights.append(_night(path, rank, row["cohort"], row["subject"]))
             except StoreError as error:
                 missing.append(str(error))
-                subjects = subjects[subjects["cell"] != row["cell"]]
+                subjects = subjects[subjects["run"] != row["run"]]
                 break
         else:
             return nights, missing
@@ -337,15 +337,15 @@ _STYLES = ("-", "--", ":")
 def draw_spectra(contest: Contest, store: Store | None) -> Drawing:
     """Draw mean spectra of every cohort at the input and behind the first blocks' norms."""
     what = f"{_SPECTRA} ({contest.name})"
-    cells = contest.results.cells
-    cells = cells[[(Path(folder) / WEIGHTS).is_dir() for folder in cells["folder"]]]
-    if cells.empty:
+    runs = contest.results.runs
+    runs = runs[[(Path(folder) / WEIGHTS).is_dir() for folder in runs["folder"]]]
+    if runs.empty:
         raise CannotDraw(f"{what}: no weights were kept (psdnorm lodo --keep weights keeps them).")
     if store is None:
         raise CannotDraw(f"{what}: no store of nights was given.")
     # of the cohort and seed where most norms have weights
-    cells = max((group for _, group in cells.groupby(["seed", "hold_out"])), key=len)
-    hold_out, seed = str(cells["hold_out"].iloc[0]), int(cells["seed"].iloc[0])
+    runs = max((group for _, group in runs.groupby(["seed", "hold_out"])), key=len)
+    hold_out, seed = str(runs["hold_out"].iloc[0]), int(runs["seed"].iloc[0])
     differs = ExperimentFolder(contest.results.path).other_nights(store)
     if differs is not None:
         raise CannotDraw(f"{what}: the runs were begun with {differs} in {store.path}.")
@@ -353,7 +353,7 @@ def draw_spectra(contest: Contest, store: Store | None) -> Drawing:
     found: dict[str, list[Spectrum]] = {}
     missing: list[str] = []
     for norm in contest.labels:
-        for folder in cells.loc[cells["norm"] == norm, "folder"]:
+        for folder in runs.loc[runs["norm"] == norm, "folder"]:
             try:
                 found[norm], unread = spectra_of(Path(folder), store, nights)
                 missing += [f"{_SPECTRA}: {sentence}." for sentence in unread]

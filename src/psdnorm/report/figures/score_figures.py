@@ -356,9 +356,9 @@ def draw_stages(contest: Contest) -> Drawing:
         raise CannotDraw(
             f"{_STAGES} ({contest.name}): there is no seed in which every norm has all cohorts."
         )
-    runs = contest.runs
-    whole = runs[runs["seed"].isin(seeds)]
-    omitted = "" if len(whole) == len(runs) else SEEDS_OMITTED
+    scores = contest.scores
+    whole = scores[scores["seed"].isin(seeds)]
+    omitted = "" if len(whole) == len(scores) else SEEDS_OMITTED
     return by_stage(
         whole,
         BATCH,
@@ -370,12 +370,12 @@ def draw_stages(contest: Contest) -> Drawing:
 
 
 def by_stage(
-    runs: pd.DataFrame, reference: str, labels: Labels, *, name: str, title: str, remarks: str
+    scores: pd.DataFrame, reference: str, labels: Labels, *, name: str, title: str, remarks: str
 ) -> Drawing:
     """Draw the differences to a reference in each stage's F1."""
-    found = _differences(runs, reference, [norm for norm in labels if norm != reference])
+    found = _differences(scores, reference, [norm for norm in labels if norm != reference])
     bars = "bars are ± the standard deviation over seeds (ddof = 1)"
-    spread = bars if runs["seed"].nunique() > 1 else "one seed has no ±"
+    spread = bars if scores["seed"].nunique() > 1 else "one seed has no ±"
     return Drawing(
         name=name,
         title=title,
@@ -412,10 +412,10 @@ def _draw_stages(known: dict[str, pd.DataFrame], labels: Labels) -> "Canvas":
     return canvas
 
 
-def _differences(runs: pd.DataFrame, reference: str, norms: list[str]) -> dict[str, pd.DataFrame]:
+def _differences(scores: pd.DataFrame, reference: str, norms: list[str]) -> dict[str, pd.DataFrame]:
     """Return the differences of Mean(Dataset) in points, by norm: seeds by stages."""
     columns = [f"f1_{stage}" for stage in STAGES]
-    means = runs.groupby(["norm", "seed", "cohort"])[columns].mean()  # NaN aside
+    means = scores.groupby(["norm", "seed", "cohort"])[columns].mean()  # NaN aside
     means = 100 * means.set_axis(list(STAGES), axis="columns")
     return {
         # cohort by cohort: one without a stage under either norm counts for neither
@@ -460,7 +460,7 @@ def draw_calibration(contest: Contest) -> Drawing:
     said = [f"{contest.labels[norm]} {100 * error:.2f} %" for norm, error in errors.items()]
     unlike = shortened(_unlike(contest))
     if contest.uncounted:
-        unlike.append("The verdict does not count all of these cells.")
+        unlike.append("The verdict does not count all of these runs.")
     return Drawing(
         name=f"calibration-{contest.key}",
         title=f"{_CALIBRATION}: {contest.name}",
@@ -474,14 +474,14 @@ def draw_calibration(contest: Contest) -> Drawing:
 
 
 def _unlike(contest: Contest) -> list[str]:
-    """Return a sentence for each norm with fewer cells, and so fewer people, than others."""
-    cells = contest.results.cells
-    places = cells.groupby("norm").apply(
+    """Return a sentence for each norm with fewer runs, and so fewer people, than others."""
+    runs = contest.results.runs
+    places = runs.groupby("norm").apply(
         lambda own: {*zip(own["hold_out"], own["seed"], strict=True)}, include_groups=False
     )
     any_has = set().union(*places)
     return [
-        f"{label} has {len(places[norm])} of {len(any_has)} cells."
+        f"{label} has {len(places[norm])} of {len(any_has)} runs."
         for norm, label in contest.labels.items()
         if places[norm] != any_has
     ]
@@ -502,22 +502,22 @@ def _draw_bins(axes: "Axes", bins: CalibrationBins, norm: str) -> None:
     axes.set_box_aspect(1)
 
 
-MOST_CELLS = 12  # of a norm
+MOST_RUNS = 12  # of a norm
 _LEARNING = "Training curves"
 _DASHED = (0, (3, 2))
 _COLUMNS = ["step", "train_loss", "validation_loss"]
 
 
 def draw_learning(contest: Contest) -> Drawing:
-    """Draw the training and validation loss of each norm's cells."""
+    """Draw the training and validation loss of each norm's runs."""
     trained = [norm for norm in contest.labels if not norm.startswith(ADABN)]
     histories, missing, capped = {}, [], []
     for norm in trained:
-        cells = contest.results.of(norm=norm).cells
-        folders = list(cells.sort_values(["seed", "hold_out"])["folder"])
-        if len(folders) > MOST_CELLS:
-            capped.append(f"{contest.labels[norm]} ({MOST_CELLS} of {len(folders)})")
-            folders = [folders[i] for i in np.linspace(0, len(folders) - 1, MOST_CELLS).astype(int)]
+        runs = contest.results.of(norm=norm).runs
+        folders = list(runs.sort_values(["seed", "hold_out"])["folder"])
+        if len(folders) > MOST_RUNS:
+            capped.append(f"{contest.labels[norm]} ({MOST_RUNS} of {len(folders)})")
+            folders = [folders[i] for i in np.linspace(0, len(folders) - 1, MOST_RUNS).astype(int)]
         found = {}
         for folder in folders:
             try:
@@ -527,7 +527,7 @@ def draw_learning(contest: Contest) -> Drawing:
         if found:
             histories[norm] = found
     if not histories:
-        raise CannotDraw(f"{_LEARNING} ({contest.name}): no cell has a {HISTORY} that can be read.")
+        raise CannotDraw(f"{_LEARNING} ({contest.name}): no run has a {HISTORY} that can be read.")
     n, width = len(histories), 2.5 * min(len(histories), 4) + 1
     canvas, axes = panels(n, columns=4, width=width, height=2.3, sharex=True, sharey=True)
     for panel, (norm, found) in zip(axes, histories.items(), strict=True):
@@ -539,7 +539,7 @@ def draw_learning(contest: Contest) -> Drawing:
     canvas.legend(handles=axes[0].lines[-2:], loc="outside right upper", fontsize=8)
     canvas.supxlabel("step", fontsize=9)
     canvas.supylabel("loss (nats)", fontsize=9)
-    said = f"Not all cells are drawn: {listed(capped)}. " if capped else ""
+    said = f"Not all runs are drawn: {listed(capped)}. " if capped else ""
     others = [label for norm, label in contest.labels.items() if norm not in trained]
     said += f"{listed(others)}: not trained, these are BatchNorm's networks. " if others else ""
     said += " ".join(contest.omitted_arms)
@@ -547,7 +547,7 @@ def draw_learning(contest: Contest) -> Drawing:
         name=f"learning-{contest.key}",
         title=f"{_LEARNING}: {contest.name}",
         words=_loss_words(histories, contest.labels),
-        caption="Weighted cross-entropy. One thin line per cell, that is cohort and seed; dashed: "
+        caption="Weighted cross-entropy. One thin line per run, that is cohort and seed; dashed: "
         "training, solid: validation, dot: the lowest validation loss, whose weights were kept. "
         f"{said}".strip(),
         canvas=canvas,
@@ -588,7 +588,7 @@ def _loss_words(histories: dict[str, dict[str, pd.DataFrame]], labels: Labels) -
         steps = [float(each["step"].max()) for each in found.values()]
         sentences.append(
             f"{labels[norm]}: the lowest validation loss is {np.mean(lowest):.3f} on average over "
-            f"{plural(len(found), 'cell')} ({min(lowest):.3f} to {max(lowest):.3f}), "
+            f"{plural(len(found), 'run')} ({min(lowest):.3f} to {max(lowest):.3f}), "
             f"after {min(steps):,.0f} to {max(steps):,.0f} steps in all."
         )
     return " ".join(sentences)

@@ -24,16 +24,16 @@ class Scores:
     def __init__(self, results: Results) -> None:
         self.results = results
         self._seeds: dict[tuple[Arm, str], set[int]] = {}
-        for row in results.cells.to_dict("records"):
+        for row in results.runs.to_dict("records"):
             place = Arm.of_row(row), str(row["hold_out"])
             self._seeds.setdefault(place, set()).add(int(row["seed"]))
         self.arms = sorted({arm for arm, _ in self._seeds}, key=in_order)
-        table = aggregate(results.runs, by=["arm"])
+        table = aggregate(results.scores, by=["arm"])
         table[["mean", "std"]] *= 100
         self._rows = {(row.arm, row.metric, row.dataset): row for row in table.itertuples()}
         self.missing: dict[tuple[Arm, str], set[int]] = {}  # requested seeds without a result
-        for cell in results.missing:
-            self.missing.setdefault((cell.arm, cell.hold_out), set()).add(cell.seed)
+        for run in results.missing:
+            self.missing.setdefault((run.arm, run.hold_out), set()).add(run.seed)
         people = results.subjects[["cohort", "subject", "missing_stages"]]
         misses_one = people.groupby(["cohort", "subject"])["missing_stages"].max().gt(0)
         # by cohort: the number of subjects, and of those who do not have all stages
@@ -123,10 +123,10 @@ def block_notes(
 
 def chosen_notes(heading: str, arms: Sequence[Arm], scores: Scores) -> list[str]:
     """Return a note on the filter sizes that were chosen, by held-out cohort."""
-    cells = scores.results.cells
+    runs = scores.results.runs
     notes = []
     for arm in arms:
-        own = cells[cells["arm"] == arm.label]
+        own = runs[runs["arm"] == arm.label]
         if arm.filter_size != AUTO_SIZE or own.empty:
             continue
         by_cohort = own.groupby("hold_out")["chosen"].agg(lambda sizes: sorted({*sizes}))

@@ -336,17 +336,17 @@ def _counted(results: Results) -> tuple[pd.DataFrame, list[str]]:
     columns = {stage: [f"{stage}_as_{other}" for other in STAGES] for stage in STAGES}
     sums = {stage: results.subjects[own].sum(axis=1) for stage, own in columns.items()}
     stages = pd.DataFrame(sums)
-    by_cell = stages.groupby(results.subjects["cell"]).sum()
-    by_cell["subjects"] = results.subjects.groupby("cell")["subject"].nunique()
-    cells = results.cells.set_index("cell")
-    by_cell["dataset"] = cells["hold_out"]
-    differ = by_cell.groupby("dataset").nunique().gt(1).any(axis=1)
+    by_run = stages.groupby(results.subjects["run"]).sum()
+    by_run["subjects"] = results.subjects.groupby("run")["subject"].nunique()
+    runs = results.runs.set_index("run")
+    by_run["dataset"] = runs["hold_out"]
+    differ = by_run.groupby("dataset").nunique().gt(1).any(axis=1)
     if differ.any():
         names = listed([str(name) for name in differ.index[differ]])
         notes.append(f"Runs counted different epochs of {names}; the first run is shown.")
-    first = by_cell.drop_duplicates("dataset").sort_values("dataset")
+    first = by_run.drop_duplicates("dataset").sort_values("dataset")
     table = first.set_index("dataset")[["subjects"]].astype(float)
-    table["recordings"], unread = _nights(cells.loc[first.index])
+    table["recordings"], unread = _nights(runs.loc[first.index])
     counts = first.set_index("dataset")[[*STAGES]]
     table["epochs"] = counts.sum(axis=1).astype(float)
     for stage in STAGES:
@@ -354,9 +354,9 @@ def _counted(results: Results) -> tuple[pd.DataFrame, list[str]]:
     return table, notes + unread
 
 
-def _nights(cells: pd.DataFrame) -> tuple[list[float], list[str]]:
+def _nights(runs: pd.DataFrame) -> tuple[list[float], list[str]]:
     nights, notes = [], []
-    for folder in cells["folder"]:
+    for folder in runs["folder"]:
         try:
             nights.append(float(read_json(folder / CONFIG)["data"]["test"]["nights"]))
         except PsdnormError as error:
@@ -438,11 +438,11 @@ def size_table(results: Results) -> Table | str:
 
 def _counts(results: Results) -> pd.DataFrame:
     """Return train and validation subjects by size (0 for all) and held-out dataset."""
-    cells = results.cells.assign(balanced=results.cells["balanced"].fillna(0).astype(int))
+    runs = results.runs.assign(balanced=results.runs["balanced"].fillna(0).astype(int))
     # all norms have the same split
-    cells = cells.drop_duplicates(["balanced", "hold_out", "seed"])
-    data = [read_json(folder / CONFIG)["data"] for folder in cells["folder"]]
-    counts = cells[["balanced", "hold_out"]].copy()
+    runs = runs.drop_duplicates(["balanced", "hold_out", "seed"])
+    data = [read_json(folder / CONFIG)["data"] for folder in runs["folder"]]
+    counts = runs[["balanced", "hold_out"]].copy()
     counts[TRAIN] = [roles["train"]["subjects"] for roles in data]
     counts[VALIDATION] = [roles["validation"]["subjects"] for roles in data]
     counts[SOURCE] = counts[TRAIN] + counts[VALIDATION]
@@ -472,19 +472,19 @@ def _sizes_paper_rows() -> list[list[Entry]]:
 
 
 EPOCH, OVERHEAD, INFERENCE = "train_epoch_s", "overhead_percent", "inference_s"
-SPEED, CELLS = "sequences_per_s", "cells"
+SPEED, N_RUNS = "sequences_per_s", "cells"
 TIMING_ROWS = {
     EPOCH: "Epoch of training, s",
     OVERHEAD: "Overhead over BatchNorm, %",
     INFERENCE: "Inference, s",
     SPEED: "Inference, sequences/s",
-    CELLS: "Runs",
+    N_RUNS: "Runs",
 }
-_TIMING_DIGITS = {SPEED: 1, CELLS: 0}
+_TIMING_DIGITS = {SPEED: 1, N_RUNS: 0}
 _TIMING_NOTES = [
     "Norms have the filter size (f = 5) and depth (first 3 blocks) of the protocol where they have "
     "any; runs of other sizes and depths are not shown.",
-    "Times are of the machine that ran the cells; the paper's are of another one.",
+    "Times are of the machine that did the runs; the paper's are of another one.",
     "Ours are the seconds of a whole run divided by its epochs, with start, validation and the "
     "prediction of the held-out dataset; ± is over runs (ddof = 1).",
     "The overhead over BatchNorm is from the runs that both have: the same held-out dataset and "
@@ -502,7 +502,7 @@ def timing_table(results: Results) -> Table | str:
     """Build the table of times; a sentence if it cannot be built."""
     runs = _runs(results)
     if not runs:
-        return "Times of training (timing): they need a trained cell."
+        return "Times of training (timing): they need a trained run."
     settings = dict.fromkeys((arm.model, arm.balanced) for arm in sorted(runs, key=in_order))
     norms = [*PAPER_NORMS, *({"psd-white"} & {arm.norm for arm in runs})]
     columns = [column(Arm.of_protocol("", norm, "")) for norm in norms]
@@ -524,10 +524,10 @@ def timing_table(results: Results) -> Table | str:
 def _runs(results: Results) -> Times:
     """Return the times of the trained arms of the protocol."""
     # AdaBN is not trained
-    cells = results.cells[~results.cells["norm"].str.startswith("adabn")]
-    cells = cells[cells["epochs"] > 0].set_index(["hold_out", "seed"])
+    runs = results.runs[~results.runs["norm"].str.startswith("adabn")]
+    runs = runs[runs["epochs"] > 0].set_index(["hold_out", "seed"])
     found = {}
-    for _, group in cells.groupby("arm", sort=False):
+    for _, group in runs.groupby("arm", sort=False):
         arm = Arm.of_row(group.iloc[0])
         if arm.is_protocol:
             times = {EPOCH: group["seconds"] / group["epochs"]}
@@ -570,7 +570,7 @@ def _timing_value(metric: str, own: pd.DataFrame, base: pd.DataFrame | None) -> 
     """Return a value; NaN if unknown."""
     if metric in (EPOCH, INFERENCE):
         return float(own[metric].mean())
-    if metric == CELLS:
+    if metric == N_RUNS:
         return float(len(own))
     if metric == SPEED:
         timed = own[own[INFERENCE] > 0]

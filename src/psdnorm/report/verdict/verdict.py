@@ -197,7 +197,7 @@ class Verdict:
         found += [*self._interval_limits(), *self._norm_limits()]
         if n := len(results.missing):
             them = "them" if n > 1 else "it"
-            found.append(f"{plural(n, 'requested cell')} gave no result; the page lists {them}.")
+            found.append(f"{plural(n, 'requested run')} gave no result; the page lists {them}.")
         found.append(
             f"The recipe is {results.recipe}: with another one, other differences between cohorts "
             "reach the network, and gains may differ."

@@ -30,7 +30,7 @@ TINY = replace(
     stride=3,
     model_arguments={"depth": 2, "n_time_filters": 2},
 )
-CELL = Run("usleep", "psd", hold_out="abc")
+RUN = Run("usleep", "psd", hold_out="abc")
 # dropout, so that random generators count; PSDNorm, so that running statistics do
 DROPPING = Run("cnn-transformer", "psd", hold_out="abc")
 _SMALL = {
