@@ -21,7 +21,7 @@ from psdnorm.lab.simulate import band_powers_db
 from psdnorm.lab.simulate.hypnograms import (
     N_CYCLES,
     N_PLACES,
-    Position,
+    NightPosition,
     bouts,
     simulate_sleep,
     sleep_period,
@@ -108,7 +108,7 @@ def fit_hypnograms(nights: list[np.ndarray]) -> dict:
     counts = np.zeros((5, N_CYCLES, N_PLACES, 5))
     lengths: dict[tuple[int, int], list[int]] = {}
     for night in nights:
-        position, epoch = Position(), 0
+        position, epoch = NightPosition(), 0
         stages, sizes = bouts(night)
         for stage, size, after in zip(stages, sizes, [*stages[1:], -1], strict=True):
             position.enter(stage, epoch * EPOCH_S / 60)

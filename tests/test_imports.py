@@ -229,7 +229,7 @@ def test_hopper_is_entered_from_one_place(graph):
     assert entries == {"psdnorm.ops.dispatch"}
 
 
-def test_no_two_modules_have_the_same_name(house):
+def test_no_two_modules_and_no_two_classes_have_the_same_name(house):
     assert house.duplicate_names() == []
 
 

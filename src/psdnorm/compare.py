@@ -91,7 +91,7 @@ class ArmComparison:
     name: str  # in words: an arm that both have, or both arms
     arm: str  # for programs, as ``usleep psd f5 d3 @all``
     tables: BlockTables  # balanced accuracies, columns A and B, of the scores that both have
-    staged: (
+    stage_scores: (
         pd.DataFrame
     )  # the same with the F1 of every stage: norm (A or B), seed, cohort, subject
 
@@ -197,11 +197,11 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
     arms = []
     for name, one, other in pairs:
         sides = first.of(arm=one.label), second.of(arm=other.label)
-        tables, staged = _arranged(*sides, by_seed=are_experiments)
+        tables, stage_scores = _arranged(*sides, by_seed=are_experiments)
         if tables is None:
             remarks.append(f"{name}: A and B share no subject in the same seed.")
             continue
-        arms.append(ArmComparison(name, _both(one, other), tables, staged))
+        arms.append(ArmComparison(name, _both(one, other), tables, stage_scores))
         remarks += [f"{name}: {words}." for words in tables.left_out]
     if not arms:
         raise ArgumentError(f"{first.path} and {second.path} share no subject in the same seed")
@@ -445,14 +445,14 @@ def compare_checkpoints(
         raise StoreError(f"{store.path} has no night that could be evaluated: {failed[0]}")
     simulated = bool(index["simulated"].any())
     first, second = (_of_checkpoint(both[x], store, scores[x], simulated) for x in (A, B))
-    tables, staged = _arranged(first, second, by_seed=False)
+    tables, stage_scores = _arranged(first, second, by_seed=False)
     if tables is None:
         names = listed(sorted(index["cohort"].unique()))
         raise ArgumentError(f"{store.path} has no scored epoch of {names}")
     one, other = both[A], both[B]
     is_same = one.arm.label == other.arm.label
     name = one.name if is_same else f"{other.name} (B) against {one.name} (A)"
-    compared = ArmComparison(name, _both(one.arm, other.arm), tables, staged)
+    compared = ArmComparison(name, _both(one.arm, other.arm), tables, stage_scores)
     remarks += [_learned(letter, trained) for letter, trained in both.items()]
     remarks += [f"{words}." for words in tables.left_out]
     doubts = _same_folder(one.folder, other.folder)
@@ -577,16 +577,16 @@ def _gains(arm: ArmComparison) -> Drawing:
 
 def _stages(arm: ArmComparison) -> Drawing:
     title = "F1 of each stage, difference of B to A"
-    staged = arm.staged[arm.staged["seed"].isin(arm.tables.complete_seeds)]
-    if staged.empty:
+    stage_scores = arm.stage_scores[arm.stage_scores["seed"].isin(arm.tables.complete_seeds)]
+    if stage_scores.empty:
         raise CannotDraw(f"{title} ({arm.name}): there is no seed in which both have all cohorts.")
     return by_stage(
-        staged,
+        stage_scores,
         A,
         _LABELS,
         name=f"stages-{_key(arm)}",
         title=f"{title}: {arm.name}",
-        remarks="" if len(staged) == len(arm.staged) else SEEDS_OMITTED,
+        remarks="" if len(stage_scores) == len(arm.stage_scores) else SEEDS_OMITTED,
     )
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psdnorm.evaluation import MEAN_DATASET, overall_means, read_scores, subject_metrics
-from psdnorm.experiments import Axes, ExperimentFolder, OnProgress, Outcome, grid_of, run_grid
+from psdnorm.experiments import Axes, ExperimentFolder, OnProgress, RunOutcome, grid_of, run_grid
 from psdnorm.lab.simulate import PlannedNight, Settings, plan_nights, write_nights
-from psdnorm.prepare import RECIPES, Preparation, Recipe
-from psdnorm.prepare import Outcome as Prepared
+from psdnorm.prepare import RECIPES, Preparation, PreparationOutcome, Recipe
 from psdnorm.present import DPI, GREY, Page, look_of, new_canvas, styled
 from psdnorm.store import Store, draw, mean_psd, summarize
 from psdnorm.training import SCORES, Protocol, Run
@@ -76,13 +75,13 @@ class Demo:
         """Write every night as its cohort's files would be."""
         return write_nights(self.folder / "cohorts", self.nights, self.jobs)
 
-    def prepare(self) -> Iterator[Prepared]:
+    def prepare(self) -> Iterator[PreparationOutcome]:
         for cohort in COHORTS:
             source = self.folder / "cohorts" / cohort
             preparation = Preparation(cohort, source, self.folder / "store", self.recipe)
             yield from preparation.run(self.jobs)
 
-    def train(self, on_progress: OnProgress = lambda name, words: None) -> Iterator[Outcome]:
+    def train(self, on_progress: OnProgress = lambda name, words: None) -> Iterator[RunOutcome]:
         store = Store.open(self.folder / "store")
         return run_grid(
             store,
@@ -154,7 +153,7 @@ def percent_rows(means: "pd.DataFrame") -> list[list[str]]:
     return [[str(n), *(f"{100 * each:.1f}" for each in row)] for n, *row in means.itertuples()]
 
 
-def failures(outcomes: Sequence[Prepared | Outcome]) -> list[str]:
+def failures(outcomes: Sequence[PreparationOutcome | RunOutcome]) -> list[str]:
     return [outcome.reason for outcome in outcomes if outcome.status == "failed"]
 
 

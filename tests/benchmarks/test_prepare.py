@@ -42,9 +42,9 @@ def test_the_command_fails_if_the_bar_is_missed(prepare, tmp_path, monkeypatch):
 
 
 def test_a_night_that_fails_is_not_timed(prepare, tmp_path, monkeypatch):
-    from psdnorm.prepare.prepare import Outcome
+    from psdnorm.prepare.prepare import PreparationOutcome
 
-    failed = Outcome("n", "n.edf", "failed", "n.edf is truncated")
+    failed = PreparationOutcome("n", "n.edf", "failed", "n.edf is truncated")
     monkeypatch.setattr(prepare, "prepare_night", lambda *_: failed)
     with pytest.raises(ValueError, match=r"^the night was not prepared: n.edf is truncated$"):
         prepare.main(small(tmp_path / "prepare.csv", tmp_path))

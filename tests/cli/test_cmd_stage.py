@@ -266,11 +266,11 @@ def test_memory_does_not_grow_with_the_number_of_nights(tmp_path, model):
     script = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from psdnorm.staging import Nights, Options, find_recordings, night_page\n"
+        "from psdnorm.staging import StagingJob, Options, find_recordings, night_page\n"
         "for write in ('write_page', 'write_png'):\n"
         "    setattr(night_page, write, lambda path, *others: path.write_text(''))\n"
         "options = Options(model=sys.argv[1])\n"
-        "nights = Nights(find_recordings(['in']).names, Path('out'), options)\n"
+        "nights = StagingJob(find_recordings(['in']).names, Path('out'), options)\n"
         "for outcome in nights.run():\n"
         "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     )

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from small_runs import PROTOCOL, small_store
 
-from psdnorm.experiments.grid import Axes, Entry, ExperimentFolder, grid_of
+from psdnorm.experiments.grid import Axes, ExperimentFolder, PlannedRun, grid_of
 from psdnorm.runtime.files import held
 
 RUNS = grid_of([Axes(norms=("psd",), hold_outs=("abc", "mno"), seeds=(0, 1))])
@@ -17,7 +17,7 @@ def runs(tmp_path):
     """A grid of which one run is done and another one failed."""
     store = small_store(tmp_path / "store")
     runs = ExperimentFolder(tmp_path / "runs")
-    runs.extend(store, PROTOCOL, [Entry(run, 10) for run in RUNS])
+    runs.extend(store, PROTOCOL, [PlannedRun(run, 10) for run in RUNS])
     for run, name, document in (
         (RUNS[0], "done.json", {"epochs": 4, "seconds": 240.0}),
         (RUNS[1], "failed.json", {"reason": f"{RUNS[1].name}: the loss is nan at step 3"}),
@@ -124,7 +124,7 @@ def test_what_is_no_folder_of_runs_is_called_what_it_is(runs, status, tmp_path):
 
 def test_one_is_not_many(status, tmp_path):
     runs = ExperimentFolder(tmp_path / "runs")
-    runs.extend(small_store(tmp_path / "store"), PROTOCOL, [Entry(RUNS[0], 10)])
+    runs.extend(small_store(tmp_path / "store"), PROTOCOL, [PlannedRun(RUNS[0], 10)])
     runs.folder(RUNS[0]).mkdir(parents=True)
     (runs.folder(RUNS[0]) / "config.json").write_text("{}")
     (runs.folder(RUNS[0]) / "history.csv").write_text("epoch,step\n0,8\n")

@@ -14,7 +14,7 @@ from psdnorm.experiments.estimate import (
     from_rates,
     measured_rates,
 )
-from psdnorm.experiments.grid import Entry
+from psdnorm.experiments.grid import PlannedRun
 from psdnorm.training import Run
 from psdnorm.training.train import split_of
 
@@ -52,7 +52,7 @@ def test_batches_are_whole_however_few_nights_there_are(store):
 def test_finished_runs_speak_for_their_model_first_and_for_others_if_need_be():
     slow, fast = Run("usleep", "batch"), Run("cnn-transformer", "batch")
     other = replace(slow, seed=1)
-    entries = [Entry(slow, 100), Entry(fast, 100), Entry(other, 50)]
+    entries = [PlannedRun(slow, 100), PlannedRun(fast, 100), PlannedRun(other, 50)]
     assert from_finished(entries, {}) is None
     assert from_finished(entries, {slow: 60.0, fast: 20.0})[other] == pytest.approx(30)
     assert from_finished(entries, {fast: 20.0})[other] == pytest.approx(10)
@@ -60,7 +60,11 @@ def test_finished_runs_speak_for_their_model_first_and_for_others_if_need_be():
 
 def test_adabn_is_an_epoch_of_training_until_one_is_finished():
     base = ADAPTED.base
-    entries = [Entry(base, 100), Entry(ADAPTED, 10), Entry(replace(ADAPTED, seed=1), 20)]
+    entries = [
+        PlannedRun(base, 100),
+        PlannedRun(ADAPTED, 10),
+        PlannedRun(replace(ADAPTED, seed=1), 20),
+    ]
     before = from_finished(entries, {base: 150.0})
     assert before[ADAPTED] == pytest.approx(10 * 150 / 100 / EPOCHS)
     after = from_finished(entries, {base: 150.0, ADAPTED: 7.0})

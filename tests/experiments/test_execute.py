@@ -15,7 +15,7 @@ from small_runs import PROTOCOL, outcome
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments import execute as places
-from psdnorm.experiments.execute import FAILURE, FINISHED, Job, Outcome, run_grid, visible_gpus
+from psdnorm.experiments.execute import FAILURE, FINISHED, Job, RunOutcome, run_grid, visible_gpus
 from psdnorm.experiments.grid import Axes, ExperimentFolder, grid_of
 from psdnorm.runtime import ProcessBrokenError, holder
 
@@ -126,20 +126,20 @@ def served(monkeypatch, outcome):
 def test_a_worker_whose_gpu_is_lost_dies_instead_of_failing_what_comes_next(gpu, monkeypatch):
     heard, broken = gpu
     broken.append(True)
-    failure = Outcome(RUNS[0], FAILURE, "CUDA error")
+    failure = RunOutcome(RUNS[0], FAILURE, "CUDA error")
     assert served(monkeypatch, failure) == ([], failure.reason)
     assert heard == ["waited"]
 
 
 def test_a_worker_goes_on_after_a_failure_that_its_gpu_survived(gpu, monkeypatch):
-    failure = Outcome(RUNS[0], FAILURE, "its loss was not finite")
+    failure = RunOutcome(RUNS[0], FAILURE, "its loss was not finite")
     assert served(monkeypatch, failure) == ([failure], None)
     assert gpu[0] == ["waited"]
 
 
 def test_a_run_that_is_done_is_told_though_the_gpu_is_lost_by_then(gpu, monkeypatch):
     gpu[1].append(True)
-    done = Outcome(RUNS[0], FINISHED)
+    done = RunOutcome(RUNS[0], FINISHED)
     assert served(monkeypatch, done) == ([done], None)
 
 

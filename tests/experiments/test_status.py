@@ -9,7 +9,7 @@ from small_runs import PROTOCOL
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments import status as rooms
 from psdnorm.experiments.execute import run_grid
-from psdnorm.experiments.grid import Axes, Entry, ExperimentFolder, grid_of
+from psdnorm.experiments.grid import Axes, ExperimentFolder, PlannedRun, grid_of
 from psdnorm.experiments.status import status_of
 from psdnorm.runtime.files import held, holder
 
@@ -19,7 +19,7 @@ RUNS = grid_of([Axes(norms=("batch", "psd"), hold_outs=("abc",), seeds=(0, 1))])
 @pytest.fixture
 def runs(store, tmp_path):
     found = ExperimentFolder(tmp_path)
-    found.extend(store, PROTOCOL, [Entry(run, 100) for run in RUNS])
+    found.extend(store, PROTOCOL, [PlannedRun(run, 100) for run in RUNS])
     return found
 
 
@@ -91,7 +91,7 @@ def test_the_time_left_goes_by_finished_runs_and_by_those_who_work(runs, monkeyp
 def test_more_to_learn_from_takes_longer(store, tmp_path):
     runs = ExperimentFolder(tmp_path)
     small, large = RUNS[0], replace(RUNS[0], seed=7)
-    runs.extend(store, PROTOCOL, [Entry(small, 100), Entry(large, 300)])
+    runs.extend(store, PROTOCOL, [PlannedRun(small, 100), PlannedRun(large, 300)])
     finish(runs, small, 10.0)
     assert status_of(runs).work_s == pytest.approx(30)
 

@@ -9,7 +9,7 @@ import pytest
 
 from psdnorm.errors import StoreError
 from psdnorm.report import Page
-from psdnorm.report.tables import Entry
+from psdnorm.report.tables import TableCell
 
 
 def test_texts_are_shown_as_they_are():
@@ -74,7 +74,7 @@ def test_what_is_not_there_has_nothing_to_be_sorted_by():
 
 
 def test_an_entry_is_sorted_by_its_value_and_the_best_stands_out():
-    best = Entry("79.51", 79.512345, bold=True)
+    best = TableCell("79.51", 79.512345, bold=True)
     page = Page("Norms").table("Accuracy", ["norm", "CHAT"], [["psd", best]], sortable=True).html()
     assert '<td class="best" data-v="79.512345">79.51</td>' in page
 
@@ -101,13 +101,13 @@ def test_rows_of_means_are_a_body_that_is_not_sorted():
 
 @pytest.mark.parametrize(("metrics", "is_sorted"), [(("a", "a"), True), (("a", "b"), False)])
 def test_rows_of_different_quantities_are_not_sorted(metrics, is_sorted):
-    rows = [[name, Entry("1", 1.0, facts={"metric": name})] for name in metrics]
+    rows = [[name, TableCell("1", 1.0, facts={"metric": name})] for name in metrics]
     page = Page("Norms").table("Times", ["quantity", "psd"], rows, sortable=True).html()
     assert ('class="sortable"' in page) is is_sorted
 
 
 def test_columns_may_be_different_quantities():
-    entries = [Entry("1", 1.0, facts={"metric": name}) for name in ("f1_W", "f1_N1")]
+    entries = [TableCell("1", 1.0, facts={"metric": name}) for name in ("f1_W", "f1_N1")]
     rows = [["ABC", *entries], ["CHAT", *entries]]
     page = Page("Norms").table("F1", ["cohort", "W", "N1"], rows, sortable=True).html()
     assert 'class="sortable"' in page

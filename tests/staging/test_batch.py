@@ -12,7 +12,7 @@ from stores import tree
 from psdnorm.errors import CheckpointError, StoreError
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.staging import batch as many
-from psdnorm.staging.batch import FAILED, STAGED, SUMMARY_TABLE, THERE, Nights, Options
+from psdnorm.staging.batch import FAILED, STAGED, SUMMARY_TABLE, THERE, Options, StagingJob
 from psdnorm.staging.night_files import find_recordings
 
 
@@ -22,7 +22,7 @@ def model(tmp_path_factory):
 
 
 def nights_of(folder, out, **options):
-    return Nights(find_recordings([str(folder)]).names, out, Options(**options))
+    return StagingJob(find_recordings([str(folder)]).names, out, Options(**options))
 
 
 def table_of(out):

@@ -29,7 +29,7 @@ from psdnorm.staging.trust import (
     IN_RANGE,
     NOT_TRUSTED,
     UNUSUAL,
-    Condition,
+    ChannelCondition,
     Reason,
     channel_conditions,
     doubt_of_unit,
@@ -162,7 +162,9 @@ def test_a_channel_that_is_flat_or_not_measured_is_not_trusted_and_named(value):
 def test_a_dead_channel_is_reported_once_and_by_a_model_that_knows_no_nights_too():
     signals = night(1000)
     signals[:, 0] = 0
-    said = Condition("C3-A2", "flat", 1.0, NOT_TRUSTED, "C3-A2 is flat in 100 % of the epochs.")
+    said = ChannelCondition(
+        "C3-A2", "flat", 1.0, NOT_TRUSTED, "C3-A2 is flat in 100 % of the epochs."
+    )
     found = report(signals, conditions=[said])
     assert [each for each in found.reasons if each.startswith("C3-A2")] == [said.sentence]
     assert report(signals, without_a_spread()).verdict == NOT_TRUSTED
@@ -184,8 +186,8 @@ def test_swapped_channels_are_named_where_the_training_nights_tell_them_apart():
 
 
 def test_conditions_of_channels_count_and_the_worst_reason_comes_first():
-    weak = Condition("C3-A2", "clipped", 0.2, UNUSUAL, "C3-A2 is clipped.")
-    strong = Condition("C4-A1", "flat", 0.9, NOT_TRUSTED, "C4-A1 is flat.")
+    weak = ChannelCondition("C3-A2", "clipped", 0.2, UNUSUAL, "C3-A2 is clipped.")
+    strong = ChannelCondition("C4-A1", "flat", 0.9, NOT_TRUSTED, "C4-A1 is flat.")
     assert report(night(1000), conditions=[weak]).verdict == UNUSUAL
     found = report(night(1000), conditions=[weak, strong])
     assert found.verdict == NOT_TRUSTED
@@ -200,7 +202,7 @@ def test_a_model_that_does_not_know_its_training_nights_calls_every_night_unusua
     assert np.isnan(found.training_psd).all()
     assert np.isnan(found.filter_db).all()
     assert np.isfinite(found.night_psd).all()
-    strong = Condition("C4-A1", "flat", 0.9, NOT_TRUSTED, "C4-A1 is flat.")
+    strong = ChannelCondition("C4-A1", "flat", 0.9, NOT_TRUSTED, "C4-A1 is flat.")
     assert report(night(1000), model, [strong]).verdict == NOT_TRUSTED
 
 
@@ -303,8 +305,10 @@ def test_a_channel_that_is_out_of_range_in_several_pairs_is_told_of_once():
 
 
 def test_what_may_be_the_unit_is_told_before_what_it_may_have_caused():
-    saturated = Condition("C3-A2", "saturated", 0.9, NOT_TRUSTED, "C3-A2 is saturated.")
-    amplitude = Condition("C4-A1", "amplitude", 1.0, NOT_TRUSTED, "C4-A1: is its unit right?")
+    saturated = ChannelCondition("C3-A2", "saturated", 0.9, NOT_TRUSTED, "C3-A2 is saturated.")
+    amplitude = ChannelCondition(
+        "C4-A1", "amplitude", 1.0, NOT_TRUSTED, "C4-A1: is its unit right?"
+    )
     unit = Reason(NOT_TRUSTED, "Its unit may be another.")
     found = night_report(
         trained(), [measured(3 * night(1000))], [saturated, amplitude], [unit]
@@ -640,7 +644,7 @@ def test_a_unit_that_was_given_and_does_not_fit_is_the_first_reason(tmp_path, mo
 
 
 def size(channel, kind="amplitude", verdict=NOT_TRUSTED):
-    return Condition(channel, kind, 1.0, verdict, f"{channel} is {kind}.")
+    return ChannelCondition(channel, kind, 1.0, verdict, f"{channel} is {kind}.")
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from small_runs import LAYOUT, PROTOCOL, learnable, nights, outcome, small_store
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.execute import run_grid
-from psdnorm.experiments.grid import Axes, Entry, ExperimentFolder, grid_of
+from psdnorm.experiments.grid import Axes, ExperimentFolder, PlannedRun, grid_of
 from psdnorm.models import from_pretrained
 from psdnorm.store import Night, Store
 from psdnorm.training import Run, train_run
 from psdnorm.training import filter_size as rule
 from psdnorm.training.filter_size import (
-    Choice,
+    FilterSizeChoice,
     choice_for,
     choose_filter_size,
     drawn_nights,
@@ -75,20 +75,22 @@ def test_the_best_size_is_taken_where_it_beats_the_usual_one_in_every_cohort():
     usual = {"a": 0.5, "b": 0.6, "c": 0.7}
     better = {name: score + 0.02 for name, score in usual.items()}
     best = {name: score + 0.03 for name, score in usual.items()}
-    assert Choice({1: better, 5: usual, 9: best}).filter_size == 9
-    assert Choice({1: best, 5: usual, 9: best}).filter_size == 1  # of equal ones the smallest
-    assert Choice({1: usual, 5: best, 9: better}).filter_size == 5
+    assert FilterSizeChoice({1: better, 5: usual, 9: best}).filter_size == 9
+    assert (
+        FilterSizeChoice({1: best, 5: usual, 9: best}).filter_size == 1
+    )  # of equal ones the smallest
+    assert FilterSizeChoice({1: usual, 5: best, 9: better}).filter_size == 5
 
 
 @pytest.mark.parametrize(("gains", "taken"), [((0.01, 0.05), 5), ((0.029, 0.05), 9)])
 def test_a_gain_within_two_standard_errors_leaves_the_usual_size(gains, taken):
     # of two gains g and h, two standard errors are |g - h|
     own = dict(zip("ab", np.array([0.5, 0.7]) + gains, strict=True))
-    assert Choice({5: {"a": 0.5, "b": 0.7}, 9: own}).filter_size == taken
+    assert FilterSizeChoice({5: {"a": 0.5, "b": 0.7}, 9: own}).filter_size == taken
 
 
 def test_the_table_says_what_each_size_gains_and_how_sure_that_is():
-    found = Choice({1: {"a": 0.7, "b": 0.5}, 5: {"a": 0.5, "b": 0.4}}).to_json()
+    found = FilterSizeChoice({1: {"a": 0.7, "b": 0.5}, 5: {"a": 0.5, "b": 0.4}}).to_json()
     assert found["filter_size"] == 1
     first, second = found["table"]
     assert first["balanced_accuracy"] == pytest.approx(0.6)
@@ -271,7 +273,7 @@ def test_a_grid_remembers_auto_beside_fixed_sizes(store, tmp_path):
     runs = grid_of([axes])
     assert [run.filter_size for run in runs] == [None, 3, 17, "auto"]
     experiment = ExperimentFolder(tmp_path)
-    experiment.extend(store, ONE_EPOCH, [Entry(run, 1) for run in runs])
+    experiment.extend(store, ONE_EPOCH, [PlannedRun(run, 1) for run in runs])
     assert [entry.run for entry in experiment.entries()] == runs
 
 

@@ -18,8 +18,8 @@ from psdnorm.experiments import (
     EPOCHS,
     H200,
     Amounts,
-    Entry,
     ExperimentFolder,
+    PlannedRun,
     from_finished,
     from_rates,
     means,
@@ -31,7 +31,7 @@ from psdnorm.runtime import errors, plural, read_json, say
 from psdnorm.training import DONE, Protocol, Run, resolve_device
 
 if TYPE_CHECKING:
-    from psdnorm.experiments import Outcome
+    from psdnorm.experiments import RunOutcome
     from psdnorm.store import Store
 
 SIMULATED = "The nights are simulated: this says nothing about patients."
@@ -40,7 +40,7 @@ SIMULATED = "The nights are simulated: this says nothing about patients."
 class Progress:
     """One bar over all runs, and a line for each that is in work."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[PlannedRun]) -> None:
         self._work = {entry.run: relative_work(entry) for entry in entries}
         self._left, self._done = sum(self._work.values()), 0.0
         self._began = time.monotonic()
@@ -71,7 +71,7 @@ class Progress:
         """Show the progress of a run."""
         self._running[name] = words
 
-    def finish(self, outcome: "Outcome") -> None:
+    def finish(self, outcome: "RunOutcome") -> None:
         """Count a run, and print its outcome unless it was finished before."""
         self._running.pop(outcome.run.name, None)
         self._left -= self._work[outcome.run]
@@ -160,7 +160,7 @@ def _expected(
 
 
 def print_results(
-    store: "Store", runs: ExperimentFolder, grid: Sequence[Run], outcomes: Sequence["Outcome"]
+    store: "Store", runs: ExperimentFolder, grid: Sequence[Run], outcomes: Sequence["RunOutcome"]
 ) -> None:
     """Print the means of every norm, and what failed."""
     found = means(runs, grid)

@@ -12,7 +12,7 @@ from psdnorm.constants import STAGES
 from psdnorm.runtime import plural, say, track
 
 if TYPE_CHECKING:
-    from psdnorm.prepare import Outcome, Preparation
+    from psdnorm.prepare import Preparation, PreparationOutcome
 
 _COLUMNS = (*STAGES, "unscored")
 
@@ -71,7 +71,7 @@ def prepare(
 
     wanted = None if channels is None else parse_channels(channels)
     preparation = Preparation(cohort, source, store, load_recipe(recipe), wanted, replace, name)
-    outcomes: list[Outcome] = []
+    outcomes: list[PreparationOutcome] = []
     try:
         with closing(preparation.run(jobs or cores(), dask)) as run:
             for outcome in track(run, len(preparation), "prepare"):
@@ -86,7 +86,7 @@ def prepare(
         raise typer.Exit(SOME_FAILED)
 
 
-def summarize(preparation: "Preparation", outcomes: "list[Outcome]") -> None:
+def summarize(preparation: "Preparation", outcomes: "list[PreparationOutcome]") -> None:
     """Print what became of the nights: a table, then what needs attention."""
     say(output, f"{preparation.store.path}, recipe {preparation.recipe.name}")
     table = new_table([""], ["nights", "hours", *_COLUMNS])
@@ -108,7 +108,7 @@ def summarize(preparation: "Preparation", outcomes: "list[Outcome]") -> None:
     say_list("notes", preparation.notes)
 
 
-def _shares(outcomes: "list[Outcome]") -> list[str]:
+def _shares(outcomes: "list[PreparationOutcome]") -> list[str]:
     """Return each stage's share of the epochs, in percent."""
     counts: Counter[str] = Counter()
     for outcome in outcomes:

@@ -13,7 +13,7 @@ from psdnorm.errors import ArgumentError
 from psdnorm.runtime import listed, plural, say, track
 
 if TYPE_CHECKING:
-    from psdnorm.staging import FoundRecordings, Nights, Outcome
+    from psdnorm.staging import FoundRecordings, StagingJob, StagingOutcome
 
 _MOST_DISAGREEMENTS = 5
 
@@ -55,21 +55,21 @@ def stage(
     A night that was staged before in the same way is not staged again, so an interrupted run can
     be resumed with the same command.
     """
-    from psdnorm.staging import Nights, Options, find_recordings
+    from psdnorm.staging import Options, StagingJob, find_recordings
 
     found = find_recordings(files)
     folder = None if model is None else str(model.absolute())
     compared_with = None if scoring is None else str(scoring)
     options = Options(folder, channels, unit, lights_off, lights_on, device, compared_with)
     alone = len(found.names) == 1 and not found.problems
-    nights = Nights(found.names, out, options, alone=alone)
+    nights = StagingJob(found.names, out, options, alone=alone)
     if alone:
         _stage_one(nights)
     else:
         _stage_many(found, nights, jobs)
 
 
-def _stage_one(nights: "Nights") -> None:
+def _stage_one(nights: "StagingJob") -> None:
     from psdnorm.staging import THERE, read_summary
 
     (outcome,) = nights.run()
@@ -123,8 +123,8 @@ def _print_agreement(found: dict[str, Any]) -> None:
         )
 
 
-def _stage_many(found: "FoundRecordings", nights: "Nights", jobs: int) -> None:
-    outcomes: list[Outcome] = []
+def _stage_many(found: "FoundRecordings", nights: "StagingJob", jobs: int) -> None:
+    outcomes: list[StagingOutcome] = []
     try:
         with closing(nights.run(jobs)) as run:
             for outcome in track(run, len(nights), "stage"):
@@ -142,7 +142,7 @@ def _stage_many(found: "FoundRecordings", nights: "Nights", jobs: int) -> None:
 
 
 def _print_outcomes(
-    found: "FoundRecordings", nights: "Nights", outcomes: "Sequence[Outcome]"
+    found: "FoundRecordings", nights: "StagingJob", outcomes: "Sequence[StagingOutcome]"
 ) -> None:
     from psdnorm.staging import SUMMARY_TABLE
 

@@ -31,7 +31,7 @@ from psdnorm.runtime import (
 )
 
 if TYPE_CHECKING:
-    from psdnorm.experiments import ExperimentFolder, Outcome
+    from psdnorm.experiments import ExperimentFolder, RunOutcome
     from psdnorm.lab.study import Study
 
 
@@ -231,7 +231,7 @@ def _run_what_is_left(
     left = [run for run in described.runs if not experiment.is_done(run)]
     warn_of_short_patience(left, experiment.is_done, amounts, described.protocol)
     shown = Progress([amounts.entry(run) for run in left])
-    outcomes: list[Outcome] = []
+    outcomes: list[RunOutcome] = []
     working: Any = run_study(
         described, store, experiment, meter, workers=workers, device=device, on_progress=shown.show
     )

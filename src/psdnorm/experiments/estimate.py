@@ -17,7 +17,7 @@ import torch
 import psdnorm
 from psdnorm.batches import leave_one_dataset_out, window_starts
 from psdnorm.errors import ArgumentError
-from psdnorm.experiments.grid import Entry
+from psdnorm.experiments.grid import PlannedRun
 from psdnorm.runtime import plural, read_json, write_json
 from psdnorm.store import Layout, Store
 from psdnorm.training import CANDIDATES, Protocol, Run, build_model, resolve_device, with_size
@@ -184,14 +184,14 @@ class Amounts:
             self._known[key] = Amount(*(int(self._windows[part.index].sum()) for part in split))
         return self._known[key]
 
-    def entry(self, run: Run) -> Entry:
+    def entry(self, run: Run) -> PlannedRun:
         """Return a run and its number of sequences, to which its time is proportional."""
         amount = self.of(run)
-        return Entry(run, int(amount.test if run.is_adapted else amount.training))
+        return PlannedRun(run, int(amount.test if run.is_adapted else amount.training))
 
 
 def from_finished(
-    entries: Iterable[Entry], seconds: Mapping[Run, float]
+    entries: Iterable[PlannedRun], seconds: Mapping[Run, float]
 ) -> dict[Run, float] | None:
     """Estimate the seconds of every run from finished ones; None if no training is finished."""
     entries = list(entries)
@@ -212,7 +212,7 @@ def from_finished(
     return {run: n * rate.get(kinds[run], rate["", run.is_adapted]) for run, n in entries}
 
 
-def relative_work(entry: Entry) -> float:
+def relative_work(entry: PlannedRun) -> float:
     """Return how long a run takes relative to others, before any is finished."""
     rates, n = H200[entry.run.model], entry.sequences
     return 2 * n / rates.prediction if entry.run.is_adapted else EPOCHS * n / rates.training

@@ -64,7 +64,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How the execution of a run ended."""
 
     run: Run
@@ -100,7 +100,7 @@ def run_grid(
     dask: str | None = None,
     save_every_s: float = 300.0,
     on_progress: OnProgress = lambda name, message: None,
-) -> Iterator[Outcome]:
+) -> Iterator[RunOutcome]:
     """Execute the runs of a grid: finished ones are kept, interrupted ones go on.
 
     A run that fails leaves the reason in its folder and does not stop the others; it is tried again
@@ -143,7 +143,7 @@ def run_units(
     gpus: Sequence[str] = (),
     dask: str | None = None,
     on_progress: OnProgress = lambda name, message: None,
-) -> Iterator[Outcome]:
+) -> Iterator[RunOutcome]:
     """Execute units of work, see :func:`run_grid`."""
     waiting = [unit for unit in units if not all(map(job.runs.is_done, unit))]
     here = [*units] if jobs == 1 and not gpus and dask is None else []
@@ -172,7 +172,7 @@ def run_units(
     )
     with contextlib.closing(found):
         for each in found:
-            if not isinstance(each, Outcome):
+            if not isinstance(each, RunOutcome):
                 on_progress(*each)
             elif each.run not in seen:  # a unit that was tried again has runs that are done
                 seen.add(each.run)
@@ -183,7 +183,7 @@ def run_units(
 _alone = threading.Lock()
 
 
-def attempt(run: Run, job: Job, on_progress: OnProgress) -> Outcome:
+def attempt(run: Run, job: Job, on_progress: OnProgress) -> RunOutcome:
     """Execute a run unless it is finished or in work; a failure is an outcome, too."""
     with _alone:
         folder = job.runs.folder(run)
@@ -195,7 +195,7 @@ def attempt(run: Run, job: Job, on_progress: OnProgress) -> Outcome:
                 base_folder = job.runs.folder(run.base)
                 needed = run.is_adapted and not job.runs.is_done(run.base)
                 if not free or (needed and holder(base_folder) is not None):
-                    return Outcome(run, ELSEWHERE)
+                    return RunOutcome(run, ELSEWHERE)
                 if job.runs.is_done(run):  # by whoever held it
                     return _finished(run, job, THERE)
                 (folder / FAILED).unlink(missing_ok=True)
@@ -220,20 +220,20 @@ def attempt(run: Run, job: Job, on_progress: OnProgress) -> Outcome:
         return _failed(run, job, reason, time.monotonic() - began)
 
 
-def _finished(run: Run, job: Job, status: str) -> Outcome:
+def _finished(run: Run, job: Job, status: str) -> RunOutcome:
     done = read_json(job.runs.folder(run) / DONE)
     accuracy = done["balanced_accuracy"]
-    return Outcome(run, status, "", done["seconds"], math.nan if accuracy is None else accuracy)
+    return RunOutcome(run, status, "", done["seconds"], math.nan if accuracy is None else accuracy)
 
 
-def _failed(run: Run, job: Job, reason: str, seconds: float = 0.0) -> Outcome:
+def _failed(run: Run, job: Job, reason: str, seconds: float = 0.0) -> RunOutcome:
     named = reason if run.name in reason else f"{run.name}: {reason}"
     document = {"reason": named, "time": datetime.now(UTC).isoformat(timespec="seconds")}
     # the disk may be full, or the folder never have been made: the outcome counts all the same
     with contextlib.suppress(PsdnormError, OSError):
         job.runs.folder(run).mkdir(parents=True, exist_ok=True)
         write_json(job.runs.folder(run) / FAILED, document)
-    return Outcome(run, FAILURE, named, seconds)
+    return RunOutcome(run, FAILURE, named, seconds)
 
 
 class _Messages:
@@ -262,24 +262,24 @@ class _Messages:
         self._on_progress(self._name, f"epoch {self._epoch + 1}, {message}{self._before}")
 
 
-def _all_of(job: Job, unit: Unit) -> list[Outcome]:
+def _all_of(job: Job, unit: Unit) -> list[RunOutcome]:
     return [attempt(run, job, lambda name, message: None) for run in unit]
 
 
-def _lost(job: Job, unit: Unit, reason: str) -> list[Outcome]:
+def _lost(job: Job, unit: Unit, reason: str) -> list[RunOutcome]:
     """Return the outcomes of a unit that cannot be finished."""
     outcomes = []
     for run in unit:
         if job.runs.is_done(run):
             outcomes.append(_finished(run, job, FINISHED))
         elif holder(job.runs.folder(run)) is not None:
-            outcomes.append(Outcome(run, ELSEWHERE))
+            outcomes.append(RunOutcome(run, ELSEWHERE))
         else:
             outcomes.append(_failed(run, job, reason))
     return outcomes
 
 
-def _lost_processes(job: Job, unit: Unit, reasons: Sequence[str]) -> list[Outcome]:
+def _lost_processes(job: Job, unit: Unit, reasons: Sequence[str]) -> list[RunOutcome]:
     said = [words for words in reasons if words]
     why = "perhaps for want of memory"
     if said:

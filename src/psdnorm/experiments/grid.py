@@ -170,7 +170,7 @@ def invalid(where: str, value: Any, expected: str) -> ArgumentError:
     return ArgumentError(f"{where} is {value!r:.80}, expected {expected}")
 
 
-class Entry(NamedTuple):
+class PlannedRun(NamedTuple):
     """A run of a grid and the number that its time grows with."""
 
     run: Run
@@ -191,14 +191,14 @@ class ExperimentFolder:
         """Return whether a run is finished."""
         return (self.folder(run) / DONE).exists()
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[PlannedRun]:
         """Return all runs that were asked for so far; none if there is no grid here."""
         document = self._read()
         if document is None:
             return []
         try:
             listed = document["cells"]
-            return [Entry(Run.from_json(e["cell"]), int(e["sequences"])) for e in listed]
+            return [PlannedRun(Run.from_json(e["cell"]), int(e["sequences"])) for e in listed]
         except (KeyError, TypeError, ValueError) as error:
             raise ArgumentError(f"{self.path / GRID} is not that of a grid: {error}") from error
 
@@ -225,7 +225,7 @@ class ExperimentFolder:
                 return _difference(name, own.get(name), value)
         return None
 
-    def extend(self, store: Store, protocol: Protocol, entries: Sequence[Entry]) -> None:
+    def extend(self, store: Store, protocol: Protocol, entries: Sequence[PlannedRun]) -> None:
         """Add runs to those that were asked for before."""
         self.check(store, protocol)
         # nothing is touched where nothing is new: the folder may be for reading alone
@@ -236,7 +236,7 @@ class ExperimentFolder:
                     write_json(self.path / GRID, self._extended(store, protocol, entries))
 
     def _extended(
-        self, store: Store, protocol: Protocol, entries: Sequence[Entry]
+        self, store: Store, protocol: Protocol, entries: Sequence[PlannedRun]
     ) -> dict[str, Any]:
         known = dict((*self.entries(), *entries))
         runs = sorted(known, key=_place)

@@ -1,6 +1,6 @@
 """From a recording to the store."""
 
-from psdnorm.prepare.prepare import Outcome, Preparation, fingerprint, recording_name
+from psdnorm.prepare.prepare import Preparation, PreparationOutcome, fingerprint, recording_name
 from psdnorm.prepare.quality import (
     EXTREME,
     MOST_BAD,

@@ -59,7 +59,7 @@ _NUMBERS = {stage: number for number, stage in enumerate(STAGES)} | {"unscored":
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PreparationOutcome:
     """What became of one night."""
 
     recording: str  # its name in the store
@@ -82,7 +82,7 @@ def recording_name(night: NightFiles) -> str:
 
 def prepare_night(
     night: NightFiles, store_path: str | os.PathLike[str], recipe: Recipe, replace: bool = False
-) -> Outcome:
+) -> PreparationOutcome:
     """Prepare one night into a store; whatever fails is in the outcome."""
     try:
         store = Store.plan(store_path, recipe.to_dict(), recipe.layout())
@@ -157,7 +157,9 @@ class Preparation:
         used = {path for night in self.nights for path in (night.signal, night.scoring)}
         return [problem for problem in self.problems if problem.file.absolute() not in used]
 
-    def run(self, jobs: int = 1, dask: str | None = None) -> Generator[Outcome, None, None]:
+    def run(
+        self, jobs: int = 1, dask: str | None = None
+    ) -> Generator[PreparationOutcome, None, None]:
         """Prepare all nights, yield what becomes of each, and write the index at the end.
 
         The index is also written when the iterator is closed early or interrupted. Nights that are
@@ -182,7 +184,7 @@ class Preparation:
         self.store.make_room()
         return self._run(jobs, dask)
 
-    def _run(self, jobs: int, dask: str | None) -> Generator[Outcome, None, None]:
+    def _run(self, jobs: int, dask: str | None) -> Generator[PreparationOutcome, None, None]:
         first: dict[str, NightFiles] = {}
         duplicates = []
         for night in self.nights:
@@ -190,7 +192,7 @@ class Preparation:
             if first.setdefault(name, night) is not night:
                 what = f"it would be {name!r} in the store, and so would {first[name].signal}"
                 duplicates.append(_failed(night, what))
-        work: Callable[[NightFiles], Outcome] = partial(
+        work: Callable[[NightFiles], PreparationOutcome] = partial(
             prepare_night, store_path=self.store.path, recipe=self.recipe, replace=self._replace
         )
         try:
@@ -219,7 +221,7 @@ class Preparation:
         return sorted(sentences)
 
 
-def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> Outcome:
+def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> PreparationOutcome:
     name = recording_name(night)
     source = open_source(night.signal)
     labels = source.header.labels
@@ -244,7 +246,7 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
         if all(value in (None, known[fact]) for fact, value in facts.items()):
             counts = {stage: int(known[stage]) for stage in _NUMBERS}
             flags = tuple(filter(None, known["flags"].split(";")))
-            return Outcome(name, str(night.signal), THERE, "", counts, flags, channels)
+            return PreparationOutcome(name, str(night.signal), THERE, "", counts, flags, channels)
         facts = {fact: known[fact] if value is None else value for fact, value in facts.items()}
     recording = read_night(night, source)
     prepared = preprocess(recording, recipe, night.cohort)
@@ -270,9 +272,9 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
         replace=replace or same,  # the same file may have got another name
     )
     counts = {stage: int((prepared.stages == number).sum()) for stage, number in _NUMBERS.items()}
-    return Outcome(name, str(night.signal), PREPARED, "", counts, flags, channels)
+    return PreparationOutcome(name, str(night.signal), PREPARED, "", counts, flags, channels)
 
 
-def _failed(night: NightFiles, reason: str) -> Outcome:
+def _failed(night: NightFiles, reason: str) -> PreparationOutcome:
     named = reason if str(night.signal) in reason else f"{night.signal}: {reason}"
-    return Outcome(recording_name(night), str(night.signal), FAILED, named)
+    return PreparationOutcome(recording_name(night), str(night.signal), FAILED, named)

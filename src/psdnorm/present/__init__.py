@@ -20,4 +20,4 @@ from psdnorm.present.figure import (
     rendered,
     styled,
 )
-from psdnorm.present.page import FRAME_BYTES, Entry, Page, Part
+from psdnorm.present.page import FRAME_BYTES, Page, Part, TableCell

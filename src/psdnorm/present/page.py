@@ -51,7 +51,7 @@ _parts: Any = _templates.get_template("parts.html").module
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableCell:
     """A cell of a table."""
 
     text: str
@@ -110,7 +110,7 @@ class Part:
         self,
         caption: str,
         head: Sequence[str],
-        rows: Sequence[Sequence[str | Entry]],
+        rows: Sequence[Sequence[str | TableCell]],
         *,
         sortable: bool = False,
         unseen: bool = False,
@@ -254,9 +254,9 @@ def json_in_script(document: Any) -> Markup:
     return Markup(text)
 
 
-def _cell(entry: str | Entry, sortable: bool) -> dict[str, Any]:
+def _cell(entry: str | TableCell, sortable: bool) -> dict[str, Any]:
     """Return what the template shows of an entry, and what it is sorted by, "" if it is not."""
-    entry = Entry(entry) if isinstance(entry, str) else entry
+    entry = TableCell(entry) if isinstance(entry, str) else entry
     value = entry.value
     if value is None and (found := _NUMBER.match(entry.text)):
         value = float(found[0].replace(",", "").replace("−", "-"))
@@ -264,14 +264,14 @@ def _cell(entry: str | Entry, sortable: bool) -> dict[str, Any]:
     return {"text": entry.text, "bold": entry.bold, "order": f"{value:.12g}" if has_order else ""}
 
 
-def _kind(row: Sequence[str | Entry], width: int) -> str:
+def _kind(row: Sequence[str | TableCell], width: int) -> str:
     if len(row) == 1 < width:
         return "heading"
     name = row[0] if isinstance(row[0], str) else row[0].text
     return "means" if name in (MEAN_DATASET, MEAN_SUBJECT) else "plain"
 
 
-def _is_of_one_metric(rows: Sequence[Sequence[str | Entry]]) -> bool:
+def _is_of_one_metric(rows: Sequence[Sequence[str | TableCell]]) -> bool:
     """Tell whether numbers below each other are of one metric, so that order means something."""
     metrics: dict[int, Any] = {}
     for row in rows:

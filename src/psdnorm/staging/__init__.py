@@ -1,6 +1,6 @@
 """A night in, a hypnogram out: its statistics, its agreement with a human scoring, its files."""
 
-from psdnorm.staging.batch import SUMMARY_TABLE, THERE, Nights, Options, Outcome
+from psdnorm.staging.batch import SUMMARY_TABLE, THERE, Options, StagingJob, StagingOutcome
 from psdnorm.staging.derivations import Spectrogram
 from psdnorm.staging.models import StagingModel, load_model
 from psdnorm.staging.night_files import (
@@ -30,12 +30,18 @@ from psdnorm.staging.night_statistics import (
     sleep_statistics,
 )
 from psdnorm.staging.stager import StagedNight, stage
-from psdnorm.staging.trust import Condition, Distance, ShiftReport, channel_conditions, shift_report
+from psdnorm.staging.trust import (
+    ChannelCondition,
+    Distance,
+    ShiftReport,
+    channel_conditions,
+    shift_report,
+)
 
 __all__ = [
     "Agreement",
     "Change",
-    "Condition",
+    "ChannelCondition",
     "Correction",
     "Disagreement",
     "Distance",

@@ -59,7 +59,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StagingOutcome:
     """What became of one night."""
 
     name: str
@@ -69,7 +69,7 @@ class Outcome:
     summary: dict[str, Any] | None = None  # main sections of NAME.json
 
 
-class Nights:
+class StagingJob:
     """Recordings to stage into a folder; raises at once if none could be staged.
 
     A night that is staged ``alone`` gets no ``summary.tsv``, and its errors are raised.
@@ -91,7 +91,7 @@ class Nights:
         self.notice = model.notice
         self.model_sha256 = str(model.description["sha256"])
         # after an interruption: nights that were staged but not yielded
-        self.not_yielded: list[Outcome] = []
+        self.not_yielded: list[StagingOutcome] = []
         check_place(out)
         if not alone:
             _read_table(out / SUMMARY_TABLE)  # raises if it is not ours
@@ -99,7 +99,7 @@ class Nights:
     def __len__(self) -> int:
         return len(self.names)
 
-    def run(self, jobs: int = 1) -> Generator[Outcome, None, None]:
+    def run(self, jobs: int = 1) -> Generator[StagingOutcome, None, None]:
         """Stage all nights and yield their outcomes; then write the table.
 
         It is written after an interruption, too, and keeps the nights of other commands.
@@ -130,13 +130,13 @@ class Nights:
 
     def _staged_besides(
         self, yielded: set[str], rows: Mapping[str, Sequence[str]]
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[StagingOutcome]:
         """Yield finished nights that are not in the table as they are."""
         for name, path in self.names.items():
             summary = None if name in yielded else read_summary(self.out, name)
             if summary is None or summary.get("source") != path.name:
                 continue
-            outcome = Outcome(name, path, STAGED, summary=_slim(summary))
+            outcome = StagingOutcome(name, path, STAGED, summary=_slim(summary))
             either = [row_of(replace(outcome, status=status)) for status in (STAGED, THERE)]
             is_whole = is_finished(self.out, name, summary.get("marks") or {})
             if is_whole and rows.get(name) not in either:
@@ -152,13 +152,13 @@ def stage_one(
     n_nights: int = 1,
     jobs: int = 1,
     alone: bool = False,
-) -> Outcome:
+) -> StagingOutcome:
     """Stage a night and write its files unless they are there; return errors unless alone."""
     name, path = item
     try:
         marks = _marks(path, options, model_sha256)
         if is_finished(out, name, marks):
-            return Outcome(name, path, THERE, summary=_slim(read_summary(out, name)))
+            return StagingOutcome(name, path, THERE, summary=_slim(read_summary(out, name)))
         check_free(out, name, path.name, marks["recording"])
         if options.scoring is not None:
             read_bouts(options.scoring)  # an error in it shows before anything takes long
@@ -171,7 +171,7 @@ def stage_one(
             scored = read_stages(options.scoring, duration_s, night.start)
             compared = agreement(scored, night.hypnogram, night.probabilities)
         write_night(out, night, name, agreement=compared, marks=marks)
-        return Outcome(name, path, STAGED, summary=_slim(read_summary(out, name)))
+        return StagingOutcome(name, path, STAGED, summary=_slim(read_summary(out, name)))
     except Exception as error:  # one night must not stop the others
         if alone:
             raise
@@ -183,9 +183,11 @@ def stage_one(
         return _lost(item, detail)
 
 
-def _lost(item: tuple[str, Path], reason: str) -> Outcome:
+def _lost(item: tuple[str, Path], reason: str) -> StagingOutcome:
     name, path = item
-    return Outcome(name, path, FAILED, reason if path.name in reason else f"{path}: {reason}")
+    return StagingOutcome(
+        name, path, FAILED, reason if path.name in reason else f"{path}: {reason}"
+    )
 
 
 def _marks(path: Path, options: Options, model_sha256: str) -> dict[str, str]:
@@ -213,7 +215,7 @@ def _model_of(
     return model, accelerate(model.network) if n_nights >= _WORTH_COMPILING * jobs else None
 
 
-def row_of(outcome: Outcome) -> list[str]:
+def row_of(outcome: StagingOutcome) -> list[str]:
     """Return the row of a night in ``summary.tsv``; it names the file and not its folder."""
     file = outcome.path.name
     summary = outcome.summary or {}

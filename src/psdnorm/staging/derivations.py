@@ -34,7 +34,7 @@ from psdnorm.prepare import (
     preprocess,
 )
 from psdnorm.runtime import listed, plural
-from psdnorm.staging.trust import Condition, conditions_of, electrode_conditions
+from psdnorm.staging.trust import ChannelCondition, conditions_of, electrode_conditions
 
 MOST_DERIVATIONS = 6
 MOST_GROUPS = 10
@@ -331,7 +331,7 @@ class PreparedNight:
     # their epochs that are finite, not flat, and in no gap, each (E,)
     measured: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)  # channel → why
-    conditions: list[Condition] = field(default_factory=list)
+    conditions: list[ChannelCondition] = field(default_factory=list)
     spectrogram: Spectrogram | None = None  # of the first usable channel, else of the first
     start: datetime | None = None
     notes: list[str] = field(default_factory=list)

@@ -207,7 +207,7 @@ _MOST_EPOCHS = 240  # whose spectra are taken, evenly spaced
 
 
 @dataclass(frozen=True)
-class Condition:
+class ChannelCondition:
     """What is wrong with a channel, in a share of the epochs, and the verdict on the night.
 
     Kinds are not finite, flat, saturated, clipped, amplitude, noise, line and electrode; verdicts
@@ -226,7 +226,7 @@ def channel_conditions(
     sfreq: float,
     names: Sequence[str],
     source: str = "the recording",
-) -> tuple[Condition, ...]:
+) -> tuple[ChannelCondition, ...]:
     """Look for flat, saturated, clipped, noisy and implausibly large channels.
 
     ``signal_uv`` is (C, T) in µV, neither filtered nor scaled, ``names`` has C, and errors name
@@ -239,10 +239,10 @@ def channel_conditions(
     return tuple(conditions_of(recording, examine(recording))) if n_epochs else ()
 
 
-def conditions_of(recording: Recording, quality: Quality) -> list[Condition]:
+def conditions_of(recording: Recording, quality: Quality) -> list[ChannelCondition]:
     """Return the conditions of a recording that was examined already."""
     sfreq, n_epochs = recording.sfreq, len(recording.stages)
-    found: list[Condition] = []
+    found: list[ChannelCondition] = []
     for channel, (name, row) in enumerate(zip(recording.channels, recording.signal, strict=True)):
         found += _of_epochs(name, quality, channel)
         usable = np.flatnonzero(quality.measured[:, channel])
@@ -256,7 +256,7 @@ def conditions_of(recording: Recording, quality: Quality) -> list[Condition]:
 
 def electrode_conditions(
     source: "Source", planned: Sequence["PlannedChannel"], measured: Mapping[str, NDArray[np.bool_]]
-) -> list[Condition]:
+) -> list[ChannelCondition]:
     """Find electrodes that are flat where the derivation from them is not."""
     found = []
     for each in planned:
@@ -268,24 +268,24 @@ def electrode_conditions(
                 of_epochs = f"{percent(share)} of the epochs"
                 sentence = f"The electrode {electrode} of {each.name} is flat in {of_epochs}."
                 # no worse: it may be the one that all others were recorded against
-                found.append(Condition(each.name, "electrode", share, UNUSUAL, sentence))
+                found.append(ChannelCondition(each.name, "electrode", share, UNUSUAL, sentence))
     return found
 
 
-def _of_epochs(name: str, quality: Quality, channel: int) -> list[Condition]:
+def _of_epochs(name: str, quality: Quality, channel: int) -> list[ChannelCondition]:
     found = []
     for kind in ("not finite", "flat", "saturated"):
         share = float(getattr(quality, kind.replace(" ", "_"))[:, channel].mean())
         if share >= UNUSUAL_SHARE:
             verdict = NOT_TRUSTED if share > MOST_BAD else UNUSUAL
             sentence = f"{name} is {kind} in {percent(share)} of the epochs."
-            found.append(Condition(name, kind, share, verdict, sentence))
+            found.append(ChannelCondition(name, kind, share, verdict, sentence))
     return found
 
 
 def _of_clipping(
     name: str, row: NDArray[np.float32], sfreq: float, n_epochs: int
-) -> list[Condition]:
+) -> list[ChannelCondition]:
     """Find epochs with cut-off peaks that are too few to be saturated."""
     finite = row[np.isfinite(row)]
     low, high = finite.min(), finite.max()
@@ -298,7 +298,7 @@ def _of_clipping(
     if share < UNUSUAL_SHARE:
         return []
     sentence = f"{name} is clipped at its extremes in {percent(share)} of the epochs."
-    return [Condition(name, "clipped", share, UNUSUAL, sentence)]
+    return [ChannelCondition(name, "clipped", share, UNUSUAL, sentence)]
 
 
 def _densities(
@@ -314,7 +314,9 @@ def _densities(
     return frequencies_hz(size, sfreq), psd * bin_weights(size)
 
 
-def _of_spectrum(name: str, hz: NDArray[np.float64], power: NDArray[np.float64]) -> list[Condition]:
+def _of_spectrum(
+    name: str, hz: NDArray[np.float64], power: NDArray[np.float64]
+) -> list[ChannelCondition]:
     def total(low_hz: float, high_hz: float) -> NDArray[np.float64]:
         return power[:, (low_hz <= hz) & (hz < high_hz)].sum(axis=1)
 
@@ -327,7 +329,7 @@ def _of_spectrum(name: str, hz: NDArray[np.float64], power: NDArray[np.float64])
             f"{name} has an amplitude of {amplitude:.3g} µV, expected {low:g} to {high:g} µV of "
             "sleep EEG: is its unit right?"
         )
-        found.append(Condition(name, "amplitude", 1.0, verdict, sentence))
+        found.append(ChannelCondition(name, "amplitude", 1.0, verdict, sentence))
     delta, beta = (total(*BANDS_HZ[b]) / np.diff(BANDS_HZ[b]) for b in ("delta", "beta"))
     with np.errstate(divide="ignore", invalid="ignore"):
         slope_db = float(np.nanmedian(10 * np.log10(beta / delta)))
@@ -337,7 +339,7 @@ def _of_spectrum(name: str, hz: NDArray[np.float64], power: NDArray[np.float64])
             f"{name} is noise: its density in beta is {slope_db:.0f} dB over that in delta, "
             f"expected below {USUAL_SLOPE_DB:.0f} dB of EEG."
         )
-        found.append(Condition(name, "noise", 1.0, verdict, sentence))
+        found.append(ChannelCondition(name, "noise", 1.0, verdict, sentence))
     for line_hz in _LINES_HZ:
         if line_hz + _LINE_WIDTH_HZ > hz[-1]:
             continue  # aliased or removed
@@ -345,7 +347,7 @@ def _of_spectrum(name: str, hz: NDArray[np.float64], power: NDArray[np.float64])
         share = float(np.mean(line > eeg))
         if share > MOST_BAD:
             sentence = f"{name} has more power at {line_hz:g} Hz than in its EEG."
-            found.append(Condition(name, "line", share, UNUSUAL, sentence))
+            found.append(ChannelCondition(name, "line", share, UNUSUAL, sentence))
     return found
 
 
@@ -438,7 +440,7 @@ def shift_report(
     signals: NDArray[np.floating],
     channels: Sequence[str],
     sfreq: float,
-    conditions: Sequence[Condition] = (),
+    conditions: Sequence[ChannelCondition] = (),
 ) -> ShiftReport:
     """Compare a night with those that a model was trained on; raise if it does not fit the model.
 
@@ -451,7 +453,7 @@ def shift_report(
         The night, prepared by the model's recipe. Epochs that are not finite are left out.
     channels : sequence of str
         C names.
-    conditions : sequence of Condition
+    conditions : sequence of ChannelCondition
         From :func:`channel_conditions`.
     """
     return night_report(model, [measure_pair(model, signals, channels, sfreq)], conditions)
@@ -483,7 +485,7 @@ def measure_pair(
 def night_report(
     model: Pretrained,
     pairs: Sequence[PairShift],
-    conditions: Sequence[Condition] = (),
+    conditions: Sequence[ChannelCondition] = (),
     others: Sequence[Reason] = (),
 ) -> ShiftReport:
     """Return the verdict on a night: no better than the worst pair that votes."""

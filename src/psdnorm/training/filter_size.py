@@ -180,11 +180,13 @@ CANDIDATES = (1, 3, 5, 9, 11, 17, 21)
 MOST_SUBJECTS = 5  # of each cohort, one night each
 _ERRORS = 2.0  # by which the usual size must be worse: the highest of seven is higher by chance
 
-_known: dict[tuple, "Choice"] = {}  # models and depths of a grid learn from the same nights
+_known: dict[
+    tuple, "FilterSizeChoice"
+] = {}  # models and depths of a grid learn from the same nights
 
 
 @dataclass(frozen=True)
-class Choice:
+class FilterSizeChoice:
     """A filter size, and the accuracies that led to it."""
 
     accuracies: Mapping[int, Mapping[str, float]]  # by filter size and cohort left out
@@ -193,9 +195,9 @@ class Choice:
     def filter_size(self) -> int:
         """The size with the highest mean over cohorts, or the usual one if it is hardly worse.
 
-        >>> Choice({5: {"a": 0.60, "b": 0.70}, 9: {"a": 0.65, "b": 0.76}}).filter_size
+        >>> FilterSizeChoice({5: {"a": 0.60, "b": 0.70}, 9: {"a": 0.65, "b": 0.76}}).filter_size
         9
-        >>> Choice({5: {"a": 0.60, "b": 0.70}, 9: {"a": 0.70, "b": 0.69}}).filter_size
+        >>> FilterSizeChoice({5: {"a": 0.60, "b": 0.70}, 9: {"a": 0.70, "b": 0.69}}).filter_size
         5
         """
         best = min(self.accuracies, key=lambda size: (-self.mean(size), size))
@@ -224,14 +226,14 @@ class Choice:
 
 def choose_filter_size(
     store: Store, index: "pd.DataFrame", *, target: str = "barycenter", length: int = LENGTH
-) -> Choice:
+) -> FilterSizeChoice:
     """Choose PSDNorm's filter size on the nights of a training set, of at least two cohorts."""
     check_choosable(store, index["cohort"].unique())
     sample = sample_nights(store, drawn_nights(index), CANDIDATES, length)
     cohorts = sorted({*sample.cohort[sample.stages != UNSCORED]})
     check_choosable(store, cohorts)
     found = {f: {c: left_out_accuracy(sample, f, c, target) for c in cohorts} for f in CANDIDATES}
-    return Choice(found)
+    return FilterSizeChoice(found)
 
 
 def choice_for(store: Store, train: "pd.DataFrame", norm: str, length: int) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from psdnorm.lab.dissect.dissection import (
     predicted_folder,
 )
 from psdnorm.lab.dissect.dissection_report import arm_names, interval, read_losses
-from psdnorm.lab.dissect.shifts import UNSHIFTED, Condition
+from psdnorm.lab.dissect.shifts import UNSHIFTED, ShiftCondition
 from psdnorm.lab.simulate.cohort_files import add_nights
 from psdnorm.lab.simulate.plan import Settings, plan_nights
 from psdnorm.models import USleep
@@ -41,8 +41,8 @@ RUNS = [
     Run("usleep", "adabnall", hold_out="SHHS"),
     Run("usleep", "tma", hold_out="SHHS"),
 ]
-NOTHING = Condition("gain", 0.0)
-CONDITIONS = (UNSHIFTED, NOTHING, Condition("gain", -12.0), Condition("scorer", 2.0))
+NOTHING = ShiftCondition("gain", 0.0)
+CONDITIONS = (UNSHIFTED, NOTHING, ShiftCondition("gain", -12.0), ShiftCondition("scorer", 2.0))
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +315,7 @@ def test_a_night_that_the_recipe_cannot_prepare_is_named_and_the_others_are_made
     # at 80 Hz there is no room for the slope of a low-pass at 39 Hz
     recipe = dataclasses.replace(RECIPES["paper"], lowpass_hz=39.0)
     nights = TestNights(tmp_path, recipe, 1, 0.1, 0)
-    made = list(nights.make([UNSHIFTED, Condition("rate", 80.0)]))
+    made = list(nights.make([UNSHIFTED, ShiftCondition("rate", 80.0)]))
     assert [bool(each.reason) for each in made] == [False, True]
     assert "rate_80-000 has 80 Hz, expected at least 82 Hz" in made[1].reason
     assert nights.open().index["cohort"].tolist() == [UNSHIFTED.name]

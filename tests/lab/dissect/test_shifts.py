@@ -10,7 +10,7 @@ from psdnorm.errors import ArgumentError
 from psdnorm.lab.dissect.shifts import (
     KINDS,
     UNSHIFTED,
-    Condition,
+    ShiftCondition,
     conditions_of,
     simulate_condition,
 )
@@ -24,7 +24,7 @@ def night(condition=UNSHIFTED, subject=0, hours=HOURS):
 
 
 def severe(kind):
-    return Condition(kind, KINDS[kind].strengths[-1])
+    return ShiftCondition(kind, KINDS[kind].strengths[-1])
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_an_unknown_kind_raises():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_neutral_strength_of_every_kind_is_the_unshifted_night(kind, plain):
-    same = night(Condition(kind, KINDS[kind].neutral))
+    same = night(ShiftCondition(kind, KINDS[kind].neutral))
     for field in fields(same):
         if field.name == "events":
             continue
@@ -125,7 +125,7 @@ def test_electrode_noise_adds_its_own_density_to_each_channel():
 
 
 def test_the_montage_half_way_sees_half_way_between_what_both_montages_see_of_an_event(plain):
-    half, whole = night(Condition("montage", 50.0)), night(severe("montage"))
+    half, whole = night(ShiftCondition("montage", 50.0)), night(severe("montage"))
     # a movement is so large that all else is small beside it: 0.6 of it in Pz-Oz, all in C4-A1
     at = slice(*(int(plain.sfreq * (plain.events["movement"][0] + s)) for s in (0, 2)))
     seen = [n.signal[1, at].astype(float) for n in (plain, half, whole)]

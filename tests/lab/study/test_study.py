@@ -10,7 +10,7 @@ from studies import described, trained_study, written_study
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import Amounts
 from psdnorm.experiments.presets import PAPER_COHORTS
-from psdnorm.lab.study import Nights, read_study
+from psdnorm.lab.study import SimulatedNights, read_study
 from psdnorm.lab.study.study import (
     made_store,
     planned_amounts,
@@ -241,7 +241,7 @@ def test_the_main_table_is_whole_and_estimated_to_fit_60_minutes_of_one_gpu():
     assert sum(seconds.values()) < 50 * 60
 
 
-SMALL = Nights({"ABC": 2, "CFS": 4}, {"ABC": 1.0, "CFS": 0.5}, "paper", 0.1, 3)
+SMALL = SimulatedNights({"ABC": 2, "CFS": 4}, {"ABC": 1.0, "CFS": 0.5}, "paper", 0.1, 3)
 
 
 def made(work, nights):

@@ -12,7 +12,7 @@ from studies import drawn_study, trained_study, written_study
 
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import read_cost
-from psdnorm.experiments.execute import FAILURE, FINISHED, THERE, Outcome
+from psdnorm.experiments.execute import FAILURE, FINISHED, THERE, RunOutcome
 from psdnorm.experiments.grid import Axes, grid_of, units_of
 from psdnorm.lab.study import read_study
 from psdnorm.lab.study import study as module
@@ -220,9 +220,9 @@ def test_runs_of_a_share_whose_process_died_are_tried_one_by_one(pretended):
             alone = len(given) > 1
             is_bad = run.norm == "psd" and run.hold_out == "ABC"
             if alone and not is_bad:
-                yield Outcome(run, FINISHED)
+                yield RunOutcome(run, FINISHED)
             else:
-                yield Outcome(run, FAILURE, f"{run.name}: its process died twice, perhaps")
+                yield RunOutcome(run, FAILURE, f"{run.name}: its process died twice, perhaps")
 
     found = {o.run: o.status for o in pretend(died)}
     assert [len(units) for units in given] == [1, 4]
@@ -238,7 +238,7 @@ def test_a_unit_that_was_alone_in_its_process_when_that_died_is_not_tried_again(
     def died(units, **options):
         given.append(list(units))
         for run in (run for unit in units for run in unit):
-            yield Outcome(run, FAILURE, f"{run.name}: its process died twice, perhaps")
+            yield RunOutcome(run, FAILURE, f"{run.name}: its process died twice, perhaps")
 
     assert [o.run for o in pretend(died, workers=4)] == [each.run for each in counted]
     assert [len(units) for units in given] == [4, 0]
@@ -252,7 +252,7 @@ def test_a_run_that_was_finished_before_is_not_counted_with_the_rest_of_its_unit
 
     def done(units, **options):
         for run in (run for unit in units for run in unit):
-            yield Outcome(run, THERE if experiment.is_done(run) else FINISHED)
+            yield RunOutcome(run, THERE if experiment.is_done(run) else FINISHED)
 
     assert [o.run for o in pretend(done)] == list(study.runs[1:])
     assert [each.run for each in counted] == list(study.runs[1:])
@@ -266,7 +266,7 @@ def test_a_run_that_is_finished_while_all_is_stopped_is_counted_once(pretended):
             folder = experiment.folder(run)
             (folder / "finished.json").rename(folder / "done.json")
             if number == 0:
-                yield Outcome(run, FINISHED)
+                yield RunOutcome(run, FINISHED)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -280,7 +280,7 @@ def test_workers_have_ended_when_what_they_finished_at_the_end_is_counted(preten
 
     def ends_late(units, **options):
         try:
-            yield Outcome(study.runs[0], FAILURE, "its loss was not finite")
+            yield RunOutcome(study.runs[0], FAILURE, "its loss was not finite")
         finally:
             folder = experiment.folder(study.runs[1])
             (folder / "finished.json").rename(folder / "done.json")
@@ -296,7 +296,7 @@ def test_a_piece_counts_the_runs_that_it_finished_and_what_these_learned_from(tm
     meter = Meter(experiment, "cpu", 2, 64, "abc")
     meter.simulated()
     for run in study.runs:
-        meter.count(Outcome(run, FAILURE if run.norm == "psd" else FINISHED))
+        meter.count(RunOutcome(run, FAILURE if run.norm == "psd" else FINISHED))
     (found,) = read_cost(experiment.path)["pieces"]
     assert found["cells"] == 4
     assert found["sequences"] == 2 * 60 * 64  # AdaBN learns from none
@@ -327,6 +327,6 @@ def test_of_a_piece_that_was_packed_while_it_ran_the_folder_has_the_latest_word(
     meter = Meter(experiment, "cpu", 1, 64, None)
     meter.write()
     pack(study, experiment)
-    meter.count(Outcome(study.runs[0], FINISHED))
+    meter.count(RunOutcome(study.runs[0], FINISHED))
     restore(study, experiment)
     assert read_cost(experiment.path)["cells"] == 1

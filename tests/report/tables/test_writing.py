@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from psdnorm.errors import StoreError
-from psdnorm.report.tables import Entry, Table, csv_text, latex, markdown, write_tables
+from psdnorm.report.tables import Table, TableCell, csv_text, latex, markdown, write_tables
 from psdnorm.report.tables.table import figure, with_best
 
 ODD = Table(
@@ -17,9 +17,9 @@ ODD = Table(
     r"50 % of a_b & c | d \ {e}",
     ["Data#set", "PSD_Norm", "~^"],
     [
-        [Entry("[1] | first_block")],
-        [Entry("*a|b"), Entry("1.00 ± 0.10", 1.0, True), Entry("–")],
-        [Entry("[c]"), Entry("<2>", 2.0), Entry("$3")],
+        [TableCell("[1] | first_block")],
+        [TableCell("*a|b"), TableCell("1.00 ± 0.10", 1.0, True), TableCell("–")],
+        [TableCell("[c]"), TableCell("<2>", 2.0), TableCell("$3")],
     ],
     ["costs $1 & 2 %"],
 )  # fmt: skip
@@ -101,8 +101,8 @@ def test_latex_sets_every_table_with_the_packages_that_it_names(tmp_path, built)
 
 
 def test_a_minus_is_a_minus_in_every_format():
-    entry = Entry(figure(-2.071), -2.071, facts={"metric": "overhead_percent"})
-    table = Table("t", "Times", ["", "LayerNorm"], [[Entry("More"), entry]], [])
+    entry = TableCell(figure(-2.071), -2.071, facts={"metric": "overhead_percent"})
+    table = Table("t", "Times", ["", "LayerNorm"], [[TableCell("More"), entry]], [])
     assert "| −2.07 |" in markdown(table)
     assert "& $-$2.07 " in latex(table)
     assert ",-2.071," in csv_text(table)
@@ -151,10 +151,15 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 def test_numbers_that_are_printed_alike_are_all_in_bold():
-    entries = [Entry("1.23", 1.2341), Entry("1.23", 1.2339), Entry("1.22", 1.22), Entry("–")]
+    entries = [
+        TableCell("1.23", 1.2341),
+        TableCell("1.23", 1.2339),
+        TableCell("1.22", 1.22),
+        TableCell("–"),
+    ]
     assert [entry.bold for entry in with_best(entries)] == [True, True, False, False]
     assert [entry.bold for entry in with_best(entries, lowest=True)] == [False, False, True, False]
 
 
 def test_the_only_number_of_a_row_is_not_the_best():
-    assert not any(entry.bold for entry in with_best([Entry("1.00", 1.0), Entry("–")]))
+    assert not any(entry.bold for entry in with_best([TableCell("1.00", 1.0), TableCell("–")]))

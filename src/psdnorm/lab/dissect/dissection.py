@@ -25,7 +25,7 @@ from psdnorm.lab.dissect.shifts import (
     NAME,
     UNSHIFTED,
     UNSHIFTED_PROFILE,
-    Condition,
+    ShiftCondition,
     simulate_condition,
 )
 from psdnorm.lab.simulate import check_length, prepared_night
@@ -132,7 +132,7 @@ class Models(NamedTuple):
 
 
 def find_models(
-    experiment: ExperimentFolder, out: Path | None = None, conditions: Sequence[Condition] = ()
+    experiment: ExperimentFolder, out: Path | None = None, conditions: Sequence[ShiftCondition] = ()
 ) -> Models:
     """Find the runs of a grid that kept their weights, or predicted something in ``out``."""
     runs = [entry.run for entry in experiment.entries()]
@@ -166,7 +166,7 @@ def without_damaged(
     models: Models,
     experiment: ExperimentFolder,
     out: Path,
-    conditions: Sequence[Condition],
+    conditions: Sequence[ShiftCondition],
     damaged: Mapping[Run, str],
 ) -> Models:
     """Keep networks with damaged weights only if they have predicted something."""
@@ -185,7 +185,7 @@ def without_damaged(
 
 
 def _keep_if_predicted(
-    found: Models, out: Path, run: Run, conditions: Sequence[Condition], why: tuple[str, str]
+    found: Models, out: Path, run: Run, conditions: Sequence[ShiftCondition], why: tuple[str, str]
 ) -> None:
     """Keep a run that has a loss; ``why`` says why it has none, or not all."""
     done = {condition for condition in conditions if has_predicted(out, run, condition)}
@@ -210,12 +210,12 @@ def weights_of(experiment: ExperimentFolder, run: Run) -> Path:
     return experiment.folder(run.base) / WEIGHTS / WEIGHTS_FILE
 
 
-def predicted_folder(out: Path, run: Run, condition: Condition) -> Path:
+def predicted_folder(out: Path, run: Run, condition: ShiftCondition) -> Path:
     """Return the folder of the scores of a run under a condition."""
     return out / PREDICTED / run.name / condition.name
 
 
-def has_predicted(out: Path, run: Run, condition: Condition) -> bool:
+def has_predicted(out: Path, run: Run, condition: ShiftCondition) -> bool:
     """Tell whether a run has predicted a condition."""
     return (predicted_folder(out, run, condition) / SCORES).exists()
 
@@ -223,7 +223,7 @@ def has_predicted(out: Path, run: Run, condition: Condition) -> bool:
 class Made(NamedTuple):
     """A test night."""
 
-    condition: Condition
+    condition: ShiftCondition
     subject: str
     reason: str = ""  # why the recipe cannot prepare it, if so
 
@@ -257,12 +257,12 @@ class TestNights:
                 f"the {n_channels} of a simulated night"
             )
 
-    def named(self, conditions: Sequence[Condition]) -> list[Made]:
+    def named(self, conditions: Sequence[ShiftCondition]) -> list[Made]:
         """Return the nights of some conditions, subject by subject."""
         names = [f"{number:03}" for number in range(self.subjects)]
         return [Made(condition, name) for name in names for condition in conditions]
 
-    def make(self, conditions: Sequence[Condition], jobs: int = 1) -> Iterator[Made]:
+    def make(self, conditions: Sequence[ShiftCondition], jobs: int = 1) -> Iterator[Made]:
         """Simulate and prepare the nights of some conditions that do not exist yet."""
         nights = self.named(conditions)
         store = Store.plan(self.folder.absolute(), self.recipe.to_dict(), self.recipe.layout())
@@ -348,7 +348,7 @@ class Predicted(NamedTuple):
     """The outcome of one network under one condition."""
 
     run: Run
-    condition: Condition
+    condition: ShiftCondition
     reason: str = ""  # why it failed, if it did
     sequences: int = 0  # that were predicted
 
@@ -360,7 +360,7 @@ class Dissection:
     experiment: ExperimentFolder
     out: Path
     runs: tuple[Run, ...]  # from find_models
-    conditions: tuple[Condition, ...]  # the unshifted one first
+    conditions: tuple[ShiftCondition, ...]  # the unshifted one first
     # of the test nights
     subjects: int = 10
     hours: float = 8.0
@@ -386,7 +386,7 @@ class Dissection:
             self.out / NIGHTS, self.recipe, self.subjects, float(self.hours), self.seed
         )
 
-    def left(self) -> list[tuple[Run, Condition]]:
+    def left(self) -> list[tuple[Run, ShiftCondition]]:
         """Return what networks with weights have not predicted yet."""
         return [
             (run, condition)
@@ -485,7 +485,7 @@ class Dissection:
             shutil.rmtree(self.out / NIGHTS, ignore_errors=True)
 
     def _attempt(
-        self, predictor: "_Predictor", run: Run, condition: Condition, keep: bool
+        self, predictor: "_Predictor", run: Run, condition: ShiftCondition, keep: bool
     ) -> Predicted:
         index = predictor.store.index
         index = index[index["cohort"] == condition.name].reset_index(drop=True)

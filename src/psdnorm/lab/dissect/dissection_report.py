@@ -21,7 +21,7 @@ from psdnorm.lab.dissect.dissection import (
     has_predicted,
     predicted_folder,
 )
-from psdnorm.lab.dissect.shifts import KINDS, UNSHIFTED, Condition, Kind
+from psdnorm.lab.dissect.shifts import KINDS, UNSHIFTED, ShiftCondition, ShiftKind
 from psdnorm.present import FRAME_BYTES, Drawing, Figure, Page, matplotlib, panels, rendered, styled
 from psdnorm.report import (
     FIGURES,
@@ -55,7 +55,7 @@ class Losses:
     names: dict[str, str]  # of the arms, in the order of the paper
     recipe: str
     subjects: int  # that were to be simulated
-    conditions: tuple[Condition, ...] = ()  # that were asked for, predicted or not
+    conditions: tuple[ShiftCondition, ...] = ()  # that were asked for, predicted or not
     version: str = psdnorm.__version__  # of psdnorm, which predicted
 
     @cached_property
@@ -117,11 +117,11 @@ class Losses:
             "trainings": len(by_training),
         }
 
-    def of_kind(self, kind: Kind) -> pd.DataFrame:
+    def of_kind(self, kind: ShiftKind) -> pd.DataFrame:
         """Return the rows of the matrix for a kind of shift."""
         return self.matrix[self.matrix["kind"] == kind.name]
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[ShiftKind]:
         """Return the kinds in the matrix, in order."""
         return [KINDS[name] for name in dict.fromkeys(self.matrix["kind"])]
 
@@ -160,7 +160,7 @@ def read_losses(dissection: Dissection) -> Losses:
     return found
 
 
-def _read(dissection: Dissection, run: Run, condition: Condition) -> pd.DataFrame:
+def _read(dissection: Dissection, run: Run, condition: ShiftCondition) -> pd.DataFrame:
     folder = predicted_folder(dissection.out, run, condition)
     scores = subject_metrics(read_scores(folder / SCORES))
     return scores[["subject", "balanced_accuracy"]].assign(
@@ -229,7 +229,7 @@ def limits(losses: Losses) -> list[str]:
     return [*_missing_scores(losses), *_missing_subjects(losses), *_missing_trainings(losses)]
 
 
-def strengths_in_words(kind: Kind, strengths: Sequence[float]) -> str:
+def strengths_in_words(kind: ShiftKind, strengths: Sequence[float]) -> str:
     """Return strengths of a kind as in a sentence, with their unit once.
 
     >>> strengths_in_words(KINDS["electrode"], [2.0, 10.0])
@@ -307,7 +307,7 @@ _NEARLY = 0.5  # points: a smaller difference decides nothing, however significa
 class Choice:
     """What one kind of shift says about norms, at its greatest strength."""
 
-    def __init__(self, losses: Losses, kind: Kind) -> None:
+    def __init__(self, losses: Losses, kind: ShiftKind) -> None:
         self.losses, self.kind = losses, kind
         self.own = losses.of_kind(kind)
         self.strength = float(self.own["strength"].iloc[-1])
@@ -507,7 +507,7 @@ def draw_losses(losses: Losses) -> Drawing:
 
 
 def _draw(
-    axes: "Axes", own: pd.DataFrame, kind: Kind, arms: list[str], scale: float
+    axes: "Axes", own: pd.DataFrame, kind: ShiftKind, arms: list[str], scale: float
 ) -> "AxesImage":
     strengths = list(dict.fromkeys(own["strength"]))
     table = own.pivot(index="arm", columns="strength", values="lost").reindex(arms)[strengths]

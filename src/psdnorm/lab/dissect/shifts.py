@@ -24,7 +24,7 @@ _MONTAGE = ("C3-A2", "C4-A1")
 
 
 @dataclass(frozen=True)
-class Kind:
+class ShiftKind:
     """A kind of shift."""
 
     name: str  # on the command line
@@ -52,24 +52,24 @@ class Kind:
         return f"{sign}{strength:g}".replace("-", "−")
 
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, ShiftKind] = {
     kind.name: kind
     for kind in (
-        Kind("gain", "Gain", "dB", (-3.0, -6.0, -12.0), 0.0,
+        ShiftKind("gain", "Gain", "dB", (-3.0, -6.0, -12.0), 0.0,
              "Both channels are multiplied by one factor."),
-        Kind("response", "Amplifier response", "dB per octave", (-0.5, -1.0, -2.0), 0.0,
+        ShiftKind("response", "Amplifier response", "dB per octave", (-0.5, -1.0, -2.0), 0.0,
              "The amplifier's response falls with frequency, around 10 Hz, minimum phase."),
-        Kind("line", "Line noise", "µV of hum", (5.0, 20.0, 80.0), 0.0,
+        ShiftKind("line", "Line noise", "µV of hum", (5.0, 20.0, 80.0), 0.0,
              "Mains hum at 50 Hz is added, of this median amplitude over subjects."),
-        Kind("electrode", "Electrode noise", "µV RMS", (2.0, 5.0, 10.0), 0.0,
+        ShiftKind("electrode", "Electrode noise", "µV RMS", (2.0, 5.0, 10.0), 0.0,
              "Each channel gets independent noise, 1/f and white, of this median over subjects."),
-        Kind("montage", "Montage", "% of the way", (25.0, 50.0, 100.0), 0.0,
+        ShiftKind("montage", "Montage", "% of the way", (25.0, 50.0, 100.0), 0.0,
              "Electrodes move from Fpz-Cz and Pz-Oz towards C3-A2 and C4-A1."),
-        Kind("age", "Age", "years", (15.0, 30.0, 45.0), 0.0,
+        ShiftKind("age", "Age", "years", (15.0, 30.0, 45.0), 0.0,
              "The same sleepers are older than 29 by this much; their sleep changes, too."),
-        Kind("scorer", "Scorer bias", "epochs", (0.5, 1.0, 2.0), 0.0,
+        ShiftKind("scorer", "Scorer bias", "epochs", (0.5, 1.0, 2.0), 0.0,
              "The scorer draws the boundary from N1 to N2 later; no sample changes."),
-        Kind("rate", "Sampling rate", "Hz", (128.0, 100.0, 80.0), UNSHIFTED_PROFILE.sfreq,
+        ShiftKind("rate", "Sampling rate", "Hz", (128.0, 100.0, 80.0), UNSHIFTED_PROFILE.sfreq,
              "The same night is recorded at a lower rate, after an anti-aliasing filter."),
     )
 }  # fmt: skip
@@ -77,7 +77,7 @@ KINDS: dict[str, Kind] = {
 
 
 @dataclass(frozen=True)
-class Condition:
+class ShiftCondition:
     """A kind of shift at one strength."""
 
     kind: str  # in KINDS, or that of UNSHIFTED
@@ -87,32 +87,32 @@ class Condition:
     def name(self) -> str:
         """Name of its folder.
 
-        >>> Condition("gain", -6).name, UNSHIFTED.name
+        >>> ShiftCondition("gain", -6).name, UNSHIFTED.name
         ('gain_-6', 'unshifted_0')
         """
         return f"{self.kind}_{self.strength:g}"
 
 
-UNSHIFTED = Condition("unshifted", 0.0)
+UNSHIFTED = ShiftCondition("unshifted", 0.0)
 
 
-def conditions_of(kinds: Iterable[str] = ()) -> list[Condition]:
+def conditions_of(kinds: Iterable[str] = ()) -> list[ShiftCondition]:
     """Return the unshifted condition, then every strength of some kinds, mild to severe."""
     wanted = list(dict.fromkeys(kinds)) or list(KINDS)
     for name in wanted:
         if name not in KINDS:
             raise ArgumentError(f"kind is {name!r}, expected one of {', '.join(KINDS)}")
-    shifted = [Condition(name, each) for name in wanted for each in KINDS[name].strengths]
+    shifted = [ShiftCondition(name, each) for name in wanted for each in KINDS[name].strengths]
     return [UNSHIFTED, *shifted]
 
 
 def simulate_condition(
-    condition: Condition, subject: int | str, seed: int = 0, *, hours: float = 8.0
+    condition: ShiftCondition, subject: int | str, seed: int = 0, *, hours: float = 8.0
 ) -> SimulatedNight:
     """Simulate one subject's night under one condition.
 
     >>> plain = simulate_condition(UNSHIFTED, 0, hours=0.1)
-    >>> halved = simulate_condition(Condition("gain", 20 * np.log10(0.5)), 0, hours=0.1)
+    >>> halved = simulate_condition(ShiftCondition("gain", 20 * np.log10(0.5)), 0, hours=0.1)
     >>> bool(np.allclose(halved.signal, plain.signal / 2))
     True
     """
@@ -142,7 +142,7 @@ _KNOBS = {
 }
 
 
-def _sampled(night: SimulatedNight, condition: Condition) -> SimulatedNight:
+def _sampled(night: SimulatedNight, condition: ShiftCondition) -> SimulatedNight:
     """Resample a night: the simulator would draw another background at another rate."""
     ratio = Fraction(condition.strength) / Fraction(night.sfreq)
     signal = scipy.signal.resample_poly(night.signal, ratio.numerator, ratio.denominator, axis=1)

@@ -469,7 +469,7 @@ def movement(t: NDArray, duration: NDArray, hertz: NDArray, rng: np.random.Gener
 
 
 @dataclass(frozen=True)
-class Kind:
+class EventKind:
     """One kind of event."""
 
     waveform: Waveform  # (n, L), of height about 1
@@ -482,16 +482,22 @@ class Kind:
 
 
 KINDS = {
-    "spindle": Kind(spindle, "spindle", (0, 0.1, 3, 1, 0, 0), (0.5, 1.5), (12, 30), (-0.5, 0.5)),
-    "k_complex": Kind(k_complex, "k_complex", (0, 0, 1.5, 0.5, 0, 0), (0.8, 1.3), (60, 130)),
-    "slow_wave": Kind(slow_wave, "slow", (0, 0, 1.5, 14, 0, 0), (0.7, 1.5), (35, 75)),
-    "vertex": Kind(vertex, "vertex", (0, 1.5, 0.2, 0, 0, 0), (0.2, 0.3), (40, 80)),
-    "sawtooth": Kind(sawtooth, "sawtooth", (0, 0, 0, 0, 0.8, 0), (2, 5), (10, 25), (2, 4.5)),
-    "blink": Kind(blink, "eye", (2, 0.2, 0, 0, 0, 10), (0.2, 0.4), (50, 130)),
-    "eye_movement": Kind(eye_movement, "eye", (0.5, 0, 0, 0, 4, 3), (0.3, 1.0), (20, 50)),
-    "slow_eye_movement": Kind(slow_eye_movement, "eye", (1.5, 3, 0, 0, 0, 0), (2, 4), (15, 40)),
-    "muscle": Kind(muscle, "muscle", (0.5, 0.2, 0.05, 0.02, 0.1, 2), (0.5, 4), (5, 20)),
-    "movement": Kind(movement, "movement", (0.1, 0.03, 0.02, 0.01, 0.03, 0.5), (2, 8), (50, 200)),
+    "spindle": EventKind(
+        spindle, "spindle", (0, 0.1, 3, 1, 0, 0), (0.5, 1.5), (12, 30), (-0.5, 0.5)
+    ),
+    "k_complex": EventKind(k_complex, "k_complex", (0, 0, 1.5, 0.5, 0, 0), (0.8, 1.3), (60, 130)),
+    "slow_wave": EventKind(slow_wave, "slow", (0, 0, 1.5, 14, 0, 0), (0.7, 1.5), (35, 75)),
+    "vertex": EventKind(vertex, "vertex", (0, 1.5, 0.2, 0, 0, 0), (0.2, 0.3), (40, 80)),
+    "sawtooth": EventKind(sawtooth, "sawtooth", (0, 0, 0, 0, 0.8, 0), (2, 5), (10, 25), (2, 4.5)),
+    "blink": EventKind(blink, "eye", (2, 0.2, 0, 0, 0, 10), (0.2, 0.4), (50, 130)),
+    "eye_movement": EventKind(eye_movement, "eye", (0.5, 0, 0, 0, 4, 3), (0.3, 1.0), (20, 50)),
+    "slow_eye_movement": EventKind(
+        slow_eye_movement, "eye", (1.5, 3, 0, 0, 0, 0), (2, 4), (15, 40)
+    ),
+    "muscle": EventKind(muscle, "muscle", (0.5, 0.2, 0.05, 0.02, 0.1, 2), (0.5, 4), (5, 20)),
+    "movement": EventKind(
+        movement, "movement", (0.1, 0.03, 0.02, 0.01, 0.03, 0.5), (2, 8), (50, 200)
+    ),
 }
 ARTEFACTS = ("muscle", "movement")
 # chance that the body moves when the sleeper wakes

@@ -18,7 +18,7 @@ N_PLACES = len(REM_AGES_MIN) + len(NREM_AGES_MIN) + 2
 
 
 @dataclass
-class Position:
+class NightPosition:
     """Place in the night of a chain of stages, known from the stages so far."""
 
     cycle: int = 0
@@ -60,7 +60,7 @@ def simulate_sleep(
     tilt = np.exp(tendency)
     # a subject with more of a stage enters it more often and stays longer
     stretch = np.exp(0.3 * tendency)
-    here, stage, position = 0, N1, Position()
+    here, stage, position = 0, N1, NightPosition()
     while here < n_epochs:
         position.enter(stage, here * EPOCH_S / 60)
         drawn = np.interp(rng.random(), levels, table.bout_quantiles[stage, position.group])

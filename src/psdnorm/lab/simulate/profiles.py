@@ -29,7 +29,7 @@ class Fitted:
     An axis of 10 runs over channels, then bands. Powers are mean densities in dB re 1 µV²/Hz.
     """
 
-    # (5, 4, 11, 5): next stage, given the stage, the cycle and the place in it (see Position)
+    # (5, 4, 11, 5): next stage, given the stage, the cycle and the place in it (see NightPosition)
     probabilities: NDArray
     bout_quantiles: NDArray  # (5, 4, 41): epochs, at 41 probabilities, by stage and cycle
     # (5,): log-odds of entering each stage beside the probabilities above: a correction that gives

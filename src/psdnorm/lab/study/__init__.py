@@ -13,7 +13,7 @@ from psdnorm.lab.study.result_cache import (
 from psdnorm.lab.study.study import (
     NIGHTS,
     Meter,
-    Nights,
+    SimulatedNights,
     Study,
     check_folder,
     check_networks,
@@ -25,4 +25,4 @@ from psdnorm.lab.study.study import (
     seconds_of,
 )
 
-__all__ = ["Nights", "Study", "read_study"]
+__all__ = ["SimulatedNights", "Study", "read_study"]

@@ -23,8 +23,8 @@ from psdnorm.experiments import (
     ExperimentFolder,
     Job,
     OnProgress,
-    Outcome,
     PieceMeter,
+    RunOutcome,
     Unit,
     check_grid,
     check_keys,
@@ -63,7 +63,7 @@ COUNTED = "cells"
 
 
 @dataclass(frozen=True)
-class Nights:
+class SimulatedNights:
     """The simulated nights of a study.
 
     Attributes
@@ -110,7 +110,7 @@ class Study:
     path: Path
     name: str
     about: str
-    nights: Nights
+    nights: SimulatedNights
     runs: tuple[Run, ...]
     protocol: Protocol
     keep: str
@@ -164,7 +164,7 @@ def _read(path: Path, document: Any) -> Study:
         raise ArgumentError(f"{path}: {error}") from None
 
 
-def _nights(document: Any) -> Nights:
+def _nights(document: Any) -> SimulatedNights:
     check_keys("store", document, _STORE_KEYS, ("subjects", "recipe"))
     subjects = document["subjects"]
     if not isinstance(subjects, dict) or len(subjects) < 2:
@@ -177,7 +177,7 @@ def _nights(document: Any) -> Nights:
         shift = dict.fromkeys(subjects, shift)
     if shift.keys() != subjects.keys():
         raise invalid("store.shift", list(shift), f"one number, or one for each of {[*subjects]}")
-    return Nights(
+    return SimulatedNights(
         subjects=dict(subjects),
         shift={
             cohort: number(f"store.shift.{cohort}", value, 0, MOST_SHIFT)
@@ -250,7 +250,7 @@ def _network(run: Run) -> tuple:
     return run.model, run.norm, run.filter_size, run.norm_depth
 
 
-def planned_nights(nights: Nights) -> list[PlannedNight]:
+def planned_nights(nights: SimulatedNights) -> list[PlannedNight]:
     """Return the nights of a study, one per subject."""
     planned = []
     for cohort, n_subjects in nights.subjects.items():
@@ -276,7 +276,7 @@ def planned_amounts(study: Study) -> Amounts:
     return Amounts(cast(Any, SimpleNamespace(index=index)), study.protocol)
 
 
-def store_folder(work: Path, nights: Nights) -> Path:
+def store_folder(work: Path, nights: SimulatedNights) -> Path:
     """Return the folder of the nights of a study; studies of the same nights share it."""
     known = dataclasses.asdict(nights) | {"psdnorm": psdnorm.__version__}
     return work / f"nights-{nights.recipe}-{digest(known)[:12]}"
@@ -284,7 +284,7 @@ def store_folder(work: Path, nights: Nights) -> Path:
 
 def made_store(
     work: Path,
-    nights: Nights,
+    nights: SimulatedNights,
     jobs: int,
     watched: Callable[[Iterable[PlannedNight], int], Iterable[PlannedNight]],
 ) -> Store:
@@ -341,7 +341,7 @@ class Meter(PieceMeter):
         super().__init__(experiment.path, device, commit, counted=COUNTED, workers=workers)
         self._experiment, self._batch_size = experiment, batch_size
 
-    def count(self, outcome: Outcome) -> None:
+    def count(self, outcome: RunOutcome) -> None:
         """Count a finished run, and the sequences in all its epochs of training."""
         if outcome.status == FINISHED:
             steps = 0  # of AdaBN
@@ -399,7 +399,7 @@ def run_study(
     workers: int = 1,
     device: str = "auto",
     on_progress: OnProgress = lambda name, words: None,
-) -> Iterator[Outcome]:
+) -> Iterator[RunOutcome]:
     """Train the runs of a study that are not finished; interrupted ones are resumed.
 
     ``workers`` processes share the device; 1 is this process. ``on_progress`` takes the name of a
@@ -431,15 +431,15 @@ def run_study(
     finally:
         for run in waiting:
             if run not in counted and experiment.is_done(run):  # finished while others were stopped
-                meter.count(Outcome(run, FINISHED))
+                meter.count(RunOutcome(run, FINISHED))
 
 
 def _outcomes(
     left: Sequence[Unit],
     shares: Sequence[tuple[Run, ...]],
     waiting: Collection[Run],
-    execute: Callable[[Sequence[Unit]], Iterator[Outcome]],
-) -> Generator[Outcome]:
+    execute: Callable[[Sequence[Unit]], Iterator[RunOutcome]],
+) -> Generator[RunOutcome]:
     """Run shares, then one by one the units of those whose process died."""
     lost: set[Run] = set()
     for outcome in execute(shares):

@@ -6,8 +6,8 @@ built. A table's ``rows`` hold headings too, rows of a single entry.
 
 from psdnorm.report.tables.paper_tables import build_tables
 from psdnorm.report.tables.table import (
-    Entry,
     Table,
+    TableCell,
     Tables,
     csv_text,
     figure,
@@ -18,8 +18,8 @@ from psdnorm.report.tables.table import (
 )
 
 __all__ = [
-    "Entry",
     "Table",
+    "TableCell",
     "Tables",
     "build_tables",
     "csv_text",

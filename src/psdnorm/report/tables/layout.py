@@ -11,7 +11,7 @@ from psdnorm.evaluation import aggregate
 from psdnorm.report.contest import MEANS
 from psdnorm.report.paper import misprints, paper_table
 from psdnorm.report.results import Results, model_place, norm_place
-from psdnorm.report.tables.table import OURS, PAPER, Entry, Table, figure, with_best
+from psdnorm.report.tables.table import OURS, PAPER, Table, TableCell, figure, with_best
 from psdnorm.runtime import listed, plural
 from psdnorm.training import ALL, ARM, AUTO, AUTO_SIZE, Arm, setting_name
 
@@ -211,7 +211,9 @@ _HEADS = {
 }
 
 
-def paper_rows(name: str, columns: list["Named"], datasets: Collection[str]) -> list[list[Entry]]:
+def paper_rows(
+    name: str, columns: list["Named"], datasets: Collection[str]
+) -> list[list[TableCell]]:
     """Return a table of the paper in the columns of ours."""
     table = paper_table(name)
     known = {tuple(_plain(row[key]) for key in _KEY): row for row in table.rows.to_dict("records")}
@@ -222,14 +224,14 @@ def paper_rows(name: str, columns: list["Named"], datasets: Collection[str]) -> 
         for name in ("metric", "norm", "filter_size")
         if table.rows[name].nunique(dropna=False) == 1
     }
-    rows: list[list[Entry]] = []
+    rows: list[list[TableCell]] = []
     for model, balanced in dict.fromkeys((key[0], key[1]) for key in known):
-        rows.append([Entry(f"The paper ({table.label}): {setting_name(str(model), balanced)}")])
+        rows.append([TableCell(f"The paper ({table.label}): {setting_name(str(model), balanced)}")])
         for dataset in (*sorted({*datasets, *printed}), *MEANS):
             row = of_all | {"model": model, "balanced": balanced, "dataset": dataset}
             facts = [dict.fromkeys((*_KEY, "norm_depth")) | row | column for _, column in columns]
             numbers = [known.get(tuple(one[key] for key in _KEY)) for one in facts]
-            rows.append([Entry(dataset), *map(paper_entry, numbers, facts)])
+            rows.append([TableCell(dataset), *map(paper_entry, numbers, facts)])
     return rows
 
 
@@ -251,13 +253,13 @@ def paper_notes(name: str, datasets: Collection[str] | None = None) -> list[str]
     ]
 
 
-def paper_entry(row: dict[str, Any] | None, facts: dict[str, Any], digits: int = 2) -> Entry:
+def paper_entry(row: dict[str, Any] | None, facts: dict[str, Any], digits: int = 2) -> TableCell:
     """Return a number of the paper, or an empty entry."""
     own = {"block": PAPER} | facts
     if row is None or pd.isna(row["value"]):
-        return Entry(figure(None), facts=own)
+        return TableCell(figure(None), facts=own)
     value, std = row["value"], _plain(row["std"])
-    return Entry(figure(value, std, digits), value, bool(row["bold"]), own | {"std": std})
+    return TableCell(figure(value, std, digits), value, bool(row["bold"]), own | {"std": std})
 
 
 def _plain(value: Any) -> Any:
@@ -280,7 +282,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """A table of scores before it is filled."""
 
     name: str
@@ -313,15 +315,15 @@ def column(arm: Arm, said: Collection[str] = ()) -> Named:
     return arm.named(said), {name: getattr(arm, name) for name in names}
 
 
-def fill(layout: Layout, scores: Scores) -> Table:
+def fill(layout: TableLayout, scores: Scores) -> Table:
     """Fill a table with our scores and those of the paper."""
-    rows: list[list[Entry]] = []
+    rows: list[list[TableCell]] = []
     notes: list[str] = []
     shown: set[str] = set()
     facts = [each for block in layout.blocks for each in layout.facts(block)]
     metrics = [*dict.fromkeys(each["metric"] for each in facts)]
     for block in layout.blocks:
-        rows.append([Entry(block.heading)])
+        rows.append([TableCell(block.heading)])
         filled = [_row(layout, block, named, scores) for named in block.rows]
         rows += [row for row, _ in filled]
         arms = [*dict.fromkeys(map(_arm, layout.facts(block)))]
@@ -354,7 +356,9 @@ def our_facts(results: Results) -> dict[str, Any]:
     return {"block": OURS, "recipe": results.recipe, "simulated": simulated}
 
 
-def _row(layout: Layout, block: Block, named: Named, scores: Scores) -> tuple[list[Entry], bool]:
+def _row(
+    layout: TableLayout, block: Block, named: Named, scores: Scores
+) -> tuple[list[TableCell], bool]:
     """Return a row, and whether all its numbers are over the same seeds."""
     name, row = named
     facts = [block.facts | row | column for _, column in layout.columns]
@@ -367,7 +371,7 @@ def _row(layout: Layout, block: Block, named: Named, scores: Scores) -> tuple[li
     alike = len(seeds) < 2
     if layout.bold and alike:
         entries = with_best(entries, lowest=facts[0]["metric"] in LOWER_IS_BETTER)
-    return [Entry(name), *entries], alike
+    return [TableCell(name), *entries], alike
 
 
 def _layout_seeds(facts: dict[str, Any], datasets: Sequence[str], scores: Scores) -> frozenset[int]:
@@ -377,16 +381,16 @@ def _layout_seeds(facts: dict[str, Any], datasets: Sequence[str], scores: Scores
     return frozenset.intersection(*map(frozenset, found))
 
 
-def _layout_entry(facts: dict[str, Any], datasets: Sequence[str], scores: Scores) -> Entry:
+def _layout_entry(facts: dict[str, Any], datasets: Sequence[str], scores: Scores) -> TableCell:
     own = our_facts(scores.results) | facts
     if facts["filter_size"] == AUTO_SIZE:
         own["filter_size"] = AUTO
     found = scores.score(_arm(facts), facts["metric"], facts["dataset"], datasets)
     if found is None:
-        return Entry(figure(None), facts=own)
+        return TableCell(figure(None), facts=own)
     std = None if found.std != found.std else found.std
     own |= {"std": std, "seeds": found.seeds, "subjects": found.subjects}
-    return Entry(figure(found.mean, std), found.mean, facts=own)
+    return TableCell(figure(found.mean, std), found.mean, facts=own)
 
 
 def _arm(facts: dict[str, Any]) -> Arm:

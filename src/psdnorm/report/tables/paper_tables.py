@@ -17,10 +17,10 @@ from psdnorm.report.tables.layout import (
     PROTOCOL,
     SIMULATED,
     Block,
-    Layout,
     Named,
     Scores,
     Setting,
+    TableLayout,
     column,
     dataset_block,
     fill,
@@ -30,7 +30,7 @@ from psdnorm.report.tables.layout import (
     paper_entry,
     paper_notes,
 )
-from psdnorm.report.tables.table import Entry, Table, Tables, figure, with_best
+from psdnorm.report.tables.table import Table, TableCell, Tables, figure, with_best
 from psdnorm.runtime import listed, read_json
 from psdnorm.store import Store
 from psdnorm.training import (
@@ -101,9 +101,9 @@ class _Plan:
         return [column(arm, ["filter_size"] if arm.norm in twice else []) for arm in self.arms]
 
 
-def lodo_layouts(scores: Scores) -> tuple[list[Layout], list[str]]:
+def lodo_layouts(scores: Scores) -> tuple[list[TableLayout], list[str]]:
     """Lay out the paper's tables of scores."""
-    found: dict[str, Layout | None] = {}  # by the sentence that says why it is missing
+    found: dict[str, TableLayout | None] = {}  # by the sentence that says why it is missing
     for plan in _plans(scores.arms):
         size = "" if plan.balanced is None else f" at balanced@{plan.balanced}"
         needs = f"it needs a result of {' or '.join(map(norm_name, plan.needs))}{size}{_AS}"
@@ -142,7 +142,7 @@ def _plans(found: Sequence[Arm]) -> list[_Plan]:
     ]  # fmt: skip
 
 
-def _by_norm(plan: _Plan, scores: Scores) -> Layout | None:
+def _by_norm(plan: _Plan, scores: Scores) -> TableLayout | None:
     wanted = [facts for _, facts in plan.columns]
     shown = [arm for arm in scores.arms if column(arm)[1] in wanted]
     shown = [arm for arm in shown if plan.model in (None, arm.model)]
@@ -152,10 +152,10 @@ def _by_norm(plan: _Plan, scores: Scores) -> Layout | None:
         return None
     blocks = [dataset_block(scores, at, _at(at, shown), metric=plan.metric) for at in settings]
     notes = [_protocol_note(plan, settings, scores)]
-    return Layout(plan.name, plan.title, plan.columns, blocks, paper=plan.name, notes=notes)
+    return TableLayout(plan.name, plan.title, plan.columns, blocks, paper=plan.name, notes=notes)
 
 
-def _by_stage(norm: str, scores: Scores) -> Layout | None:
+def _by_stage(norm: str, scores: Scores) -> TableLayout | None:
     arms = [arm for arm in scores.arms if arm.norm == norm and arm.is_protocol]
     if not arms:
         return None
@@ -166,7 +166,7 @@ def _by_stage(norm: str, scores: Scores) -> Layout | None:
     blocks = [dataset_block(scores, at, _at(at, arms), **facts) for at in settings]
     name = f"classwise-{norm}"
     title = f"F1 of each stage with {norm_name(norm)}, %"
-    return Layout(name, title, columns, blocks, paper=name, bold=False, notes=[PROTOCOL])
+    return TableLayout(name, title, columns, blocks, paper=name, bold=False, notes=[PROTOCOL])
 
 
 def _at(setting: tuple, arms: Iterable[Arm]) -> list[Arm]:
@@ -194,9 +194,9 @@ _NO_NUMBERS = "The paper shows this as a figure ({label}) and gives no numbers."
 _BASELINES = ("batch", "layer", "instance")
 
 
-def curve_layouts(scores: Scores) -> tuple[list[Layout], list[str]]:
+def curve_layouts(scores: Scores) -> tuple[list[TableLayout], list[str]]:
     """Lay out scores against filter size, depth and training size, and the other metrics."""
-    kinds: list[tuple[str, str, Iterator[Layout]]] = [
+    kinds: list[tuple[str, str, Iterator[TableLayout]]] = [
         ("filter size", "a filter size other than 5", _filter_sizes(scores)),
         ("number of training subjects", "one norm at two sizes", _training_sizes(scores)),
         (
@@ -214,14 +214,14 @@ def curve_layouts(scores: Scores) -> tuple[list[Layout], list[str]]:
     return [*layouts, _other_metrics(scores)], missing
 
 
-def _filter_sizes(scores: Scores) -> Iterator[Layout]:
+def _filter_sizes(scores: Scores) -> Iterator[TableLayout]:
     arms = [arm for arm in scores.arms if arm.filter_size is not None]
     arms = [arm for arm in arms if arm.norm_depth in (None, PROTOCOL_DEPTH)]
     notes = [_NO_NUMBERS.format(label="fig:sensitive"), "f is the filter size."]
     return _curves(scores, "filter_size", PROTOCOL_FILTER, arms, notes)
 
 
-def _depths(scores: Scores) -> Iterator[Layout]:
+def _depths(scores: Scores) -> Iterator[TableLayout]:
     arms = [arm for arm in scores.arms if arm.norm_depth is not None]
     arms = [arm for arm in arms if arm.norm_depth != PROTOCOL_DEPTH or arm.is_protocol]
     notes = [
@@ -233,7 +233,7 @@ def _depths(scores: Scores) -> Iterator[Layout]:
 
 def _curves(
     scores: Scores, axis: str, of_protocol: int | None, on_curve: Sequence[Arm], notes: list[str]
-) -> Iterator[Layout]:
+) -> Iterator[TableLayout]:
     """Yield a table for each setting that has a norm at another value than the protocol's."""
     varied = [arm for arm in on_curve if getattr(arm, axis) != of_protocol]
     for setting in scores.settings(varied):
@@ -242,7 +242,7 @@ def _curves(
         curves |= {arm for arm in scores.arms if arm.norm in _BASELINES and arm.is_protocol}
         arms = [arm for arm in _at(setting, scores.arms) if arm in curves]
         words = axis.replace("_", " ")
-        yield Layout(
+        yield TableLayout(
             f"{axis.replace('_', '-')}-{setting[0]}-{setting[1]}",
             f"Balanced accuracy against {words}, {setting_name(*setting)}, %",
             [column(arm, [axis] if arm.norm in norms else []) for arm in arms],
@@ -251,7 +251,7 @@ def _curves(
         )
 
 
-def _training_sizes(scores: Scores) -> Iterator[Layout]:
+def _training_sizes(scores: Scores) -> Iterator[TableLayout]:
     for model in dict.fromkeys(arm.model for arm in scores.arms):
         sizes: dict[Arm, set[int | str]] = {}
         for arm in scores.arms:
@@ -272,7 +272,7 @@ def _training_sizes(scores: Scores) -> Iterator[Layout]:
         for mean in MEANS:
             facts = {"model": model, "metric": "balanced_accuracy", "dataset": mean}
             blocks.append(Block(f"{name}, {mean}", facts, lines, datasets, setting=name))
-        yield Layout(
+        yield TableLayout(
             f"training-size-{model}",
             f"Balanced accuracy of {name} against training size, %",
             [column(arm) for arm in sorted(arms, key=in_order)],
@@ -282,7 +282,7 @@ def _training_sizes(scores: Scores) -> Iterator[Layout]:
         )
 
 
-def _other_metrics(scores: Scores) -> Layout:
+def _other_metrics(scores: Scores) -> TableLayout:
     """Lay out metrics in rows; norms at unusual settings only if there is no other."""
     arms = sorted(
         {Arm.of_protocol(arm.model, arm.norm, ALL) for arm in scores.arms if arm.is_protocol}
@@ -301,7 +301,9 @@ def _other_metrics(scores: Scores) -> Layout:
             facts = {"model": model, "balanced": balanced, "dataset": mean}
             datasets = scores.datasets_of(shown)
             blocks.append(Block(f"{setting}, {mean}", facts, metrics, datasets, setting=setting))
-    return Layout("other-metrics", "Other metrics, %", columns, blocks, first="Metric", notes=notes)
+    return TableLayout(
+        "other-metrics", "Other metrics, %", columns, blocks, first="Metric", notes=notes
+    )
 
 
 def dataset_table(results: Results, store: Store | None = None) -> Table:
@@ -317,9 +319,9 @@ def dataset_table(results: Results, store: Store | None = None) -> Table:
         notes.append("The ± of an age is its standard deviation over people (ddof = 1).")
     names = [str(name) for name in known.index]
     known.loc[TOTAL] = known.reindex(columns=_SUMS).sum(min_count=len(known))
-    rows = [[Entry("Ours")]]
+    rows = [[TableCell("Ours")]]
     for dataset, row in known.iterrows():
-        rows.append([Entry(str(dataset)), *_entries(str(dataset), row, our_facts(results))])
+        rows.append([TableCell(str(dataset)), *_entries(str(dataset), row, our_facts(results))])
     notes += [SIMULATED] if results.simulated else []
     return Table(
         "datasets",
@@ -375,13 +377,13 @@ def _people(store: Store) -> pd.DataFrame:
     return table
 
 
-def _entries(dataset: str, row: "pd.Series[Any]", shared: dict[str, Any]) -> list[Entry]:
+def _entries(dataset: str, row: "pd.Series[Any]", shared: dict[str, Any]) -> list[TableCell]:
     entries = []
     for metric, (_, digits) in COHORT_COLUMNS.items():
         value = _number(row.get(metric))
         std = _number(row.get("age_std")) if metric == "age_years" else None
         facts = shared | {"metric": metric, "dataset": dataset, "std": std}
-        entries.append(Entry(figure(value, std, digits), value, facts=facts))
+        entries.append(TableCell(figure(value, std, digits), value, facts=facts))
     return entries
 
 
@@ -389,17 +391,17 @@ def _number(value: Any) -> float | None:
     return None if value is None or pd.isna(value) else float(value)
 
 
-def _paper_rows(ours: list[str]) -> list[list[Entry]]:
+def _paper_rows(ours: list[str]) -> list[list[TableCell]]:
     table = paper_table("datasets")
     printed = {(row["dataset"], row["metric"]): row for row in table.rows.to_dict("records")}
-    rows = [[Entry(f"The paper ({table.label})")]]
+    rows = [[TableCell(f"The paper ({table.label})")]]
     names = sorted({*ours, *table.rows["dataset"]} - {TOTAL})
     for dataset in (*names, TOTAL):
         entries = [
             paper_entry(printed.get((dataset, key)), {"metric": key, "dataset": dataset}, digits)
             for key, (_, digits) in COHORT_COLUMNS.items()
         ]
-        rows.append([Entry(dataset), *entries])
+        rows.append([TableCell(dataset), *entries])
     return rows
 
 
@@ -423,7 +425,7 @@ def size_table(results: Results) -> Table | str:
         counts = _counts(results)
     except PsdnormError as error:
         return f"Size of the training set (balanced-sizes): {error}."
-    rows: list[list[Entry]] = [[Entry("Ours")]]
+    rows: list[list[TableCell]] = [[TableCell("Ours")]]
     for size in sorted(counts["balanced"].unique(), key=lambda size: (size == 0, size)):
         rows.append(_size_row(size, counts[counts["balanced"] == size], our_facts(results)))
     notes = [_SIZE_NOTE, *([SIMULATED] if results.simulated else [])]
@@ -449,25 +451,25 @@ def _counts(results: Results) -> pd.DataFrame:
     return counts.groupby(["balanced", "hold_out"], as_index=False).mean()
 
 
-def _size_row(size: int, counts: pd.DataFrame, shared: dict[str, Any]) -> list[Entry]:
+def _size_row(size: int, counts: pd.DataFrame, shared: dict[str, Any]) -> list[TableCell]:
     facts = shared | {"balanced": int(size) or ALL}
-    row = [Entry(str(facts["balanced"]))]
+    row = [TableCell(str(facts["balanced"]))]
     for metric in (SOURCE, TRAIN, VALIDATION):
         mean, std = float(counts[metric].mean()), float(counts[metric].std(ddof=0))
         own = facts | {"metric": metric, "std": std}
-        row.append(Entry(figure(mean, std, digits=0), mean, facts=own))
+        row.append(TableCell(figure(mean, std, digits=0), mean, facts=own))
     folds = len(counts)
-    return [*row, Entry(str(folds), float(folds), facts=facts | {"metric": FOLDS})]
+    return [*row, TableCell(str(folds), float(folds), facts=facts | {"metric": FOLDS})]
 
 
-def _sizes_paper_rows() -> list[list[Entry]]:
+def _sizes_paper_rows() -> list[list[TableCell]]:
     table = paper_table("balanced-sizes")
-    rows = [[Entry(f"The paper ({table.label})")]]
+    rows = [[TableCell(f"The paper ({table.label})")]]
     for row in table.rows.to_dict("records"):
         numbers = [row if metric == SOURCE else None for metric in SIZE_COLUMNS]
         facts = [{"balanced": row["balanced"], "metric": metric} for metric in SIZE_COLUMNS]
         entries = [paper_entry(*each, digits=0) for each in zip(numbers, facts, strict=True)]
-        rows.append([Entry(str(row["balanced"])), *entries])
+        rows.append([TableCell(str(row["balanced"])), *entries])
     return rows
 
 
@@ -506,9 +508,9 @@ def timing_table(results: Results) -> Table | str:
     settings = dict.fromkeys((arm.model, arm.balanced) for arm in sorted(runs, key=in_order))
     norms = [*PAPER_NORMS, *({"psd-white"} & {arm.norm for arm in runs})]
     columns = [column(Arm.of_protocol("", norm, "")) for norm in norms]
-    rows: list[list[Entry]] = []
+    rows: list[list[TableCell]] = []
     for setting in settings:
-        rows.append([Entry(setting_name(*setting))])
+        rows.append([TableCell(setting_name(*setting))])
         rows += _timing_rows(setting, columns, runs, our_facts(results))
     notes = [*_TIMING_NOTES, *_absent(settings, norms, runs)]
     notes += [SIMULATED] if results.simulated else []
@@ -538,12 +540,12 @@ def _runs(results: Results) -> Times:
 
 def _timing_rows(
     setting: Setting, columns: list[Named], runs: Times, shared: dict[str, Any]
-) -> list[list[Entry]]:
+) -> list[list[TableCell]]:
     model, balanced = setting
     shared = shared | {"model": model, "balanced": balanced}
     base = runs.get(Arm.of_protocol(model, "batch", balanced))
     arms = [Arm(model=model, balanced=balanced, **facts) for _, facts in columns]
-    entries: dict[str, list[Entry]] = {name: [] for name in TIMING_ROWS}
+    entries: dict[str, list[TableCell]] = {name: [] for name in TIMING_ROWS}
     for (_, facts), arm in zip(columns, arms, strict=True):
         for metric, row in entries.items():
             known = shared | facts | {"metric": metric}
@@ -552,18 +554,18 @@ def _timing_rows(
         timed = {frozenset(runs[arm][metric].dropna().index) for arm in arms if arm in runs}
         if len(timed) == 1:
             entries[metric] = with_best(entries[metric], lowest=True)
-    return [[Entry(TIMING_ROWS[metric]), *row] for metric, row in entries.items()]
+    return [[TableCell(TIMING_ROWS[metric]), *row] for metric, row in entries.items()]
 
 
 def _timing_entry(
     metric: str, own: pd.DataFrame | None, base: pd.DataFrame | None, facts: dict[str, Any]
-) -> Entry:
+) -> TableCell:
     if own is None:
-        return Entry(figure(None), facts=facts)
+        return TableCell(figure(None), facts=facts)
     value = _timing_value(metric, own, base)
     std = _number(own[metric].std(ddof=1)) if metric in (EPOCH, INFERENCE) else None
     text = figure(value, std, _TIMING_DIGITS.get(metric, 2))
-    return Entry(text, _number(value), facts=facts | {"std": std})
+    return TableCell(text, _number(value), facts=facts | {"std": std})
 
 
 def _timing_value(metric: str, own: pd.DataFrame, base: pd.DataFrame | None) -> float:
@@ -592,12 +594,12 @@ def _absent(settings: dict[Setting, None], norms: list[str], runs: Times) -> lis
     return [*notes, *([_UNRECORDED.format(f"{unrecorded:,}")] if unrecorded else [])]
 
 
-def _timing_paper_rows(columns: list[Named]) -> list[list[Entry]]:
+def _timing_paper_rows(columns: list[Named]) -> list[list[TableCell]]:
     table = paper_table("timing")
-    rows: list[list[Entry]] = []
+    rows: list[list[TableCell]] = []
     for (model, balanced), group in table.rows.groupby(["model", "balanced"], sort=False):
         printed = {(row["metric"], row["norm"]): row for row in group.to_dict("records")}
-        rows.append([Entry(f"The paper ({table.label}): {setting_name(model, balanced)}")])
+        rows.append([TableCell(f"The paper ({table.label}): {setting_name(model, balanced)}")])
         dataset = {"model": model, "balanced": balanced, "dataset": group["dataset"].iloc[0]}
         for metric in (EPOCH, OVERHEAD, INFERENCE):
             entries = []
@@ -608,5 +610,5 @@ def _timing_paper_rows(columns: list[Named]) -> list[list[Entry]]:
                     more = 100 * (own["value"] / printed[EPOCH, "batch"]["value"] - 1)
                     row = {"value": more, "std": math.nan, "bold": False}
                 entries.append(paper_entry(row, dataset | facts | {"metric": metric}))
-            rows.append([Entry(TIMING_ROWS[metric]), *entries])
+            rows.append([TableCell(TIMING_ROWS[metric]), *entries])
     return rows

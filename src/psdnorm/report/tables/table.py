@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from psdnorm.errors import StoreError, os_errors_as
-from psdnorm.present import Entry
+from psdnorm.present import TableCell
 from psdnorm.runtime import written
 
 ABSENT = "–"
@@ -30,7 +30,7 @@ class Table:
         Names the recipe, and says whether the nights are simulated.
     head : list of str
         Names of the columns.
-    rows : list of list of Entry
+    rows : list of list of TableCell
         As many entries as ``head`` has, the first of them the row's name; or a single one, which
         is the heading of the rows that follow.
     notes : list of str
@@ -40,7 +40,7 @@ class Table:
     name: str
     title: str
     head: list[str]
-    rows: list[list[Entry]]
+    rows: list[list[TableCell]]
     notes: list[str]
 
 
@@ -63,7 +63,9 @@ def figure(mean: float | None, std: float | None = None, digits: int = 2) -> str
     return f"{mean:z.{digits}f}{spread}".replace("-", "−")
 
 
-def with_best(entries: list[Entry], *, lowest: bool = False, digits: int = 2) -> list[Entry]:
+def with_best(
+    entries: list[TableCell], *, lowest: bool = False, digits: int = 2
+) -> list[TableCell]:
     """Return entries with the best in bold, if there are two; what is equal in print is equal."""
     rounded = [None if entry.value is None else round(entry.value, digits) for entry in entries]
     known = [value for value in rounded if value is not None]

@@ -22,7 +22,7 @@ from psdnorm.evaluation.statistics import (
 from psdnorm.report.contest import BATCH, MEANS, Contest, has_seeds, means_of_others
 from psdnorm.report.curves import Factors, factor_words, size_factors
 from psdnorm.report.results import Results
-from psdnorm.report.tables import Entry, with_best
+from psdnorm.report.tables import TableCell, with_best
 from psdnorm.report.verdict.duel import (
     DUEL_HEAD,
     NOT_THERE,
@@ -244,14 +244,14 @@ class Verdict:
         last = [_OVER_BEST] if self.over_best else []
         return ["norm", *(f"{mean}, %" for mean in MEANS), *DUEL_HEAD, *last]
 
-    def rows(self) -> list[list[str | Entry]]:
+    def rows(self) -> list[list[str | TableCell]]:
         """Return one row per norm; the highest means are in bold."""
         contest = self.contest
         columns = []
         for mean in MEANS:
             values, seeds = contest.means.loc[mean], contest.seeds[mean]
             entries = [
-                Entry(spread(values[norm], seeds[norm]), 100 * float(values[norm]))
+                TableCell(spread(values[norm], seeds[norm]), 100 * float(values[norm]))
                 for norm in contest.arms
             ]
             columns.append(with_best(entries))
