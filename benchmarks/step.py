@@ -24,7 +24,7 @@ from torch import nn
 from benchmarks import check_table
 from benchmarks.norms import environment
 from psdnorm.models import CNNTransformer, USleep, accelerate
-from psdnorm.models.fast import is_random
+from psdnorm.models.acceleration import is_random
 from psdnorm.models.norms import NORMS
 from psdnorm.runtime import sigterm_as_ctrl_c
 

@@ -80,9 +80,8 @@ def main() -> None:
     house = House(Path(sys.argv[1]) if len(sys.argv) > 1 else SOURCE)
     single, twice = house.single_importers(), house.duplicate_names()
     print(f"files                                      {len(house.files):6,}  (at most 155)")
-    print(
-        f"lines                                      {sum(house.lines.values()):6,}  (at most 35,000)"
-    )
+    n_lines = sum(house.lines.values())
+    print(f"lines                                      {n_lines:6,}  (at most 35,000)")
     print(f"under {SMALL} lines with a single importer      {len(single):6,}  (at most 15)")
     print(f"names of files or classes that occur twice {len(twice):6,}  (none)")
     for name in single:

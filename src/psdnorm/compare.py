@@ -1,6 +1,5 @@
 """Compare two experiments, two runs or two checkpoints, A and B, and write the page of it."""
 
-import json
 import os
 import platform
 import re
@@ -55,7 +54,7 @@ from psdnorm.report import (
     write_figures,
 )
 from psdnorm.report.figures import SEEDS_OMITTED, Figures, by_stage, draw_all, forest, scattered
-from psdnorm.runtime import listed, plural, read_json, written
+from psdnorm.runtime import json_text, listed, plural, read_json, written
 from psdnorm.store import RECIPE_FILE, Store
 from psdnorm.training import (
     ARM,
@@ -682,7 +681,7 @@ def _add_origins(page: Part, comparison: Comparison, command: str) -> None:
             documents = {A: ours[what], B: theirs[what]}
         for whose, document in documents.items():
             page.text(f"{what.capitalize()} of {whose}:")
-            page.command(json.dumps(document, indent=2, ensure_ascii=False))
+            page.command(json_text(document).rstrip())
 
 
 def _origin(results: Results) -> dict[str, Any]:

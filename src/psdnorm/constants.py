@@ -3,6 +3,7 @@
 STAGES = ("W", "N1", "N2", "N3", "REM")  # in the order of the labels 0…4
 UNSCORED = -1  # label of an epoch without a stage
 EPOCH_S = 30
+SIMULATED_NIGHTS = "The nights are simulated: this says nothing about patients."  # in every output
 
 # clinical bands: what an inspection, a spectrum's distance and a staged night report
 BANDS_HZ = {

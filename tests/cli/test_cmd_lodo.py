@@ -82,7 +82,7 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(lodo, store, tmp_path
     assert code == 0, err
     assert [row[:2] for row in rows(out).values()] == [["3", "0"]] * 3
     assert "runs by cohort held out: abc 3, mno 3, xyz 3\nruns by seed: 0: 9\n" in out
-    assert "9 runs, 0 done; the others take about" in out
+    assert "9 runs, 0 done; the rest takes about" in out
     assert "estimated from a step on this processor, and 1 epoch until early stopping" in out
     assert not (tmp_path / "runs").exists()
     lodo(*arguments, "--hold-out", "abc")
@@ -148,7 +148,7 @@ def test_a_night_that_is_broken_is_named_with_what_to_do(lodo, tmp_path):
     code, out, err = lodo(path, *SHORT, "--out", tmp_path / "runs")
     assert (code, out) == (2, "")
     assert str(broken) in err
-    assert "; give the command of psdnorm prepare again to write it anew, or do without: " in err
+    assert "; run psdnorm prepare again to rewrite it, or delete the file and " in err
     assert err.count("\n") == 1
     broken.unlink()
     (path / "index.parquet").unlink()
@@ -225,7 +225,10 @@ def test_an_interrupted_run_says_how_to_go_on(lodo, store, tmp_path, monkeypatch
         (("--hold-out", "CHAT"), "psdnorm: --hold-out is 'CHAT', expected one of abc, mno, xyz"),
         (("--preset", "table9"), "preset is 'table9', expected one of table1, "),
         (("--preset", "timing"), "preset timing is not a grid: run python -m benchmarks.step"),
-        (("--jobs", "2", "--dask", "tcp://a"), "--jobs and --dask were both given, expected one"),
+        (
+            ("--jobs", "2", "--dask", "tcp://a"),
+            "--jobs and --dask were given, expected one of them at most",
+        ),
         (("--gpus", "some"), "--gpus is 'some', expected whole numbers from 1 on"),
         (("--keep", "all"), "keep is 'all', expected one of scores, predictions, weights"),
         (("--model-arguments", "[]"), "--model-arguments is '[]', expected a JSON object"),
@@ -275,7 +278,7 @@ def test_another_protocol_is_refused_once_and_for_all(lodo, store, tmp_path):
     for dry in ((), ("--dry-run",)):
         code, out, err = lodo(*arguments, "--max-epochs", 2, *dry)
         assert (code, out) == (2, "")
-        said = f"psdnorm: {tmp_path} was begun with max_epochs 1, found 2: give another folder\n"
+        said = f"psdnorm: {tmp_path} was started with max_epochs 1, found 2: use another folder\n"
         assert err == said
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from studies import drawn_study, trained_study, written_study
 
-from psdnorm.cli import _grids, cmd_study
+from psdnorm.cli import _experiment_output, cmd_study
 from psdnorm.errors import ArgumentError
 from psdnorm.lab.study import read_study
 from psdnorm.lab.study.result_cache import pack, packed_path
@@ -42,7 +42,7 @@ def test_in_pieces_it_says_what_is_left_and_then_that_all_is_done(study, tmp_pat
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(_grids.Progress, "show", interrupt)
+        patch.setattr(_experiment_output.Progress, "show", interrupt)
         patch.setattr(cmd_study, "time_limit", minutes_that_end_as_ctrl_c)
         code, out, err = study(*arguments)
     assert code == 1
@@ -85,7 +85,7 @@ def test_ctrl_c_says_how_to_go_on_and_packs_what_is_finished(study, tmp_path, mo
         if "psd" in name:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(_grids.Progress, "show", interrupt)
+    monkeypatch.setattr(_experiment_output.Progress, "show", interrupt)
     path = trained_study(tmp_path / "files")
     code, _, err = study(path, "--work", tmp_path / "work", "--device", "cpu")
     assert code == 130
@@ -138,7 +138,7 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(study, tmp_path, monk
     code, out, err = study(path, "--work", tmp_path / "work", "--dry-run")
     assert code == 0, err
     assert "9 nights of 8 h, recipe paper: ABC 4, MASS 5" in out
-    found = re.search(r"4 runs, 0 done; the others take about ([\d.]+) of \1 minutes of one", out)
+    found = re.search(r"4 runs, 0 done; the rest takes about ([\d.]+) of \1 minutes of one", out)
     # nights of 46 sequences in batches of 64: 3 or 4 train, one validates, 5 or 4 are tested
     training, prediction = 5122 * 0.93, 16881 * 0.93
     by_hand = sum(
@@ -176,7 +176,7 @@ def test_a_dry_run_counts_what_would_be_unpacked_and_taken_as_done(study, tmp_pa
     assert code == 0, err
     assert f"done, but not unpacked yet: 1 run in {packed}\n" in out
     assert f"done, but not unpacked yet: 2 runs in {lender}\n" in out
-    assert re.search(r"4 runs, 3 done; the others take about ([\d.]+) of [\d.]+ minutes", out)
+    assert re.search(r"4 runs, 3 done; the rest takes about ([\d.]+) of [\d.]+ minutes", out)
     assert [line.split("│")[2:4] for line in out.splitlines() if "usleep" in line] == [
         ["    2 ", "    2 "],  # of BatchNorm
         ["    2 ", "    1 "],

@@ -124,7 +124,7 @@ def test_a_night_that_is_broken_is_named_with_what_to_do(train, tmp_path):
     code, _, err = train(path, "--hold-out", "abc", "--out", tmp_path / "run")
     assert code == 2
     assert f"{night_path(path, 'mno-1')} is truncated" in err
-    assert "; give the command of psdnorm prepare again" in err
+    assert "; run psdnorm prepare again" in err
 
 
 @pytest.mark.slow

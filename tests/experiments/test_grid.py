@@ -141,7 +141,7 @@ def test_settings_other_than_those_of_the_folder_are_refused_once(store, tmp_pat
     runs = grid_of([replace(SMALL, norms=("psd",)), ONE_BATCH])
     executed(store, runs, tmp_path / "runs")
     before = tree(tmp_path / "runs")
-    said = "runs was begun with lr 0.001, found 0.01: give another folder"
+    said = "runs was started with lr 0.001, found 0.01: use another folder"
     with pytest.raises(ArgumentError, match=said):
         executed(store, runs, tmp_path / "runs", replace(SHORT, lr=0.01))
     more = small_store(tmp_path / "more", [*nights(), learnable("xyz-9")])

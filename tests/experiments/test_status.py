@@ -109,5 +109,5 @@ def test_a_folder_that_has_no_grid_is_named(tmp_path):
     with pytest.raises(ArgumentError, match=r"has no grid.json, expected the folder of"):
         status_of(ExperimentFolder(tmp_path))
     (tmp_path / "grid.json").write_text("[]")
-    with pytest.raises(ArgumentError, match=r"grid.json is not that of a grid"):
+    with pytest.raises(ArgumentError, match=r"grid.json is not the file of a grid"):
         status_of(ExperimentFolder(tmp_path))

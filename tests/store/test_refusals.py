@@ -83,7 +83,7 @@ def test_a_night_under_another_name_is_named(store, path):
 
 def test_a_spoilt_index_says_that_it_can_be_deleted(store):
     (store.path / "index.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(StoreError, match=r"index.parquet cannot be read: .*delete it"):
+    with pytest.raises(StoreError, match=r"index.parquet cannot be read as Parquet: .*delete it"):
         _ = Store.open(store.path).index
 
 

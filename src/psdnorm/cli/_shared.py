@@ -154,8 +154,8 @@ def open_nights(path: Path) -> "Store":
         _ = store.index
     except StoreError as error:
         raise StoreError(
-            f"{error}; give the command of psdnorm prepare again to write it anew, or do without: "
-            f"remove the file and {path / 'index.parquet'}, which is rebuilt"
+            f"{error}; run psdnorm prepare again to rewrite it, or delete the file and "
+            f"{path / 'index.parquet'}, which is rebuilt"
         ) from error
     return store
 

@@ -50,7 +50,7 @@ def _all(items: Iterator[Any]) -> list[Any]:
 
 
 def _train(made: Any) -> list[Any]:
-    from psdnorm.cli._grids import Progress
+    from psdnorm.cli._experiment_output import Progress
     from psdnorm.experiments import Amounts
     from psdnorm.store import Store
 
@@ -67,7 +67,7 @@ def _train(made: Any) -> list[Any]:
 
 
 def _print_means(means: Any, made: Any) -> None:
-    from psdnorm.cli._grids import results_title
+    from psdnorm.cli._experiment_output import results_title
     from psdnorm.demo import percent_rows
     from psdnorm.store import Store
 

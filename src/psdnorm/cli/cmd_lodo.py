@@ -115,7 +115,12 @@ def lodo(
     Give the same command again to resume: finished runs are not repeated. Lists have commas
     between their values. psdnorm status shows the progress.
     """
-    from psdnorm.cli._grids import Progress, print_grid, print_results, warn_of_short_patience
+    from psdnorm.cli._experiment_output import (
+        Progress,
+        print_grid,
+        print_results,
+        warn_of_short_patience,
+    )
     from psdnorm.experiments import (
         Amounts,
         ExperimentFolder,
@@ -245,7 +250,7 @@ def _place(jobs: int | None, gpus: str | None, dask: str | None, device: str) ->
     given = {"--jobs": jobs, "--gpus": gpus, "--dask": dask}
     asked = [name for name, value in given.items() if value is not None]
     if len(asked) > 1:
-        raise ArgumentError(f"{' and '.join(asked)} were both given, expected one place to run")
+        raise ArgumentError(f"{' and '.join(asked)} were given, expected one of them at most")
     place: dict[str, Any] = {"jobs": jobs or 1, "gpus": (), "dask": dask, "device": device}
     if jobs is not None and jobs > 1 and device == "auto":
         place["device"] = "cpu"  # processes that share a GPU are in each other's way

@@ -1,6 +1,5 @@
 """``psdnorm status``: how far an experiment has come."""
 
-import json
 import os
 import shlex
 import time
@@ -11,7 +10,7 @@ import typer
 
 from psdnorm.cli._shared import command, output
 from psdnorm.errors import ArgumentError
-from psdnorm.runtime import plural, say
+from psdnorm.runtime import json_text, plural, say
 
 if TYPE_CHECKING:
     from psdnorm.experiments import Status
@@ -39,7 +38,7 @@ def status(
         raise ArgumentError(instead_of_runs(runs))
     found = status_of(ExperimentFolder(runs))
     if as_json:
-        typer.echo(json.dumps(_document(found), indent=2, ensure_ascii=False))
+        typer.echo(json_text(_document(found)), nl=False)
     else:
         _print(found, _how_to_go_on(runs))
 
@@ -79,7 +78,7 @@ def _document(found: "Status") -> dict[str, Any]:
 
 
 def _print(found: "Status", going_on: str) -> None:
-    from psdnorm.cli._grids import duration
+    from psdnorm.cli._experiment_output import duration
 
     counts = found.counts()
     by_state = ", ".join(f"{n} {state}" for state, n in counts.items())

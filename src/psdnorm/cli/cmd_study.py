@@ -18,6 +18,7 @@ from psdnorm.cli._shared import (
     output,
     say_list,
 )
+from psdnorm.constants import SIMULATED_NIGHTS
 from psdnorm.errors import ArgumentError
 from psdnorm.runtime import (
     TimeLimitReached,
@@ -40,7 +41,7 @@ def print_estimate(study: "Study", experiment: "ExperimentFolder") -> None:
 
     Runs in packed results count as done: they are unpacked before any is trained.
     """
-    from psdnorm.cli._grids import SIMULATED, duration, warn_of_short_patience
+    from psdnorm.cli._experiment_output import duration, warn_of_short_patience
     from psdnorm.lab.study import available, planned_amounts, seconds_of
 
     amounts = planned_amounts(study)
@@ -73,12 +74,12 @@ def print_estimate(study: "Study", experiment: "ExperimentFolder") -> None:
     total = sum(seconds.values()) / 60
     say(
         output,
-        f"{plural(len(study.runs), 'run')}, {len(done)} done; the others take about {left:.1f} "
+        f"{plural(len(study.runs), 'run')}, {len(done)} done; the rest takes about {left:.1f} "
         f"of {total:.1f} minutes of one H200 that they share, at rates measured there and with "
         f"{plural(study.expected_epochs, 'epoch')} until early stopping; compiling networks and "
         "simulating nights takes extra time",
     )
-    say(output, SIMULATED)
+    say(output, SIMULATED_NIGHTS)
     warn_of_short_patience(study.runs, done.__contains__, amounts, study.protocol)
 
 
@@ -155,8 +156,8 @@ def _unpack(described: "Study", experiment: "ExperimentFolder") -> None:
     from psdnorm.lab.study import borrow, packed_path, restore, unusable
 
     def say_where_from(n_runs: int, how: str, path: Path) -> None:
-        verb = "was" if n_runs == 1 else "were"
-        say(errors, f"{plural(n_runs, 'finished run')} {verb} {how} from {path}")
+        were = plural(n_runs, "finished run was", "finished runs were")
+        say(errors, f"{were} {how} from {path}")
 
     path = packed_path(described)
     unpacked = restore(described, experiment)
@@ -220,7 +221,7 @@ def _run_what_is_left(
     workers: int,
     device: str,
 ) -> None:
-    from psdnorm.cli._grids import Progress, print_results, warn_of_short_patience
+    from psdnorm.cli._experiment_output import Progress, print_results, warn_of_short_patience
     from psdnorm.experiments import Amounts
     from psdnorm.lab.study import made_store, run_study
 
@@ -244,13 +245,11 @@ def _run_what_is_left(
 
 def _say_what_is_left(described: "Study", experiment: "ExperimentFolder") -> None:
     """List the runs that are not finished, and say what can be read already."""
-    from psdnorm.cli._grids import SIMULATED
-
     left = [run.name for run in described.runs if not experiment.is_done(run)]
     done = len(described.runs) - len(left)
     say(output, f"{described.name}: {done} of {len(described.runs)} runs are done")
     if done:
-        say(output, f"psdnorm report {experiment.path} shows their results. {SIMULATED}")
+        say(output, f"psdnorm report {experiment.path} shows their results. {SIMULATED_NIGHTS}")
     if left:
         say_list("left", left)
         raise typer.Exit(SOME_FAILED)

@@ -113,7 +113,7 @@ def train(
 def _announce(
     nights: "Store", run: "Run", protocol: "Protocol", folder: Path, device: str, devices: int
 ) -> None:
-    """Say where a training is, and what may be wrong with it."""
+    """Print the folder of a training, and warnings."""
     from psdnorm.experiments import Amounts, short_patience
     from psdnorm.training import resolve_device, unshared_norms
 

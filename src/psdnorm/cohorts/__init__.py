@@ -2,9 +2,9 @@
 
 from psdnorm.cohorts.discovery import NAMES, channels_used, find_nights, read_night
 from psdnorm.cohorts.file_layout import Found, NightFiles, Problem, below
+from psdnorm.cohorts.known_cohorts import COHORTS, Cohort, People
 from psdnorm.cohorts.own_folder import parse_channels
 from psdnorm.cohorts.people import Person
-from psdnorm.cohorts.ten_cohorts import COHORTS, Cohort, People
 
 __all__ = [
     "COHORTS",

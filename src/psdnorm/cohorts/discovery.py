@@ -15,9 +15,9 @@ from psdnorm.cohorts.file_layout import (
     folders_named,
     pattern_of,
 )
+from psdnorm.cohorts.known_cohorts import COHORTS, Cohort, central
 from psdnorm.cohorts.own_folder import find_bids, find_folder
 from psdnorm.cohorts.people import person_in, read_people
-from psdnorm.cohorts.ten_cohorts import COHORTS, Cohort, central
 from psdnorm.errors import ArgumentError, RecordingError
 from psdnorm.io import (
     Recording,

@@ -189,10 +189,9 @@ def _from_manifest(path: Path, channels: Candidates, cohort: str, problems: list
 
 
 def _rows(path: Path) -> list[list[str]]:
-    with os_errors_as(RecordingError, path, "cannot be read"):
-        content = path.read_bytes()
     try:
-        return read_rows(content)
+        with os_errors_as(RecordingError, path, "cannot be read"):
+            return read_rows(path.read_bytes())
     except csv.Error as error:
         raise RecordingError(f"{path} is not a table: {error}") from error
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from psdnorm.cohorts.file_layout import Problem, children, folders_named
-from psdnorm.cohorts.ten_cohorts import Cohort, People
+from psdnorm.cohorts.known_cohorts import Cohort, People
 from psdnorm.io import fold, number_or_nan, read_rows
 
 _SEXES = {"m": "M", "male": "M", "man": "M", "f": "F", "female": "F", "woman": "F"}

@@ -52,7 +52,7 @@ OnProgress = Callable[[str, str], None]  # called with the name of a run and a m
 
 @dataclass(frozen=True)
 class Job:
-    """What all runs of a grid share where they are executed; it can be sent to other processes."""
+    """The settings that all runs of a grid share; picklable."""
 
     store: Store
     runs: ExperimentFolder
@@ -184,7 +184,7 @@ _alone = threading.Lock()
 
 
 def attempt(run: Run, job: Job, on_progress: OnProgress) -> RunOutcome:
-    """Execute a run unless it is finished or in work; a failure is an outcome, too."""
+    """Execute a run unless it is finished or running elsewhere; failures are returned."""
     with _alone:
         folder = job.runs.folder(run)
         if job.runs.is_done(run):
@@ -216,7 +216,7 @@ def attempt(run: Run, job: Job, on_progress: OnProgress) -> RunOutcome:
             reason = f"there was not enough memory {where}"
         except Exception as error:  # one run must not stop the others
             detail = (str(error).strip().splitlines() or [""])[0]
-            reason = f"it stopped by a fault of psdnorm: {type(error).__name__} {detail:.200}"
+            reason = f"internal error, a bug in psdnorm: {type(error).__name__} {detail:.200}"
         return _failed(run, job, reason, time.monotonic() - began)
 
 
@@ -281,7 +281,7 @@ def _lost(job: Job, unit: Unit, reason: str) -> list[RunOutcome]:
 
 def _lost_processes(job: Job, unit: Unit, reasons: Sequence[str]) -> list[RunOutcome]:
     said = [words for words in reasons if words]
-    why = "perhaps for want of memory"
+    why = "perhaps out of memory"
     if said:
         times = "each time" if len(said) == len(reasons) else "once"
         why = f"{times} as its GPU was lost ({said[-1]})"

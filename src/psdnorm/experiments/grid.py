@@ -23,6 +23,7 @@ from psdnorm.runtime import digest, held, read_json, write_json
 from psdnorm.store import Store
 from psdnorm.training import ALL, AUTO, DONE, PAPER_NORMS, TMA, Protocol, Run
 
+# files call a run a cell: packed results of earlier versions can still be read
 GRID, CELLS, FAILED = "grid.json", "cells", "failed.json"
 FORMAT = 1
 Unit = tuple[Run, ...]
@@ -127,7 +128,7 @@ def check_keys(where: str, document: Any, known: Sequence[str], needed: Sequence
             raise ArgumentError(f"{where} has the key {key!r}, expected one of {', '.join(known)}")
     for key in needed:
         if key not in document:
-            raise ArgumentError(f"{where} lacks the key {key!r}")
+            raise ArgumentError(f"{where} is missing the key {key!r}")
 
 
 def file_name(where: str, value: Any) -> str:
@@ -200,7 +201,7 @@ class ExperimentFolder:
             listed = document["cells"]
             return [PlannedRun(Run.from_json(e["cell"]), int(e["sequences"])) for e in listed]
         except (KeyError, TypeError, ValueError) as error:
-            raise ArgumentError(f"{self.path / GRID} is not that of a grid: {error}") from error
+            raise ArgumentError(f"{self.path / GRID} is not the file of a grid: {error}") from error
 
     def check(self, store: Store, protocol: Protocol) -> None:
         """Raise if the folder has other settings, in one sentence for all runs."""
@@ -210,7 +211,9 @@ class ExperimentFolder:
         for name, value in _settings(store, protocol).items():
             if document.get(name) != value:
                 difference = _difference(name, document.get(name), value)
-                raise ArgumentError(f"{self.path} was begun with {difference}: give another folder")
+                raise ArgumentError(
+                    f"{self.path} was started with {difference}: use another folder"
+                )
 
     def settings(self) -> dict[str, Any]:
         """Return what all runs share: protocol, nights and recipe; empty if there is no grid."""

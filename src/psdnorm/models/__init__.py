@@ -1,8 +1,8 @@
 """Networks that stage sleep, with any norm."""
 
+from psdnorm.models.acceleration import accelerate
 from psdnorm.models.checkpoint import CONFIG, WEIGHTS, Pretrained, from_pretrained
 from psdnorm.models.cnn_transformer import CNNTransformer
-from psdnorm.models.fast import accelerate
 from psdnorm.models.norms import (
     NORMS,
     PSD_NORMS,

@@ -343,7 +343,10 @@ def _check_finite(name: str, tensor: Tensor, place: str | Path) -> None:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Share a folder with other writers; if there are none, remove leftovers of killed ones."""
+    """Share a folder with other writers; if there are none, remove leftovers of killed ones.
+
+    By hand, as models need torch and numpy alone, and so no filelock.
+    """
     if not fcntl:
         yield
         return

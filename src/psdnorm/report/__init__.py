@@ -27,6 +27,6 @@ from psdnorm.report.results import (
     shown_path,
     without_roots,
 )
-from psdnorm.report.trained import Trained, is_checkpoint, load_trained
+from psdnorm.report.trained_network import Trained, is_checkpoint, load_trained
 
 __all__ = ["Page", "Results", "build_report", "read_results"]

@@ -1,7 +1,6 @@
 """A report: one page on a folder of runs, with its tables and figures beside it."""
 
 import contextlib
-import json
 import os
 import platform
 import shlex
@@ -26,7 +25,7 @@ from psdnorm.report.provenance import provenance
 from psdnorm.report.results import Results, read_results, shown_path, without_roots
 from psdnorm.report.tables import Table, build_tables, write_tables
 from psdnorm.report.verdict import DUEL_HEAD, Verdict, duel_cells, duels, judge, percent
-from psdnorm.runtime import listed, plural, read_json, write_json, written
+from psdnorm.runtime import json_text, listed, plural, read_json, write_json, written
 from psdnorm.training import norm_name
 
 if TYPE_CHECKING:
@@ -335,9 +334,9 @@ def _add_origin(page: Part, results: Results, runs: Any, command: str) -> None:
     page.text("Versions").items([*origin.versions, f"this report: {here}"])
     page.heading("Recipe and protocol", 3)
     page.text(f"Recipe {results.recipe}, {results.config['recipe_sha256']:.12}:")
-    page.command(json.dumps(results.config["recipe"], indent=2, ensure_ascii=False))
+    page.command(json_text(results.config["recipe"]).rstrip())
     page.text("Protocol:")
-    page.command(json.dumps(results.config["protocol"], indent=2, ensure_ascii=False))
+    page.command(json_text(results.config["protocol"]).rstrip())
 
 
 def _command(runs: Any, out: Any, store: "Store | None", figures: bool) -> str:

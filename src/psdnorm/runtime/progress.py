@@ -10,6 +10,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -26,13 +27,14 @@ def say(console: Console, sentence: str) -> None:
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def progress_bar(console: Console = errors) -> Progress:
+def progress_bar(console: Console = errors, last: ProgressColumn | None = None) -> Progress:
+    """Return the bar of all commands; its ``last`` column is by default the time left."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        last or TimeRemainingColumn(),
         console=console,
     )
 

@@ -273,4 +273,5 @@ def _decode(path: Path, start: bytes, length: int, size: int) -> Head:
 
 
 def _json(record: dict[str, Any]) -> str:
+    # part of the file format: these bytes are hashed
     return json.dumps(record, sort_keys=True, ensure_ascii=False, allow_nan=False)

@@ -260,6 +260,6 @@ def check_choosable(store: Store, cohorts: Sequence[str]) -> None:
     """Raise unless the training set has two cohorts, so that one can be left out."""
     if len(cohorts) < 2:
         raise ArgumentError(
-            f"filter_size is {AUTO!r}, found {', '.join(cohorts) or 'nobody'} to learn from in "
+            f"filter_size is {AUTO!r}, found {', '.join(cohorts) or 'no cohort'} to learn from in "
             f"{store.path}, expected at least two scored cohorts: each is left out once"
         )

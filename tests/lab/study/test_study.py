@@ -59,7 +59,7 @@ def test_blocks_are_put_together_and_runs_are_there_once(tmp_path):
         ({"about": ""}, "about is '', expected words"),
         ({"keep": "all"}, "keep is 'all', expected one of scores, predictions, weights"),
         ({"expected_epochs": 0}, "expected_epochs is 0, expected a whole number from 1 on"),
-        ({"store": {"recipe": "paper"}}, "store lacks the key 'subjects'"),
+        ({"store": {"recipe": "paper"}}, "store is missing the key 'subjects'"),
         ({"store": 3}, "store is 3, expected the keys subjects, recipe, hours, shift, seed"),
         (
             {"store": {"recipe": "paper", "subjects": {"ABC": 3}}},
@@ -90,7 +90,7 @@ def test_blocks_are_put_together_and_runs_are_there_once(tmp_path):
             "store.hours is 49, expected a number from 0.02 to 48",
         ),
         ({"grid": GRID}, "grid is {'norms': ['psd']}, expected a list of blocks"),
-        ({"grid": [{"seeds": 2}]}, "grid[0] lacks the key 'norms'"),
+        ({"grid": [{"seeds": 2}]}, "grid[0] is missing the key 'norms'"),
         ({"grid": [GRID, GRID | {"norm": 1}]}, "grid[1] has the key 'norm', expected one of "),
         ({"grid": [{"norms": ["psdd"]}]}, "grid[0]: norm is 'psdd', expected one of batch, "),
         ({"grid": [GRID | {"models": "usleep"}]}, "grid[0].models is 'usleep', expected a list"),

@@ -187,7 +187,7 @@ def without_damaged(
 def _keep_if_predicted(
     found: Models, out: Path, run: Run, conditions: Sequence[ShiftCondition], why: tuple[str, str]
 ) -> None:
-    """Keep a run that has a loss; ``why`` says why it has none, or not all."""
+    """Keep a run that has predictions; ``why`` says what is missing, and why."""
     done = {condition for condition in conditions if has_predicted(out, run, condition)}
     if not {UNSHIFTED} < done:
         found.gone.append(f"{run.name} is left out: {why[0]}")

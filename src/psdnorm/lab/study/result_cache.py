@@ -98,7 +98,9 @@ class Archive:
     def _content(self, run: Run, name: str) -> bytes:
         content = self._members.get(_member(run, name))
         if content is None:
-            raise StoreError(f"{self.path} lacks {name} of {run.name}, expected a packed study")
+            raise StoreError(
+                f"{self.path} does not contain {name} of {run.name}, expected a packed study"
+            )
         return content
 
     def _document(self, name: str) -> dict[str, Any]:

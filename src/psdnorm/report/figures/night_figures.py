@@ -25,7 +25,7 @@ from psdnorm.models import Pretrained, USleep
 from psdnorm.present import STAGE_COLOURS, VERMILION, CannotDraw, Drawing, new_canvas
 from psdnorm.report.contest import METRIC, Contest
 from psdnorm.report.results import Results
-from psdnorm.report.trained import load_trained
+from psdnorm.report.trained_network import load_trained
 from psdnorm.runtime import listed
 from psdnorm.store import Store
 from psdnorm.training import PREDICTIONS, WEIGHTS

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from psdnorm.constants import STAGES
+from psdnorm.constants import SIMULATED_NIGHTS, STAGES
 from psdnorm.evaluation import aggregate
 from psdnorm.report.contest import MEANS
 from psdnorm.report.paper import misprints, paper_table
@@ -72,7 +72,6 @@ def in_order(arm: Arm) -> tuple:
     return *places, arm.filter_size or 0, arm.norm_depth or 0
 
 
-SIMULATED = "The nights are simulated: this says nothing about patients."
 PROTOCOL = (
     "Norms have the filter size (f = 5) and depth (first 3 blocks) of the protocol where they have "
     "any; other sizes and depths are in the tables of filter sizes and depths."
@@ -142,7 +141,7 @@ def general_notes(scores: Scores, datasets: Collection[str], metrics: Sequence[s
     """Return notes on subjects without all stages, and on simulated nights."""
     people = scores.people.loc[[*datasets]]
     incomplete, n_subjects = int(people["incomplete"].sum()), int(people["subjects"].sum())
-    notes = [SIMULATED] if scores.results.simulated else []
+    notes = [SIMULATED_NIGHTS] if scores.results.simulated else []
     if not incomplete:
         return notes
     counted = f"Subjects without an epoch of some stage: {incomplete:,} of {n_subjects:,}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from psdnorm.constants import STAGES
+from psdnorm.constants import SIMULATED_NIGHTS, STAGES
 from psdnorm.errors import PsdnormError
 from psdnorm.report.paper import paper_table
 from psdnorm.report.results import Results
@@ -15,7 +15,6 @@ from psdnorm.report.tables.layout import (
     MEANS,
     METRIC_NAMES,
     PROTOCOL,
-    SIMULATED,
     Block,
     Named,
     Scores,
@@ -322,7 +321,7 @@ def dataset_table(results: Results, store: Store | None = None) -> Table:
     rows = [[TableCell("Ours")]]
     for dataset, row in known.iterrows():
         rows.append([TableCell(str(dataset)), *_entries(str(dataset), row, our_facts(results))])
-    notes += [SIMULATED] if results.simulated else []
+    notes += [SIMULATED_NIGHTS] if results.simulated else []
     return Table(
         "datasets",
         full_title("Held-out datasets", results),
@@ -428,7 +427,7 @@ def size_table(results: Results) -> Table | str:
     rows: list[list[TableCell]] = [[TableCell("Ours")]]
     for size in sorted(counts["balanced"].unique(), key=lambda size: (size == 0, size)):
         rows.append(_size_row(size, counts[counts["balanced"] == size], our_facts(results)))
-    notes = [_SIZE_NOTE, *([SIMULATED] if results.simulated else [])]
+    notes = [_SIZE_NOTE, *([SIMULATED_NIGHTS] if results.simulated else [])]
     return Table(
         "balanced-sizes",
         full_title("Size of the training set", results),
@@ -513,7 +512,7 @@ def timing_table(results: Results) -> Table | str:
         rows.append([TableCell(setting_name(*setting))])
         rows += _timing_rows(setting, columns, runs, our_facts(results))
     notes = [*_TIMING_NOTES, *_absent(settings, norms, runs)]
-    notes += [SIMULATED] if results.simulated else []
+    notes += [SIMULATED_NIGHTS] if results.simulated else []
     return Table(
         "timing",
         full_title("Time of training and inference", results),

@@ -103,7 +103,10 @@ _LATEX = {
 
 
 def markdown(table: Table) -> str:
-    """Write a table as Markdown: its title, the table, and the notes as a list."""
+    """Write a table as Markdown: its title, the table, and the notes as a list.
+
+    By hand, as pandas would need tabulate.
+    """
     width = len(table.head)
     rows = [[_escaped(name) for name in table.head], [":--", *["--:"] * (width - 1)]]
     for row in table.rows:

@@ -1,4 +1,4 @@
-"""What ``psdnorm lodo`` shows: the grid before, progress meanwhile, results afterwards."""
+"""What an experiment shows on the console: its grid, its progress and its results."""
 
 import math
 import time
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Self
 
 from rich.console import Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.progress import TextColumn
 from rich.text import Text
 
 from psdnorm.cli._shared import new_table, output, recipe_name, say_list
+from psdnorm.constants import SIMULATED_NIGHTS
 from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.experiments import (
     EPOCHS,
@@ -27,14 +27,12 @@ from psdnorm.experiments import (
     relative_work,
     short_patience,
 )
-from psdnorm.runtime import errors, plural, read_json, say
+from psdnorm.runtime import errors, plural, progress_bar, read_json, say
 from psdnorm.training import DONE, Protocol, Run, resolve_device
 
 if TYPE_CHECKING:
     from psdnorm.experiments import RunOutcome
     from psdnorm.store import Store
-
-SIMULATED = "The nights are simulated: this says nothing about patients."
 
 
 class Progress:
@@ -45,13 +43,7 @@ class Progress:
         self._left, self._done = sum(self._work.values()), 0.0
         self._began = time.monotonic()
         # not rich's own guess, which forgets what is more than seconds ago
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
-        )
+        self._bar = progress_bar(errors, TextColumn("{task.fields[left]}"))
         self._task = self._bar.add_task("runs", total=len(entries), left="")
         self._running: dict[str, str] = {}
         self._live = Live(console=errors, get_renderable=self._render, refresh_per_second=4)
@@ -120,11 +112,11 @@ def print_grid(
     shared = f", {duration(total / workers)} with {workers} workers" if workers > 1 else ""
     say(
         output,
-        f"{plural(len(grid), 'run')}, {len(grid) - len(left)} done; the others take about "
-        f"{duration(total)} of one worker{shared}, estimated from {source}",
+        f"{plural(len(grid), 'run')}, {len(grid) - len(left)} done; the rest takes about "
+        f"{duration(total)} on one worker{shared}, estimated from {source}",
     )
     if store.index["simulated"].any():
-        say(output, SIMULATED)
+        say(output, SIMULATED_NIGHTS)
 
 
 def warn_of_short_patience(
@@ -174,7 +166,7 @@ def print_results(
         table.add_row(name, f"{done} of {len(group)}", *(_figure(*f) for f in figures))
     output.print(table)
     if store.index["simulated"].any():
-        say(output, SIMULATED)
+        say(output, SIMULATED_NIGHTS)
     failed = [outcome.reason for outcome in outcomes if outcome.status == "failed"]
     say_list("failed; the same command tries them again", failed)
     elsewhere = [outcome.run.name for outcome in outcomes if outcome.status == "elsewhere"]

@@ -53,7 +53,7 @@ def compilations(monkeypatch):
 
     real = torch.compile
     monkeypatch.setattr(torch, "compile", compile_)
-    monkeypatch.setattr("psdnorm.models.fast._obstacle", lambda model: None)
+    monkeypatch.setattr("psdnorm.models.acceleration._obstacle", lambda model: None)
     yield counted
     torch._dynamo.reset()
 
@@ -100,7 +100,7 @@ def test_what_is_compiled_wrongly_runs_uncompiled(monkeypatch):
         return lambda x: 1.1 * function(x)
 
     monkeypatch.setattr(torch, "compile", wrong)
-    monkeypatch.setattr("psdnorm.models.fast._obstacle", lambda model: None)
+    monkeypatch.setattr("psdnorm.models.acceleration._obstacle", lambda model: None)
     torch.manual_seed(0)
     plain, model = USleep(**SMALL, norm="psd"), USleep(**SMALL, norm="psd")
     model.load_state_dict(plain.state_dict())
