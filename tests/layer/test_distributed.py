@@ -43,15 +43,9 @@ def train_rank(rank, folder):
     dist.destroy_process_group()
 
 
-def train_second(_, folder):
-    train_rank(1, folder)
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_two_processes_get_the_barycenter_of_one_with_the_whole_batch(tmp_path):
-    other = mp.spawn(train_second, args=(str(tmp_path),), join=False)
-    train_rank(0, str(tmp_path))
-    other.join()
+    mp.spawn(train_rank, args=(str(tmp_path),), nprocs=2)  # raises if either dies
     alone = model(sync=False)
     expected = []
     for batch in batches():
