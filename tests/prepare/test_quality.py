@@ -9,7 +9,7 @@ from cohort_folder import samples
 
 from psdnorm.errors import RecordingError
 from psdnorm.io import Recording
-from psdnorm.prepare.quality import examine, percent
+from psdnorm.prepare.quality import examine, share_in_words
 from psdnorm.prepare.recipe import RECIPES, Recipe
 from psdnorm.prepare.signals import preprocess
 
@@ -205,4 +205,4 @@ def test_epochs_are_found_at_rates_that_are_no_whole_numbers():
     ("share", "words"), [(1.0, "100 %"), (0.124, "12 %"), (0.01, "1 %"), (0.003, "0.3 %")]
 )
 def test_a_share_is_said_in_percent(share, words):
-    assert percent(share) == words
+    assert share_in_words(share) == words

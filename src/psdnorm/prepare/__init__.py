@@ -9,7 +9,7 @@ from psdnorm.prepare.quality import (
     electrodes_of,
     examine,
     flat_epochs,
-    percent,
+    share_in_words,
 )
 from psdnorm.prepare.recipe import NARROWEST_HZ, RECIPES, Recipe, load_recipe
 from psdnorm.prepare.signals import between_gaps, in_time, preprocess

@@ -110,7 +110,7 @@ def flags_of(quality: Quality, channels: tuple[str, ...]) -> list[str]:
             # epochs with samples that are not finite are unscored: they are always flagged
             if share >= LEAST_FLAGGED or (share and kind == "not finite"):
                 doubt = " (is its unit right?)" if kind == _LARGE and share > MOST_BAD else ""
-                flags.append(f"{name} {kind}{doubt} {percent(share)}")
+                flags.append(f"{name} {kind}{doubt} {share_in_words(share)}")
     return flags
 
 
@@ -122,15 +122,17 @@ def check_usable(quality: Quality, channels: tuple[str, ...], source: str) -> No
             continue
         kinds = {kind: epochs.mean() for kind, epochs in _named(quality, channel).items()}
         del kinds[_LARGE]
-        found = ", ".join(f"{kind} in {percent(part)}" for kind, part in kinds.items() if part)
+        found = ", ".join(
+            f"{kind} in {share_in_words(part)}" for kind, part in kinds.items() if part
+        )
         unit = f", below {FLAT_UV:g} µV: is its unit right?" if kinds["flat"] > MOST_BAD else ""
         raise RecordingError(
-            f"{source}: {name} is {found} of the epochs, expected at most {percent(MOST_BAD)} of "
-            f"them to be bad{unit}"
+            f"{source}: {name} is {found} of the epochs, expected at most "
+            f"{share_in_words(MOST_BAD)} of them to be bad{unit}"
         )
 
 
-def percent(share: float) -> str:
+def share_in_words(share: float) -> str:
     """Return a share in words: ``12 %``, ``0.3 %``."""
     return f"{100 * share:.0f} %" if share >= 0.0095 else f"{100 * share:.1g} %"
 
@@ -180,5 +182,5 @@ def electrode_flags(
             if share >= LEAST_FLAGGED:
                 # flags have semicolons between them in an index
                 words = "".join(c if c.isprintable() and c != ";" else "?" for c in label)
-                flags.append(f"{name} without {words} {percent(share)}")
+                flags.append(f"{name} without {words} {share_in_words(share)}")
     return flags

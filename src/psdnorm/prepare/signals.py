@@ -18,7 +18,7 @@ from psdnorm.prepare.quality import (
     check_usable,
     examine,
     flags_of,
-    percent,
+    share_in_words,
 )
 from psdnorm.prepare.recipe import NARROWEST_HZ, TRANSITION, Recipe
 
@@ -158,7 +158,7 @@ def preprocess(
     prepared = _preprocess(between, recipe, cohort, quality)
     measured = np.flatnonzero(~in_gap)[prepared.first_epoch :][: len(prepared.stages)]
     within = in_gap[measured[0] : measured[-1] + 1]
-    paused = [f"paused {percent(float(within.mean()))}"] if within.any() else []
+    paused = [f"paused {share_in_words(float(within.mean()))}"] if within.any() else []
     return Prepared(
         in_time(prepared.signals, within),
         in_time(prepared.stages, within, UNSCORED),
@@ -238,12 +238,12 @@ def _clip(
         share = float(np.mean(np.abs(epochs[:, index]) > clip))
         if share > MOST_BAD:
             raise RecordingError(
-                f"{recording.source}: {percent(share)} of the samples of {name} are beyond "
+                f"{recording.source}: {share_in_words(share)} of the samples of {name} are beyond "
                 f"±{clip:g}, where the recipe {recipe_name!r} clips, expected at most "
-                f"{percent(MOST_BAD)}: is its unit right, has it an offset?"
+                f"{share_in_words(MOST_BAD)}: is its unit right, has it an offset?"
             )
         if share >= LEAST_FLAGGED:
-            flags.append(f"{name} clipped {percent(share)}")
+            flags.append(f"{name} clipped {share_in_words(share)}")
     np.clip(epochs, -clip, clip, out=epochs)
     return flags
 

@@ -43,8 +43,8 @@ from psdnorm.runtime import check_writable, remove_leftovers, written
 from psdnorm.staging.night_statistics import (
     Agreement,
     SleepStatistics,
-    as_probabilities,
-    as_stages,
+    checked_probabilities,
+    checked_stages,
     confidence_of,
     given_lights,
     name_of,
@@ -157,8 +157,8 @@ def write_tsv(path: str | Path, stages: ArrayLike, probabilities: ArrayLike) -> 
     probabilities : array of float, (E, 5)
         Written with six decimals; n/a where NaN. ``confidence`` is that of the row's stage.
     """
-    night = as_stages(stages)
-    known = as_probabilities(probabilities, len(night))
+    night = checked_stages(stages)
+    known = checked_probabilities(probabilities, len(night))
     confidence = confidence_of(night, known)
     rows: list[Sequence[str]] = [_COLUMNS]
     for epoch, stage in enumerate(night):
@@ -206,7 +206,7 @@ def read_tsv(path: str | Path) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
         stages[epoch] = _STAGES[row[2]]
         probabilities[epoch] = [_number(cell, line) for cell in row[3:-1]]
     try:
-        return stages, as_probabilities(probabilities)
+        return stages, checked_probabilities(probabilities)
     except PsdnormError as error:
         raise RecordingError(f"{path}: {error}") from error
 
@@ -234,7 +234,7 @@ def write_edf_annotations(
     notice : str, optional
         An annotation at 0 s without a duration, for readers of the file.
     """
-    bouts = epochs_as_bouts(as_stages(stages).tolist())
+    bouts = epochs_as_bouts(checked_stages(stages).tolist())
     named = [(b.onset_s, b.duration_s, f"Sleep stage {EDF_STAGE_NAMES[b.stage]}") for b in bouts]
     _annotate(path, named, start, notice)
 
@@ -264,7 +264,7 @@ def _annotate(
 def write_text(path: str | Path, stages: ArrayLike) -> None:
     """Write a hypnogram as text, one of W, N1, N2, N3, REM and ? per line and 30 s epoch."""
     with written(Path(path)) as file:
-        write_stages(file.name, as_stages(stages).tolist(), "text")
+        write_stages(file.name, checked_stages(stages).tolist(), "text")
 
 
 def write_json(
@@ -502,7 +502,7 @@ def least_confident(probabilities: ArrayLike, n: int) -> NDArray[np.intp]:
     """
     if n < 1:
         raise ArgumentError(f"n is {n}, expected at least one epoch")
-    highest = as_probabilities(probabilities).max(axis=1)  # (E,)
+    highest = checked_probabilities(probabilities).max(axis=1)  # (E,)
     return np.argsort(np.where(np.isnan(highest), -1.0, highest), kind="stable")[:n]
 
 
@@ -523,8 +523,8 @@ def write_review(
     Parameters are those of :func:`write_edf_annotations` and :func:`least_confident`; by ``start``
     EDFbrowser aligns the annotations with a signal. Returns the epochs written, by time.
     """
-    night = as_stages(stages)
-    known = as_probabilities(probabilities, len(night))
+    night = checked_stages(stages)
+    known = checked_probabilities(probabilities, len(night))
     confidence = confidence_of(night, known)
     epochs = np.sort(least_confident(known, n))
     questions = []
@@ -571,7 +571,7 @@ def read_corrected(
     start : datetime, optional
         Of the recording, as in :func:`psdnorm.io.read_stages`.
     """
-    before = as_stages(stages)
+    before = checked_stages(stages)
     bouts = read_bouts(path, start)
     found = place(bouts, EPOCH_S * len(before), path)
     middles_s = EPOCH_S * (np.arange(len(before)) + 0.5)  # (E,)

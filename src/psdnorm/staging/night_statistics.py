@@ -31,7 +31,7 @@ def plain(value: Any) -> Any:
 _SUM_TOLERANCE = 1e-2
 
 
-def as_stages(values: ArrayLike, name: str = "stages") -> NDArray[np.int8]:
+def checked_stages(values: ArrayLike, name: str = "stages") -> NDArray[np.int8]:
     """Validate the stages of a night, (E,); ``name`` is the argument's."""
     stages = np.asarray(values)
     if stages.ndim != 1:
@@ -48,7 +48,7 @@ def as_stages(values: ArrayLike, name: str = "stages") -> NDArray[np.int8]:
     return stages.astype(np.int8)
 
 
-def as_probabilities(values: ArrayLike, n_epochs: int | None = None) -> NDArray[np.float64]:
+def checked_probabilities(values: ArrayLike, n_epochs: int | None = None) -> NDArray[np.float64]:
     """Validate the probabilities of a night, (E, 5)."""
     probabilities = np.asarray(values)
     two_axes = probabilities.ndim == 2 and probabilities.shape[1] == len(STAGES)
@@ -273,7 +273,7 @@ def sleep_statistics(
     >>> found.tib_min, found.tst_min, found.sol_min, found.waso_min, found.rem_latency_min
     (100.0, 77.0, 10.0, 13.0, 55.0)
     """
-    night = as_stages(stages)
+    night = checked_stages(stages)
     first, end, source = find_lights(night, lights_off, lights_on)
     in_bed = night[first:end]
     minutes = [_minutes(in_bed == stage) for stage in range(len(STAGES))]
@@ -438,7 +438,7 @@ def agreement(
     >>> found.disagreements[0].true, found.disagreements[0].predicted
     ('N2', 'N1')
     """
-    scored, staged = as_stages(true, "true"), as_stages(predicted, "predicted")
+    scored, staged = checked_stages(true, "true"), checked_stages(predicted, "predicted")
     if len(scored) != len(staged):
         raise ShapeError(
             f"true has {len(scored)} epochs and predicted {len(staged)}, expected the same"
@@ -447,7 +447,7 @@ def agreement(
     confusion = confusion_matrix(scored[compared], staged[compared])
     confidence = np.full(len(staged), np.nan)
     if probabilities is not None:
-        confidence = confidence_of(staged, as_probabilities(probabilities, len(staged)))
+        confidence = confidence_of(staged, checked_probabilities(probabilities, len(staged)))
     differ = np.flatnonzero(compared & (scored != staged))
     # NaN comes last; a stable sort leaves equals in order of time
     ordered = differ[np.argsort(-confidence[differ], kind="stable")].tolist()

@@ -29,7 +29,7 @@ from psdnorm.drift import (
 from psdnorm.errors import ArgumentError
 from psdnorm.io import Recording, whole_epochs
 from psdnorm.models import Pretrained
-from psdnorm.prepare import EXTREME, MOST_BAD, RUN, Quality, examine, flat_epochs, percent
+from psdnorm.prepare import EXTREME, MOST_BAD, RUN, Quality, examine, flat_epochs, share_in_words
 from psdnorm.runtime import listed, plural
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def electrode_conditions(
             signal_uv = read.signal[0] * np.float32(each.factor)
             share = float(np.mean(flat_epochs(signal_uv, read.sfreq, measured[each.name])))
             if share >= UNUSUAL_SHARE:
-                of_epochs = f"{percent(share)} of the epochs"
+                of_epochs = f"{share_in_words(share)} of the epochs"
                 sentence = f"The electrode {electrode} of {each.name} is flat in {of_epochs}."
                 # no worse: it may be the one that all others were recorded against
                 found.append(ChannelCondition(each.name, "electrode", share, UNUSUAL, sentence))
@@ -278,7 +278,7 @@ def _of_epochs(name: str, quality: Quality, channel: int) -> list[ChannelConditi
         share = float(getattr(quality, kind.replace(" ", "_"))[:, channel].mean())
         if share >= UNUSUAL_SHARE:
             verdict = NOT_TRUSTED if share > MOST_BAD else UNUSUAL
-            sentence = f"{name} is {kind} in {percent(share)} of the epochs."
+            sentence = f"{name} is {kind} in {share_in_words(share)} of the epochs."
             found.append(ChannelCondition(name, kind, share, verdict, sentence))
     return found
 
@@ -297,7 +297,7 @@ def _of_clipping(
     share = len(np.unique(epochs[epochs < n_epochs])) / n_epochs
     if share < UNUSUAL_SHARE:
         return []
-    sentence = f"{name} is clipped at its extremes in {percent(share)} of the epochs."
+    sentence = f"{name} is clipped at its extremes in {share_in_words(share)} of the epochs."
     return [ChannelCondition(name, "clipped", share, UNUSUAL, sentence)]
 
 

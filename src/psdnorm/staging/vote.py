@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from psdnorm.constants import STAGES, UNSCORED
-from psdnorm.prepare import percent
+from psdnorm.prepare import share_in_words
 from psdnorm.runtime import listed
 from psdnorm.staging.derivations import PreparedNight, groups_of
 from psdnorm.staging.models import StagingModel
@@ -127,7 +127,7 @@ def dissenters(
         if share > MOST_DISSENT:
             sentence = (
                 f"From {together(group)} alone, the model gives another stage than the vote in "
-                f"{percent(share)} of the epochs."
+                f"{share_in_words(share)} of the epochs."
             )
             reasons.append(Reason(UNUSUAL, sentence))
     return reasons
