@@ -161,7 +161,7 @@ def test_an_option_that_is_given_and_differs_raises(dissect, restored, option, v
     runs, out = restored
     code, _, err = dissect(runs, "-o", out, option, value)
     assert code == 2
-    assert f"was begun with {words}" in " ".join(err.split())
+    assert f"was started with {words}" in " ".join(err.split())
 
 
 @pytest.mark.slow
@@ -201,7 +201,7 @@ def test_a_dissection_is_run_reported_and_not_run_again(dissect, tmp_path):
     assert [piece["predictions"] for piece in cost["pieces"]] == [4, 3]
     code, _, err = dissect(*arguments, "--seed", 1)
     assert code == 2
-    assert "was begun with seed 0, found 1" in " ".join(err.split())
+    assert "was started with seed 0, found 1" in " ".join(err.split())
     with held(out):
         code, _, err = dissect(*arguments, "--kinds", "gain")
     assert code == 2

@@ -214,7 +214,6 @@ def test_gpus_go_by_the_names_that_the_process_sees(monkeypatch):
         visible_gpus()
 
 
-@pytest.mark.slow
 def test_each_process_is_given_a_gpu_and_its_share_of_the_threads(store, tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)  # here, not in the process

@@ -145,7 +145,7 @@ def test_settings_other_than_those_of_the_folder_are_refused_once(store, tmp_pat
     with pytest.raises(ArgumentError, match=said):
         executed(store, runs, tmp_path / "runs", replace(SHORT, lr=0.01))
     more = small_store(tmp_path / "more", [*nights(), learnable("xyz-9")])
-    with pytest.raises(ArgumentError, match="was begun with a store of 9 nights, found 10"):
+    with pytest.raises(ArgumentError, match="was started with a store of 9 nights, found 10"):
         executed(more, runs, tmp_path / "runs")
     changed = [replace(n, signals=2 * n.signals) for n in nights()]
     with pytest.raises(ArgumentError, match="with other nights than the store has now"):

@@ -313,7 +313,6 @@ def test_a_night_fails_alone_even_by_a_fault_of_ours(source, tmp_path, monkeypat
     )
 
 
-@pytest.mark.slow
 def test_several_processes_make_the_store_that_one_makes(source, tmp_path):
     run(source, tmp_path / "one")
     found = run(source, tmp_path / "several", jobs=2)

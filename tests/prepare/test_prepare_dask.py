@@ -12,8 +12,6 @@ from psdnorm.prepare.prepare import Preparation
 from psdnorm.prepare.recipe import RECIPES
 from psdnorm.runtime.parallel import run_all
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def cluster(tmp_path):

@@ -14,7 +14,6 @@ from psdnorm.errors import ArgumentError, MissingExtraError
 from psdnorm.runtime.parallel import ProcessBrokenError, check_scheduler, run_all, stream_all
 
 
-@pytest.mark.slow
 def test_what_kills_its_process_twice_is_lost_and_all_else_is_done():
     # raising signal 0 does nothing, raising 9 kills
     lost = []
@@ -29,7 +28,6 @@ def test_what_kills_its_process_twice_is_lost_and_all_else_is_done():
     assert lost == [(9, "its process died twice, perhaps out of memory")]
 
 
-@pytest.mark.slow
 def test_a_run_that_is_closed_early_leaves_no_process():
     before = set(multiprocessing.active_children())
     run = run_all(abs, list(range(50)), jobs=2, lost=lambda item, why: None)
@@ -85,7 +83,6 @@ else:
 """
 
 
-@pytest.mark.slow
 def test_a_process_that_is_still_starting_leaves_ctrl_c_to_its_parent(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CTRL_C_WHILE_IT_IMPORTS)
@@ -115,7 +112,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["gently", "never"])
 def test_a_process_whose_parent_is_killed_is_told_to_end_and_ends_if_it_does_not(tmp_path, how):
     script = tmp_path / "script.py"
@@ -139,7 +135,6 @@ def at(place):
     os.environ["PLACE"] = place
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"retry_alone": False, "finish_item": False}])
 def test_a_stream_tells_every_step_and_an_item_whose_process_breaks_is_tried_twice(options):
     def lost(item, words):
@@ -153,7 +148,6 @@ def test_a_stream_tells_every_step_and_an_item_whose_process_breaks_is_tried_twi
     assert told == Counter([(1, 0), (2, 0), (2, 1), *twice, given_up])
 
 
-@pytest.mark.slow
 def test_an_error_of_the_work_is_raised_here():
     with pytest.raises(ValueError, match="invalid literal"):
         list(run_all(int, ["1", "x"], jobs=2, lost=lambda item, why: why))

@@ -26,7 +26,12 @@ def with_model(**arguments):
         ({"norms": ("adabn1",)}, with_model(dept=2), {}, "model_arguments do not build a usleep"),
         ({}, PROTOCOL, {"device": "foo"}, "device is 'foo', expected 'auto', 'cpu' or 'cuda'"),
         ({}, PROTOCOL, {"device": "foo", "jobs": 2}, "device is 'foo', expected"),
-        ({"balanced": (None, 1)}, PROTOCOL, {}, "nobody for validation beside abc with balanced 1"),
+        (
+            {"balanced": (None, 1)},
+            PROTOCOL,
+            {},
+            "no subjects left for validation when abc is held out with balanced 1",
+        ),
         ({"norm_depths": (3, 4)}, PROTOCOL, {}, "norm_depth is 4, expected at most the 3 blocks"),
         ({}, with_model(depth=2), {}, "norm_depth is 3, expected at most the 2 blocks of usleep"),
         (
@@ -67,7 +72,9 @@ def test_a_grid_that_cannot_be_run_leaves_nothing(
 
 def test_cohorts_of_one_subject_each_are_refused(tmp_path):
     store = small_store(tmp_path / "store", nights(subjects=1))
-    with pytest.raises(ArgumentError, match="validation beside abc, expected at least two"):
+    with pytest.raises(
+        ArgumentError, match="validation when abc is held out, expected at least two"
+    ):
         run_grid(store, grid_of([AXES]), PROTOCOL, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 

@@ -252,7 +252,9 @@ class ExperimentFolder:
             return None
         document = read_json(path)
         if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise ArgumentError(f"{path} is not that of a grid, or of another version of psdnorm")
+            raise ArgumentError(
+                f"{path} is not the file of a grid, or of another version of psdnorm"
+            )
         return document
 
 

@@ -77,7 +77,7 @@ def build_report(
     if store is not None and differs is not None:
         raise ArgumentError(
             f"--store {store.path} does not hold the nights of the runs: "
-            f"{results.path} was begun with {differs}"
+            f"{results.path} was started with {differs}"
         )
     progress("Comparing norms")
     verdicts = [judge(results, contest) for contest in contests(results)]

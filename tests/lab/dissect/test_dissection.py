@@ -249,7 +249,7 @@ def test_a_dissection_that_was_stopped_goes_on_with_what_is_left(experiment, fin
 
 @pytest.mark.slow
 def test_a_folder_of_other_test_nights_raises(experiment, finished):
-    with pytest.raises(ArgumentError, match="was begun with seed 0, found 1"):
+    with pytest.raises(ArgumentError, match="was started with seed 0, found 1"):
         planned(experiment, finished.out, seed=1).claim()
 
 

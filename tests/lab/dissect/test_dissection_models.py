@@ -198,7 +198,7 @@ def test_a_folder_that_says_no_kinds_stays_one_of_all(begun):
 
 @pytest.mark.parametrize(("name", "value"), [("subjects", 2), ("hours", 0.5), ("seed", 1)])
 def test_other_nights_raise_even_where_nothing_is_predicted(begun, name, value):
-    with pytest.raises(ArgumentError, match=f"was begun with {name}"):
+    with pytest.raises(ArgumentError, match=f"was started with {name}"):
         claim_dissection(begun, {**NIGHTS, name: value}, ["gain"], to_predict=False)
 
 

@@ -99,8 +99,8 @@ def claim_dissection(
             found = there.get(name)
             if found != value and (to_predict or name != "psdnorm"):
                 raise ArgumentError(
-                    f"{out} was begun with {name} {found!r:.80}, found {value!r:.80}: give another "
-                    "folder"
+                    f"{out} was started with {name} {found!r:.80}, found {value!r:.80}: use "
+                    "another folder"
                 )
         # a folder without kinds has all of them
         described = there
