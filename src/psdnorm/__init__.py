@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 __all__ = ["TMA", "PSDNorm", "adapt_batchnorm", "calibrate", "convert_norm", "functional", "stage"]
 
-# loaded when they are asked for: torch takes seconds, in which the command line could not answer
+# imported lazily: importing torch takes seconds, during which the command line could not handle
 # Ctrl-C, and TMA needs scikit-learn, which the layer does not
 _ROOMS = {
     "TMA": "psdnorm.alignment",

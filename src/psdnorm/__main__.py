@@ -1,10 +1,10 @@
-"""The command ``psdnorm``, and ``python -m psdnorm`` where the package is not installed."""
+"""The ``psdnorm`` command; ``python -m psdnorm`` also works without installing the package."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while it is still loading is answered as it is later."""
+    """Run the command line; Ctrl-C during its imports is handled as it is later."""
     try:
         from psdnorm.cli import main as run
     except KeyboardInterrupt:

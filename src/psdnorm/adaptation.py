@@ -35,22 +35,22 @@ def calibrate(
 ) -> nn.Module:
     """Set the barycenters of all PSDNorm layers from unlabelled data, in place.
 
-    In one pass, with the rest of the model in evaluation mode, each PSDNorm forgets its barycenter
-    and averages those of the batches, every batch weighing the same. Deeper layers are fed while
-    the targets of earlier ones still settle, so give it batches of the size used in training.
+    In one pass, with the rest of the model in evaluation mode, each PSDNorm resets its barycenter
+    to the equally weighted average over the batches. The inputs of deeper layers shift while the
+    targets of earlier ones settle, so use batches of the size used in training.
 
     Parameters
     ----------
     batches : iterable of Tensor, or of tuples or lists that begin with one
         Such as a DataLoader. Empty batches are skipped.
     device : torch.device or str, optional
-        Where the batches go; the device of the model if not given.
+        The batches are moved to it; by default the device of the model.
 
     Returns
     -------
     nn.Module
-        The same model, with training flags and momenta as before. A channel without a valid row
-        keeps its barycenter; on any error, all do.
+        The same model, its training flags and momenta unchanged. A channel without a valid row
+        keeps its barycenter; after any error, all channels do.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def adapt_batchnorm(
     """Give batch norms the statistics of one subject (AdaBN, Li et al. 2016); a context manager.
 
     On entry the means and variances of the chosen layers are estimated from the subject's
-    unlabelled batches, pooled over all values. On exit, also by an exception, the original
+    unlabelled batches, pooled over all values. On exit, even after an exception, the original
     statistics are restored bit for bit.
 
     Parameters
@@ -108,7 +108,7 @@ def adapt_batchnorm(
     Raises
     ------
     ConversionError
-        If there are fewer layers, no running statistics, or values that are not finite.
+        If there are too few layers, no running statistics, or non-finite values.
 
     Warns
     -----
@@ -117,7 +117,7 @@ def adapt_batchnorm(
 
     Notes
     -----
-    During the estimate the model is in evaluation mode, except that the chosen layers normalize
+    During estimation the model is in evaluation mode, except that the chosen layers normalize
     each batch with its own statistics.
 
     Examples
@@ -166,9 +166,9 @@ def _why_not_adaptable(norm: _BatchNorm, position: int = 0) -> str:
 def _inputs(
     model: nn.Module, batches: Iterable, device: torch.device | str | None = None
 ) -> Iterator[Tensor]:
-    """Yield the inputs of the batches, at least one, on ``device`` or that of the model."""
+    """Yield each batch's input on ``device`` or that of the model; raise if there is none."""
     if isinstance(batches, Tensor):
-        # going through it would take samples for batches
+        # iterating over it would yield samples, not batches
         raise ArgumentError("batches must be an iterable of batches, found one tensor x: pass [x]")
     if not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
         kind = type(batches).__name__
@@ -182,7 +182,7 @@ def _inputs(
             kind = type(x).__name__
             raise ArgumentError(f"a batch must be, or begin with, a tensor, found a {kind}")
         if x.numel() == 0:
-            continue  # many models cannot take it
+            continue  # many models fail on empty input
         empty = False
         yield x.to(device)
     if empty:
@@ -191,7 +191,7 @@ def _inputs(
 
 @torch.no_grad()
 def _restore_unseen(norms: list[PSDNorm], former: Buffers) -> None:
-    """Restore the barycenter of channels that met no valid row."""
+    """Restore the barycenter of channels that saw no valid row."""
     for norm, (_, copies) in zip(norms, former, strict=True):
         unseen = norm.num_batches_tracked == 0  # (C,)
         for buffer in ("running_sqrt_psd", "num_batches_tracked"):
@@ -207,7 +207,7 @@ class _Pool:
         self.squares = torch.zeros(norm.num_features, dtype=torch.float64)
 
     def add(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Add (N, C, ...) and return its own mean and biased variance, (C,)."""
+        """Add a batch (N, C, ...) and return its mean and biased variance, (C,)."""
         values = x.to(torch.float64).transpose(0, 1).flatten(1)  # (C, n)
         n, mean = values.shape[1], values.mean(dim=1)
         squares = (values - mean.unsqueeze(1)).square().sum(dim=1)
@@ -228,7 +228,7 @@ def _reestimate(model: nn.Module, inputs: Iterable[Tensor], norms: Names) -> Non
         x = input_of(args, kwargs)
         if x.numel() == 0:
             return  # no sample of this batch takes this branch of the model
-        # with a batch's own statistics in its buffers, a layer in evaluation mode uses them
+        # in evaluation mode a layer normalizes with its buffers, here the batch's own statistics
         _set_statistics(norm, *pools[norm].add(x))
 
     with evaluating(model), hooked(norms, hook):
@@ -240,7 +240,7 @@ def _reestimate(model: nn.Module, inputs: Iterable[Tensor], norms: Names) -> Non
         elif not (pool.mean.isfinite().all() and pool.squares.isfinite().all()):
             found = "values that are not finite"
         else:
-            # unbiased, as torch keeps it
+            # unbiased, as in torch's buffers
             _set_statistics(norm, pool.mean, pool.squares / (pool.count - 1))
             continue
         raise ConversionError(f"{norms[norm]!r} saw {found}")

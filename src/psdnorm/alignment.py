@@ -21,16 +21,16 @@ except ImportError as error:
 Signals = NDArray[np.floating]  # (n_windows, C, T)
 Indices = NDArray[np.intp]  # (m,)
 
-# values of X that are worked on at a time (at least one window): memory does not grow with X
+# values of X processed at a time (at least one window), so that memory does not grow with X
 _CHUNK_VALUES = 2**18
 
 
 class TMA(TransformerMixin, BaseEstimator):
     r"""Temporal Monge Alignment: give the signals of every domain the same spectrum.
 
-    A domain is what shares a power spectral density (PSD): a subject, a night, a device. ``fit``
-    estimates the PSD :math:`P_d` of each training domain over all its windows and keeps their
-    Wasserstein barycenter, in which each domain weighs the same. ``transform`` estimates the PSD
+    Windows of a domain share a power spectral density (PSD): a subject, a night, a device. ``fit``
+    estimates the PSD :math:`P_d` of each training domain over all its windows and stores their
+    Wasserstein barycenter, in which all domains have equal weight. ``transform`` estimates the PSD
     of each domain that it is given, and filters all its windows with the one f-tap zero-phase
     filter that carries this PSD onto the barycenter:
 
@@ -39,46 +39,46 @@ class TMA(TransformerMixin, BaseEstimator):
         \sqrt{\bar P} = \operatorname{mean}_d \sqrt{P_d}, \qquad
         y = (x - \mu_x) * h_d, \qquad h_d = \mathrm{irfft}\big(\sqrt{\bar P} / \sqrt{P_d}\big)
 
-    So domains never seen in ``fit`` are aligned too, without labels. Nothing about the training
-    domains is kept but the barycenter.
+    Domains never seen in ``fit`` are thus aligned too, without labels. Only the barycenter of the
+    training domains is stored.
 
     Parameters
     ----------
     filter_size : int
-        Number f of taps and PSD bins, from 1 to T. 1 aligns power alone.
+        Number f of taps and PSD bins, from 1 to T. 1 aligns only the power.
     eps : float
-        Added to each domain's PSD, in units of the domain's mean power over bins in that channel.
-        So volts and microvolts give the same result, and so does a mix of both among channels.
+        Added to each domain's PSD, relative to the domain's mean power over bins in that channel.
+        Volts, microvolts and a mix of both among channels thus give the same result.
     window : {"boxcar", "hann", "hamming"}
         Taper of the segments of the Welch estimate.
     padding_mode : {"circular", "zeros", "reflect"}
-        How the filter sees beyond the ends of a window.
+        How a window is extended beyond its ends for the filter.
 
     Attributes
     ----------
     sqrt_barycenter_ : ndarray, (C, F)
-        Square root of the barycenter at ``F = f // 2 + 1`` bins, in float64 whatever X is.
+        Square root of the barycenter at ``F = f // 2 + 1`` bins, in float64 for any dtype of X.
     n_channels_in_, n_domains_ : int
         Numbers of channels C and of training domains seen in ``fit``.
     filter_size_ : int
-        The filter size that the barycenter belongs to.
+        The filter size of the barycenter.
 
     Notes
     -----
-    Domains go by keyword, ``fit(X, domains=subjects)``. The second positional argument is ``y``, as
-    scikit-learn has it, and ignored: ``fit(X, subjects)`` would silently take all windows for one
+    Pass domains by keyword, ``fit(X, domains=subjects)``. The second positional argument is ``y``,
+    as in scikit-learn, and is ignored: ``fit(X, subjects)`` would silently treat all windows as one
     domain.
 
-    A window is centred over time before anything else, as in :class:`psdnorm.PSDNorm`.
+    Each window is first centred over time, as in :class:`psdnorm.PSDNorm`.
 
-    ``transform`` depends on the windows it is given together: a domain's PSD comes from those.
-    Pass all that there is of a domain at once; one window alone is a poor estimate.
+    ``transform`` estimates a domain's PSD from the windows of that call alone. Pass all windows of
+    a domain at once; a single window gives a poor estimate.
 
-    A flat (zero-power) channel of a domain is left out of that channel's barycenter and comes out
-    as zeros. A channel that was flat in every training domain comes out as zeros always.
+    A flat (zero-power) channel of a domain is left out of that channel's barycenter and becomes
+    zeros. A channel that was flat in every training domain always becomes zeros.
 
-    Statistics and filters are computed in float64, on a few windows at a time: beside X and the
-    result, memory stays small. The number T of time samples may differ between calls.
+    Statistics and filters are computed in float64, a few windows at a time, so that little memory
+    is needed besides X and the result. The number T of time samples may differ between calls.
 
     Examples
     --------
@@ -163,7 +163,7 @@ class TMA(TransformerMixin, BaseEstimator):
     def fit_transform(
         self, X: ArrayLike, y: Any = None, *, domains: Iterable[Hashable] | None = None
     ) -> Signals:
-        """Compute the barycenter and carry each domain onto it, with one pass over X less."""
+        """Compute the barycenter and carry each domain onto it, saving one pass over X."""
         return self._align(*self._fit(X, domains))
 
     def __sklearn_tags__(self):
@@ -176,12 +176,12 @@ class TMA(TransformerMixin, BaseEstimator):
     def _fit(
         self, X: ArrayLike, domains: Iterable[Hashable] | None
     ) -> tuple[Signals, list[Indices], Tensor]:
-        """Fit, and return signals, the windows of each domain, and the PSDs of domains."""
+        """Fit; return the signals, the windows of each domain, and the PSDs of the domains."""
         filter_size = self._checked_filter_size()
         signals = self._checked_signals(X, filter_size)
         groups = _windows_of_domains(domains, len(signals))
         psds = self._domain_psds(signals, groups, filter_size)
-        # a flat channel has no spectrum to share: the barycenter leaves out what is not finite
+        # a flat channel has no spectrum: NaN, since the barycenter skips PSDs that are not finite
         flat = (psds == 0).all(dim=-1, keepdim=True)
         barycenter = ops.batch_barycenter(torch.where(flat, math.nan, psds))
         self.sqrt_barycenter_ = barycenter.numpy()
@@ -248,7 +248,7 @@ def _centered_chunks(signals: Signals, windows: Indices) -> Iterator[tuple[Indic
     step = max(1, _CHUNK_VALUES // signals[0].size)
     for start in range(0, len(windows), step):
         chunk = windows[start : start + step]
-        # indexing with an array copies, so the caller's memory is never within torch's reach
+        # indexing with an array copies, so torch never gets the caller's memory
         copied = torch.from_numpy(signals[chunk].astype(np.float64, copy=False))
         yield chunk, ops.center(copied)
 
@@ -270,7 +270,7 @@ def _windows_of_domains(domains: Iterable[Hashable] | None, n_windows: int) -> l
         )
     groups: dict[Hashable, list[int]] = {}
     for i, label in enumerate(labels):
-        # NaN differs from itself, so each missing label would quietly be a domain of its own
+        # NaN differs from itself, so each missing label would silently become its own domain
         if not isinstance(label, Hashable) or label is None or label != label:
             raise ArgumentError(
                 f"domains has {label!r} for window {i}, expected a label that is hashable "

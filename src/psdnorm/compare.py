@@ -1,4 +1,4 @@
-"""Compare two experiments, two runs or two checkpoints, A and B, and write the page of it."""
+"""Compare two experiments, two runs or two checkpoints, A and B, and write the result as a page."""
 
 import os
 import platform
@@ -77,22 +77,20 @@ A, B = "A", "B"
 HEAD = ["cohort", "subjects", "A, %", "B, %", *verdict.DUEL_HEAD]
 COMPARED_CSV = "compared.csv"
 Watch = Callable[[Iterable[dict[str, Any]], int, str], Iterable[dict[str, Any]]]
-Pair = tuple[str, Arm, Arm]  # what is compared, the arm of A and the arm of B
+Pair = tuple[str, Arm, Arm]  # name of the comparison, the arm of A and the arm of B
 _SCORED = ["run", "cohort", "subject", METRIC, *(f"f1_{stage}" for stage in STAGES)]
 _SIZES = dict.fromkeys(("filter_size", "norm_depth", "balanced"), "Int64")
-_BATCH = 16  # windows: a night has some 45, and what fills its last batch is lost
+_BATCH = 16  # windows: a night has about 45, and the filling of its last batch is wasted
 _LABELS = {A: A, B: B}
 _COLUMNS = [("subject", "text"), ("B − A", "gain"), ("A", "percent"), ("B", "percent")]
 
 
 @dataclass(frozen=True, eq=False)
 class ArmComparison:
-    name: str  # in words: an arm that both have, or both arms
-    arm: str  # for programs, as ``usleep psd f5 d3 @all``
-    tables: BlockTables  # balanced accuracies, columns A and B, of the scores that both have
-    stage_scores: (
-        pd.DataFrame
-    )  # the same with the F1 of every stage: norm (A or B), seed, cohort, subject
+    name: str  # for readers: the arm that both have, or both arms
+    arm: str  # for programs, e.g. ``usleep psd f5 d3 @all``
+    tables: BlockTables  # balanced accuracies of the scores that both have, columns A and B
+    stage_scores: pd.DataFrame  # the same with F1 by stage: norm (A or B), seed, cohort, subject
 
     @cached_property
     def subjects(self) -> pd.DataFrame:
@@ -132,22 +130,22 @@ class ArmComparison:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """B against A, and all that is to be remarked, a sentence each."""
+    """B against A, with remarks of one sentence each."""
 
     a: Results
     b: Results
     arms: list[ArmComparison]
     nights: list[str]  # why A and B may not be two experiments on the same people
-    others: list[str]  # in what else they differ, and what was not compared
+    others: list[str]  # other differences, and what was not compared
     failed: list[str] = field(default_factory=list)  # runs or nights that cannot be read
 
     @property
     def remarks(self) -> list[str]:
-        return [*self.nights, *self.failed, *self.others]  # the gravest first
+        return [*self.nights, *self.failed, *self.others]  # most serious first
 
     @cached_property
     def limits(self) -> list[str]:
-        """What cannot be said, whatever A and B have in common."""
+        """What the comparison cannot show, however much A and B have in common."""
         fewest, most = zip(*(arm.tables.n_seeds for arm in self.arms), strict=True)
         n_seeds = min(fewest), max(most)
         n_cohorts = max(arm.subjects.index.unique("cohort").size for arm in self.arms)
@@ -171,8 +169,8 @@ class Comparison:
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
     """Compare two experiments (folders of runs), or two runs (``RUNS/cells/NAME``).
 
-    Arms that both experiments have are compared with each other; where each has a single one, these
-    two. A score counts that both have for the same subject, in experiments also in the same seed.
+    Arms that both experiments have are compared; failing that, the only arm of each. A score counts
+    only if both have it for the same subject and, in experiments, for the same seed.
     """
     (first, are_experiments), (second, is_other) = _open(a), _open(b)
     if are_experiments != is_other:
@@ -184,7 +182,7 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
     if not ours & theirs:
         raise ArgumentError(
             f"{first.path} holds out {', '.join(sorted(ours))} and {second.path} "
-            f"{', '.join(sorted(theirs))}: they have no cohort in common, so that nothing can be "
+            f"{', '.join(sorted(theirs))}: they have no cohort in common, so nothing can be "
             "compared"
         )
     pairs = _pairs(first, second)
@@ -204,7 +202,7 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Comparison:
         remarks += [f"{name}: {words}." for words in tables.left_out]
     if not arms:
         raise ArgumentError(f"{first.path} and {second.path} share no subject in the same seed")
-    if pairs[0][1] == pairs[0][2]:  # else both have one arm, and these were compared
+    if pairs[0][1] == pairs[0][2]:  # else each has one arm, and those two were compared
         remarks += _arms_of_one(first, second)
     failed = [
         without_roots(f"{side}: {words}", each.path)
@@ -250,7 +248,7 @@ def _of_run(folder: Path) -> Results:
 
 
 def _no_config(folder: Path, error: Exception) -> ArgumentError:
-    return ArgumentError(f"{folder / CONFIG} is not that of a run: {error}")
+    return ArgumentError(f"{folder / CONFIG} is not the config of a run: {error}")
 
 
 def _pairs(a: Results, b: Results) -> list[Pair]:
@@ -268,7 +266,7 @@ def _pairs(a: Results, b: Results) -> list[Pair]:
 
 
 def _arms(results: Results) -> list[Arm]:
-    """Return the arms, in the order in which a report has them."""
+    """Return the arms, in the order of a report."""
 
     def place(arm: Arm) -> tuple:
         size = 1 / arm.balanced if isinstance(arm.balanced, int) else 0  # all, then the largest
@@ -280,7 +278,7 @@ def _arms(results: Results) -> list[Arm]:
 
 
 def _name(arm: Arm) -> str:
-    """Return an arm in words, as "PSDNorm (f = 17) in U-Sleep, all subjects"."""
+    """Return an arm's name for readers, e.g. "PSDNorm (f = 17) in U-Sleep, all subjects"."""
     return f"{arm.named()} in {setting_name(arm.model, arm.balanced)}"
 
 
@@ -298,7 +296,7 @@ def _arms_of_one(a: Results, b: Results) -> list[str]:
 
 
 def _arranged(a: Results, b: Results, *, by_seed: bool) -> tuple[BlockTables | None, pd.DataFrame]:
-    """Arrange the scores of one arm each, of the same or any seed: None where they share none."""
+    """Pair the scores of one arm each, by seed or not; None as tables if they share no score."""
     parts = []
     for side, results in ((A, a), (B, b)):
         scores = results.subjects[_SCORED].merge(results.runs[["run", "seed"]], on="run")
@@ -319,11 +317,11 @@ def _same_folder(a: Path, b: Path) -> list[str]:
 
 
 def _other_nights(a: Results, b: Results, pairs: list[Pair], *, by_seed: bool) -> list[str]:
-    """Say where A and B were tested, trained or validated on other nights."""
-    if a.config["recipe_sha256"] != b.config["recipe_sha256"]:  # digests are of prepared nights
+    """Say where the test, training or validation nights of A and B differ."""
+    if a.config["recipe_sha256"] != b.config["recipe_sha256"]:  # digests cover prepared nights
         return [
-            "The recipes differ, so that it cannot be told whether A and B were tested on the same "
-            "nights: subjects of the same name may be other people."
+            "The recipes differ, so it cannot be told whether A and B were tested on the same "
+            "nights: subjects of the same name may be different people."
         ]
     differ: dict[str, set[str]] = {"test": set(), "train": set(), "validation": set()}
     keys = ["hold_out", "seed"] if by_seed else ["hold_out"]
@@ -340,13 +338,13 @@ def _other_nights(a: Results, b: Results, pairs: list[Pair], *, by_seed: bool) -
     remarks = []
     if differ["test"]:
         remarks.append(
-            f"A and B were tested on other nights of {listed(sorted(differ['test']))}: subjects of "
-            "the same name may be other people."
+            f"A and B were tested on different nights of {listed(sorted(differ['test']))}: "
+            "subjects of the same name may be different people."
         )
     elsewhere = sorted(differ["train"] | differ["validation"])
     if by_seed and elsewhere:  # else training sets differ anyway
         remarks.append(
-            f"A and B were trained or validated on other nights where {listed(elsewhere)} "
+            f"A and B were trained or validated on different nights where {listed(elsewhere)} "
             f"{'was' if len(elsewhere) == 1 else 'were'} held out: gains may come from these."
         )
     return remarks
@@ -361,7 +359,7 @@ def _digests(folder: Path) -> dict[str, Any]:
 
 
 def _differences(a: Results, b: Results) -> list[str]:
-    """Say in what else two results differ, and what is not compared because of it."""
+    """Return the other differences of two results, and what is not compared because of them."""
     remarks = []
     digests = [str(each.config["recipe_sha256"])[:12] for each in (a, b)]
     if a.recipe != b.recipe:
@@ -393,7 +391,7 @@ class _Side:
     device: torch.device
 
     def score(self, night: dict[str, Any]) -> pd.DataFrame:
-        """Score a night by its central epochs, as runs are."""
+        """Score a night by its central epochs, as in runs."""
         recording = night["recording"]
         probabilities, central = predict_night(
             self.forward,
@@ -423,9 +421,9 @@ def compare_checkpoints(
 ) -> Comparison:
     """Evaluate two checkpoints, or runs that kept their weights, on the same nights.
 
-    Without ``cohorts``, on all that neither has learned from. A night that cannot be read, or of
-    which either network makes no finite prediction, counts for neither. ``watch`` passes nights
-    on and shows progress, as :func:`psdnorm.runtime.track` does.
+    ``cohorts`` are by default all that neither was trained on. A night counts for neither if it
+    cannot be read, or if predictions of either network are not finite. ``watch`` yields the nights
+    and shows progress, as :func:`psdnorm.runtime.track` does.
     """
     both = {A: load_trained(Path(a)), B: load_trained(Path(b))}
     for trained in both.values():
@@ -456,14 +454,14 @@ def compare_checkpoints(
     remarks += [f"{words}." for words in tables.left_out]
     doubts = _same_folder(one.folder, other.folder)
     if _training_set(one) != _training_set(other):
-        doubts.append("A and B learned from other nights: gains may come from these.")
+        doubts.append("A and B learned from different nights: gains may come from these.")
     return Comparison(first, second, [compared], doubts, list(filter(None, remarks)), failed)
 
 
 def _unseen(
     store: Store, both: dict[str, Trained], wanted: Sequence[str]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the nights to evaluate on, none of a training set, and remarks."""
+    """Return the nights to evaluate on, without cohorts used in training, and remarks."""
     there = sorted(store.index["cohort"].unique())
     for cohort in wanted:
         if cohort not in there:
@@ -473,9 +471,9 @@ def _unseen(
     seen: dict[str, list[str]] = {}
     for letter, trained in both.items():
         if trained.cohorts is None:
-            remarks.append(f"{letter} does not say which cohorts it learned from: these may be.")
+            remarks.append(f"{letter} does not say which cohorts it learned from: it may be these.")
         named = sorted({*(wanted or there)} & (trained.cohorts or set()))
-        # a cohort that was simulated has its name from people who were not in it
+        # a simulated cohort is named after a real one but holds none of its people
         others = [c for c in named if trained.training.get("simulated") and not simulated[c]]
         own = [c for c in named if c not in others]
         if others:
@@ -502,7 +500,7 @@ def _unseen(
 def _evaluated(
     sides: list[_Side], index: pd.DataFrame, watch: Watch
 ) -> tuple[dict[str, list[pd.DataFrame]], list[str]]:
-    """Return the scores of every night by side, and a sentence for each night that has none."""
+    """Return the scores of every night by side, and a sentence for each night left out."""
     scores: dict[str, list[pd.DataFrame]] = {side.letter: [] for side in sides}
     failed = []
     nights = index[["cohort", "subject", "recording", "stages"]].to_dict("records")
@@ -592,7 +590,7 @@ def _stages(arm: ArmComparison) -> Drawing:
 def write_comparison(
     comparison: Comparison, out: str | os.PathLike[str], command: str, *, figures: bool = True
 ) -> None:
-    """Write the page of a comparison, its tables and figures beside it, and the command.
+    """Write the page of a comparison, with the command, and its tables and figures beside it.
 
     ``out`` is a folder: new, empty, or an earlier report, which is replaced.
     """
@@ -703,4 +701,4 @@ def _origin(results: Results) -> dict[str, Any]:
 
 
 def _folder(results: Results) -> str:
-    return results.path.resolve().name  # what is above it may name a user
+    return results.path.resolve().name  # parent folders may contain a user's name

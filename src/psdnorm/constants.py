@@ -1,11 +1,11 @@
-"""Constants of sleep staging that every room shares."""
+"""Constants of sleep staging that all modules share."""
 
 STAGES = ("W", "N1", "N2", "N3", "REM")  # in the order of the labels 0…4
 UNSCORED = -1  # label of an epoch without a stage
 EPOCH_S = 30
 SIMULATED_NIGHTS = "The nights are simulated: this says nothing about patients."  # in every output
 
-# clinical bands: what an inspection, a spectrum's distance and a staged night report
+# clinical bands, reported by inspections, spectral distances and staged nights
 BANDS_HZ = {
     "delta": (0.5, 4.0),
     "theta": (4.0, 8.0),

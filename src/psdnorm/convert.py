@@ -25,7 +25,7 @@ _OPTIONS = ("momentum", "eps", "target", "window", "padding_mode", "sync", "back
 Names = dict[_BatchNorm, str]
 Calls = dict[_BatchNorm, list[tuple[int, ...]]]
 Buffers = list[tuple[nn.Module, dict[str, Tensor]]]
-WhyNot = Callable[[_BatchNorm, int], str]  # why a norm, at a position, is not eligible; or ""
+WhyNot = Callable[[_BatchNorm, int], str]  # why a norm at a position is not eligible, or ""
 Norm = TypeVar("Norm", bound=nn.Module)
 
 
@@ -46,7 +46,7 @@ def check_layers(layers, expected: str = 'a whole number from 1 on or "all"') ->
 
 
 def check_names(argument: str, names) -> list[str]:
-    """Return layer names as a list with at least one of them."""
+    """Return layer names as a non-empty list."""
     listed = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else []
     if not listed or not all(isinstance(name, str) for name in listed):
         raise ArgumentError(f"{argument} must be a sequence of layer names, found {names!r}")
@@ -70,7 +70,7 @@ def find_batch_norms(model: nn.Module) -> Names:
 def record_calls(
     model: nn.Module, args: tuple, norms: Iterable[Norm]
 ) -> dict[Norm, list[tuple[int, ...]]]:
-    """Return the input shapes of each norm that one pass calls, in execution order."""
+    """Run the model once; return the input shapes of each norm called, in execution order."""
     calls: dict[Norm, list[tuple[int, ...]]] = {}
 
     def hook(norm, args, kwargs):
@@ -87,7 +87,7 @@ def record_calls(
 
 
 def input_of(args: tuple, kwargs: dict) -> Tensor:
-    """Return what a batch norm, or its successor, is called on, by position or by name."""
+    """Return the input of a batch norm or its successor, passed by position or by keyword."""
     return args[0] if args else kwargs["input"]
 
 
@@ -118,7 +118,7 @@ def choose_first(
 def resolve(
     model: nn.Module, found: Names, names: Sequence[str], why_not: WhyNot
 ) -> list[_BatchNorm]:
-    """Return the batch norms of these names."""
+    """Return the batch norms with these names."""
     modules = dict(model.named_modules(remove_duplicate=False))
     chosen: list[_BatchNorm] = []
     for name in names:
@@ -140,14 +140,14 @@ def resolve(
 
 @contextmanager
 def evaluating(model: nn.Module, training: Collection[nn.Module] = ()) -> Iterator[None]:
-    """Run without gradients, every module in evaluation mode but those in ``training``."""
+    """Run without gradients, in evaluation mode except for the modules in ``training``."""
     flags = {module: module.training for module in model.modules()}
     try:
-        # flags rather than train() and eval(), which models override
+        # set flags rather than call train() and eval(), which models may override
         for module in flags:
             module.training = module in training
-        # a graph that was compiled before runs no hook that came later; asking for eager mode
-        # imports the compiler, so ask only where it is in use
+        # a graph compiled earlier does not run hooks registered later; forcing eager mode imports
+        # the compiler, so do so only where it is already in use
         in_use = "torch._dynamo" in sys.modules
         eager = torch.compiler.set_stance("force_eager") if in_use else nullcontext()
         with torch.no_grad(), eager:
@@ -169,7 +169,7 @@ def hooked(norms: Iterable[nn.Module], hook: Callable) -> Iterator[None]:
 
 
 def copy_buffers(modules: Iterable[nn.Module]) -> Buffers:
-    """Copy the buffers that each module holds itself, for :func:`restore`."""
+    """Copy each module's own buffers, for :func:`restore`."""
     return [
         (module, {k: b.detach().clone() for k, b in module._buffers.items() if b is not None})
         for module in modules
@@ -190,7 +190,7 @@ def restore(former: Buffers) -> None:
 
 @dataclass(frozen=True)
 class Conversion:
-    """A norm layer that :func:`convert_norm` replaced; ``name`` is its first one in the model.
+    """A norm layer that :func:`convert_norm` replaced; ``name`` is its first name in the model.
 
     >>> print(Conversion("encoder.norm", nn.BatchNorm1d(6), PSDNorm(6, filter_size=5)))
     encoder.norm: BatchNorm1d(6) → PSDNorm(6, filter_size=5)
@@ -222,32 +222,32 @@ def convert_norm(
 ) -> list[Conversion]:
     """Swap batch norms of a model for :class:`~psdnorm.PSDNorm`, in place.
 
-    BatchNorm1d over (N, C, T) can be swapped, BatchNorm2d over (N, C, 1, T) or (N, C, T, 1), and
+    It can swap BatchNorm1d over (N, C, T), BatchNorm2d over (N, C, 1, T) or (N, C, T, 1), and
     SyncBatchNorm over any of these; choose them by ``example_input``, ``names`` or ``where``. On
-    any error the model is left as it was.
+    any error the model is left unchanged.
 
     Parameters
     ----------
     filter_size : int
-        Of the first layer; the i-th one (from 0) gets ``max(1, filter_size // 2**i)``.
+        Filter size of the first layer; the i-th (from 0) gets ``max(1, filter_size // 2**i)``.
     layers : int or "all", optional
-        How many eligible layers to swap, in execution order: 3 if not given. Not for use with
+        How many eligible layers to swap, in execution order: 3 by default. Cannot be combined with
         ``names`` or ``where``.
     example_input : Tensor or tuple of positional arguments
-        Passed through the model before and after the swap, in evaluation mode, without changing
-        it. It shows that the swapped layers are those that run. With ``names`` or ``where`` it
-        checks shapes too, and orders what ``where`` picks.
+        Passed through the model before and after the swap, in evaluation mode and without changing
+        the model, to check that the swapped layers are the ones that run. With ``names`` or
+        ``where`` it also checks shapes, and sets the order of what ``where`` picks.
     names : sequence of str
         Qualified names, in the order that sets the filter sizes.
     where : callable (name, module) -> bool
-        Asked about every batch norm; registration order sets the filter sizes.
+        Called for every batch norm; registration order sets the filter sizes.
     fold : bool
         Fold the batch norm's scale, shift and running variance into the new layer, so that a
-        calibrated model's outputs change little on data like those of training. Otherwise the
-        new layer starts fresh, with an affine map where the batch norm had one.
+        calibrated model's outputs change little on data like the training set. Otherwise the new
+        layer starts fresh, with an affine map if the batch norm had one.
     **options
         ``momentum``, ``eps``, ``target``, ``window``, ``padding_mode``, ``sync``, ``backend``,
-        ``detrend``: as in :class:`~psdnorm.PSDNorm`, except that ``sync`` is on in place of a
+        ``detrend``: as in :class:`~psdnorm.PSDNorm`, except that ``sync`` defaults to True for a
         SyncBatchNorm.
 
     Returns
@@ -258,15 +258,14 @@ def convert_norm(
     Raises
     ------
     ConversionError
-        If the model cannot be converted as asked, or does not run its new layers.
+        If the model cannot be converted as asked, or does not call its new layers.
 
     Notes
     -----
     Convert before making the optimizer, which otherwise holds the old parameters. A layer that is
     registered or called several times is replaced everywhere, and all its calls must be eligible.
-    Subclasses of the batch norms are not eligible, as they may do more than normalize. Where a
-    batch norm had no affine map, that of the new layer does not learn. Hooks on a replaced layer
-    are lost.
+    Subclasses of the batch norms are not eligible, as they may do more than normalize. If a batch
+    norm had no affine map, that of the new layer is frozen. Hooks on a replaced layer are lost.
 
     Examples
     --------
@@ -300,7 +299,7 @@ def convert_norm(
         chosen = _match(found, calls or {}, where, why_not)
     else:
         chosen = choose_first(found, calls or {}, count, why_not)
-    # all new layers exist before the first old one goes: an error leaves the model as it was
+    # build all new layers before swapping any: an error leaves the model unchanged
     conversions = []
     for i, old in enumerate(chosen):
         new = _successor(model, old, found[old], _halved(filter_size, i), fold, options)
@@ -321,7 +320,7 @@ def _check_selection(layers, example_input, names, where) -> None:
     if names is None and where is None and example_input is None:
         raise ArgumentError("say which layers to convert: give example_input, names or where")
     if layers is not None and not (names is None and where is None):
-        raise ArgumentError(f"layers={layers!r} cannot go with names or where, which choose layers")
+        raise ArgumentError(f"layers={layers!r} conflicts with names or where, which choose layers")
     if where is not None and not callable(where):
         raise ArgumentError(f"where must be a callable (name, module) -> bool, found {where!r}")
     if example_input is not None and not isinstance(example_input, (Tensor, tuple)):
@@ -340,14 +339,14 @@ def _check_container(model: nn.Module) -> None:
         kind = type(model).__name__
         raise ConversionError(f"the model itself is a {kind}, expected a module that holds one")
     if isinstance(model, nn.parallel.DistributedDataParallel):
-        # it would never reduce the gradients of parameters that come after it
+        # it would never reduce the gradients of parameters added after wrapping
         raise ConversionError("convert the model before DistributedDataParallel wraps it")
 
 
 def _match(
     found: Names, calls: Calls, where: Callable[[str, nn.Module], bool], why_not: WhyNot
 ) -> list[_BatchNorm]:
-    """Return the batch norms that ``where`` picks, in execution order where it is known."""
+    """Return the batch norms that ``where`` picks, in execution order if that is known."""
     chosen = [norm for norm in dict.fromkeys([*calls, *found]) if where(found[norm], norm)]
     if not chosen:
         raise ConversionError(f"where picks none of the {len(found)} BatchNorm layers of the model")
@@ -367,7 +366,7 @@ def _why_not_convertible(
         return f"is a {type(norm).__name__}, expected one of {expected}"
     if shapes is not None and not shapes:
         return "is never called"
-    # one time sample is centred to zero, so two are the least even for one tap
+    # centring makes a single time sample zero, so even one tap needs two samples
     shortest = max(2, filter_size)
     for shape in shapes or []:
         if len(shape) == 2:
@@ -382,7 +381,7 @@ def _why_not_convertible(
 def _successor(
     model: nn.Module, old: _BatchNorm, name: str, filter_size: int, fold: bool, options: dict
 ) -> PSDNorm:
-    """Build the PSDNorm that takes the place of the batch norm ``old``."""
+    """Build the PSDNorm that replaces the batch norm ``old``."""
     options = {"sync": isinstance(old, nn.SyncBatchNorm), **options}
     tensors = chain([old.weight, old.running_var], model.parameters())
     like = next((t for t in tensors if t is not None), torch.empty(0))
@@ -397,7 +396,7 @@ def _successor(
         _fold(old, new)
     for former, parameter in ((old.weight, new.weight), (old.bias, new.bias)):
         if parameter is not None:
-            # a parameter that the batch norm did not have does not learn
+            # a parameter that the batch norm did not have is frozen
             parameter.requires_grad_(former is not None and former.requires_grad)
     new.training = old.training
     return new
@@ -430,9 +429,9 @@ def _check_used(model: nn.Module, args: tuple, conversions: list[Conversion]) ->
     names = {conversion.old: conversion.name for conversion in conversions}
 
     def raise_for(old, args, kwargs):
-        # before it runs: it is outside the model by now, so nothing restores its statistics
+        # before the old layer runs: nothing would restore its statistics outside the model
         raise ConversionError(
-            f"{names[old]!r} is called by the model after the swap too, expected a model that "
+            f"{names[old]!r} is still called by the model after the swap, expected a model that "
             "reaches it through its submodules alone"
         )
 
@@ -453,7 +452,7 @@ def _check_used(model: nn.Module, args: tuple, conversions: list[Conversion]) ->
 
 @contextmanager
 def _served_anywhere(norms: list[PSDNorm]) -> Iterator[list[PSDNorm]]:
-    """Run layers on the reference, as the chosen backend may need another device."""
+    """Run layers on the reference backend, as the chosen one may need another device."""
     backends = [norm.backend for norm in norms]
     try:
         for norm in norms:

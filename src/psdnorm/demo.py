@@ -18,14 +18,14 @@ from psdnorm.training import SCORES, Protocol, Run
 if TYPE_CHECKING:
     import pandas as pd
 
-# two montages, and amplifiers, ages, rates and scorers that differ; these four, and the settings
-# below, were chosen by trying some twenty, looking at held-out accuracies, until each norm passed
-# LEAST within minutes: so the demo's figures rank no norms
+# two montages; different amplifiers, ages, rates and scorers. These four and the settings below
+# were chosen by trying about twenty and looking at held-out accuracies until each norm passed
+# LEAST within minutes, so the demo's figures do not rank the norms
 COHORTS = ("ABC", "MASS", "PHYS", "SHHS")
 NORMS = ("batch", "instance", "psd")
-LEAST = 0.5  # balanced accuracy of every norm: chance is 0.2, less means that something is broken
-# minutes on a processor: what is slow and fast in sleep lies below 16 Hz, sequences are short, and
-# with few steps each must be a large one, which the barycenter has to keep up with
+LEAST = 0.5  # balanced accuracy that every norm must reach (chance: 0.2), or something is broken
+# for minutes on a CPU: sleep's slow and fast rhythms lie below 16 Hz, sequences are short, and the
+# few steps must be large ones, which the barycenter has to keep up with
 RECIPE = dataclasses.replace(RECIPES["robust"], name="demo", lowpass_hz=16.0, sfreq=40.0)
 PROTOCOL = Protocol(
     lr=5e-3,
@@ -46,11 +46,11 @@ PROTOCOL = Protocol(
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo does, and where; interrupted at any step, it goes on when run again."""
+    """The demo's folder, settings and steps; interrupted at any step, it resumes when run again."""
 
     folder: Path
     jobs: int = 1
-    n_subjects: int = 5  # of each cohort, one night each
+    n_subjects: int = 5  # per cohort, one night each
     hours: float = 3.0
     recipe: Recipe = RECIPE
     protocol: Protocol = PROTOCOL
@@ -72,7 +72,7 @@ class Demo:
         return ExperimentFolder(self.folder / "runs")
 
     def simulate(self) -> Iterator[PlannedNight]:
-        """Write every night as its cohort's files would be."""
+        """Write every night in the files that its cohort would have."""
         return write_nights(self.folder / "cohorts", self.nights, self.jobs)
 
     def prepare(self) -> Iterator[PreparationOutcome]:
@@ -122,8 +122,8 @@ class Demo:
         page.text(
             "A network was trained on three cohorts and tested on the fourth, whose nights it had "
             "never seen. One seed, a small network, minutes of training; cohorts and settings were "
-            "chosen by looking at such tables until every norm passed 50 %. So this ranks no "
-            "norms."
+            "chosen by looking at such tables until every norm passed 50 %, so this does not rank "
+            "the norms."
         )
         page.picture(_subjects_png(self.accuracies()), "Balanced accuracy of each held-out subject")
         page.heading("The four cohorts").picture(drawn.read_bytes(), "Stages and spectra by cohort")

@@ -1,4 +1,4 @@
-"""How far a night is from the training nights: spectra of its input and its feature maps."""
+"""How far a night is from the training nights, by the spectra of its input and feature maps."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -20,15 +20,15 @@ from psdnorm.layer import PSDNorm
 from psdnorm.models import Pretrained
 
 SEGMENT_S = 4.0
-WINDOWS = 8  # of a night: enough for its spectrum, and no more work for a longer one
-# slower than this is drift, and the recipes' low-pass filter begins above the last band
+WINDOWS = 8  # per night: enough for its spectrum, at no extra cost for longer nights
+# anything slower is drift, and the recipes' low-pass filter begins above the last band
 EEG_HZ = (BANDS_HZ["delta"][0], BANDS_HZ["beta"][1])
-_FLOOR = 1e-12  # of power, so that a dead channel is very low instead of minus infinity
+_FLOOR = 1e-12  # added to power, so that a dead channel is very low instead of minus infinity
 
 
 @dataclass(frozen=True, eq=False)
 class NightSpectra:
-    sqrt_psd: NDArray[np.float64]  # (C, F), of the barycenter of its epochs; σ for white noise
+    sqrt_psd: NDArray[np.float64]  # (C, F), barycenter of the epochs; σ for white noise
     size: int  # samples of a segment, F = size // 2 + 1
     sfreq: float
     layers: Mapping[str, float]  # distance of its windows from each PSDNorm layer's target
@@ -44,15 +44,15 @@ def frequencies_hz(size: int, sfreq: float) -> NDArray[np.float64]:
 
 
 def segment_size(model: Pretrained) -> int:
-    """Return the samples of a segment of the model's input: 4 s, or an epoch if it is less."""
+    """Return the segment length in samples of the model's input: 4 s, or an epoch if shorter."""
     return min(round(SEGMENT_S * model.config["sfreq"]), model.config["n_times"])
 
 
 def bures_wasserstein(
     sqrt_first: NDArray[np.floating], sqrt_second: NDArray[np.floating], size: int
 ) -> NDArray[np.float64]:
-    """Return the Bures–Wasserstein distance of stationary signals from roots of PSDs, (…, F)."""
-    # per sample of time: the RMS of what the Monge map changes in a sample, in the signals' unit
+    """Return the Bures–Wasserstein distance of stationary signals, given roots of PSDs, (…, F)."""
+    # per time sample: the RMS change that the Monge map makes to a sample, in the signals' unit
     square = (np.asarray(sqrt_first, np.float64) - sqrt_second) ** 2
     return np.sqrt((square * bin_weights(size)).sum(axis=-1))
 
@@ -67,7 +67,7 @@ def bin_weights(size: int) -> NDArray[np.float64]:
 
 
 def measure_night(model: Pretrained, signals: NDArray | Tensor) -> NightSpectra:
-    """Measure eight windows, evenly spaced, of a prepared night, (E, C, T).
+    """Measure eight evenly spaced windows of a prepared night, (E, C, T).
 
     Epochs that are not finite are left out; a channel without a finite epoch is NaN.
     """
@@ -88,7 +88,7 @@ def measure_night(model: Pretrained, signals: NDArray | Tensor) -> NightSpectra:
 
 
 def levels_db(night: NightSpectra) -> list[dict[str, float]]:
-    """Return each channel's power from 0.5 to 30 Hz in dB and, in dB of that, each band's."""
+    """Return each channel's power from 0.5 to 30 Hz in dB, and each band's in dB relative to it."""
     hz = night.frequencies_hz
     power = night.sqrt_psd**2 * bin_weights(night.size)  # (C, F)
     bands = {name: (low <= hz) & (hz < high) for name, (low, high) in BANDS_HZ.items()}
@@ -105,18 +105,18 @@ def levels_db(night: NightSpectra) -> list[dict[str, float]]:
 
 
 def _places(n_epochs: int) -> NDArray[np.int64]:
-    """Return the epochs of windows spread over a night, (N, S)."""
+    """Return the epoch indices of windows spread over a night, (N, S)."""
     length = min(LENGTH, n_epochs)
     starts = np.unique(np.rint(np.linspace(0, n_epochs - length, WINDOWS)).astype(np.int64))
     return starts[:, None] + np.arange(length)
 
 
 class _Enough(Exception):
-    """Stops a forward pass once every layer was seen."""
+    """Stops a forward pass once every layer has been reached."""
 
 
 def _layer_distances(model: Pretrained, windows: Tensor) -> dict[str, float]:
-    """Return how far windows, (N, S, C, T), are from each layer's target where they reach it."""
+    """Return how far windows, (N, S, C, T), are from each layer's target at that layer's input."""
     names = {m: name for name, m in model.named_modules() if isinstance(m, PSDNorm)}
     if not names:
         return {}
@@ -145,8 +145,8 @@ def _distance(norm: PSDNorm, x: Tensor) -> float:
     return float(np.sqrt(np.mean(distances**2)))
 
 
-LEVEL = 0.99  # of the training nights are in range
-FEW = 20  # nights: with fewer, limits are much wider than the nights
+LEVEL = 0.99  # share of the training nights in range
+FEW = 20  # nights: with fewer, limits are much wider than the spread of the nights
 LEAST_NIGHTS = 2
 QUANTILES = (0.0, 0.01, 0.05, *np.arange(1, 10) / 10, 0.95, 0.99, 1.0)
 _DIGITS = 6  # significant, on disk
@@ -155,22 +155,22 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Range:
-    """Where the training nights are in one measure; beyond ``low`` and ``high`` is unusual."""
+    """Range of one measure over the training nights; outside ``low`` to ``high`` is unusual."""
 
     typical: float  # their median
-    low: float  # minus infinity for a distance: no night is too near to the barycenter
+    low: float  # minus infinity for a distance: no night is too close to the barycenter
     high: float
     quantiles: tuple[float, ...]  # at QUANTILES
 
     def excess(self, value: float) -> float:
-        """Return how far a value is from the middle of the training, in units of its limit."""
+        """Return how far a value is from the middle, relative to the limit on that side."""
         middle = self.middle
         side = self.high - middle if value >= middle else middle - self.low
         return abs(value - middle) / side
 
     @property
     def middle(self) -> float:
-        """Where limits are counted from: of a distance 0, the barycenter itself."""
+        """Where limits are measured from: for a distance 0, the barycenter itself."""
         return 0.0 if self.low == -math.inf else self.typical
 
     def rank(self, value: float) -> float:
@@ -180,15 +180,15 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """What a model keeps of the spectra of its training nights."""
+    """What a model stores about the spectra of its training nights."""
 
     n_nights: int
     sqrt_barycenter: NDArray[np.float64]  # of their PSDs, (C, F)
-    ranges: Mapping[str, Range]  # of each of measures()
-    least_gap: float  # 99 % exceed it in swap_gap(); not above 0: channels cannot be told apart
+    ranges: Mapping[str, Range]  # one for each of measures()
+    least_gap: float  # 99 % have a larger swap_gap(); if not above 0, channels look alike
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
+        """Return it as plain JSON values."""
         return {
             "format": _FORMAT,
             "nights": self.n_nights,
@@ -199,7 +199,7 @@ class Spread:
 
 
 def spread_of(model: Pretrained) -> Spread | None:
-    """Return what a model keeps of its training nights, None if nothing, after validation."""
+    """Return the validated spread of a model's training nights; None if it has none."""
     document = (model.card or {}).get("training_spread")
     if document is None:
         return None
@@ -232,7 +232,7 @@ def measure_spread(model: Pretrained, nights: Iterable[NDArray | Tensor]) -> dic
     if len(measured) < LEAST_NIGHTS:
         return None
     barycenter = np.mean([night.sqrt_psd for night in measured], axis=0)  # (C, F)
-    # without a night, the barycenter of the others is this much further from it
+    # the barycenter of the other nights is further from a night by this factor
     unseen = len(measured) / (len(measured) - 1)
     rows = [measures(night, barycenter, unseen) for night in measured]
     values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
@@ -265,7 +265,7 @@ def measures(
 def swap_gap(
     sqrt_psd: NDArray[np.float64], sqrt_barycenter: NDArray[np.float64], size: int
 ) -> float:
-    """Return how much nearer two channels, (2, F), are to their own barycenters than swapped."""
+    """Return how much closer two channels, (2, F), are to their own barycenters than swapped."""
     if len(sqrt_psd) != 2:
         return 0.0
     # the difference of the sums of squared distances
@@ -274,14 +274,14 @@ def swap_gap(
 
 
 def _limits(values: NDArray[np.float64], is_distance: bool) -> Range:
-    """Return the limits that 99 % of nights like these, (N,), stay within."""
+    """Return the limits that contain 99 % of nights like these, (N,)."""
     from scipy.stats import t
 
     n = len(values)
     tail = (1 - LEVEL) / (1 if is_distance else 2)
     reach = t.isf(tail, n - 1) * values.std(ddof=1) * math.sqrt(1 + 1 / n)
     typical = float(np.median(values))
-    # nights that are all the same would leave no room for another
+    # without this, identical nights would leave no room for another
     least = 1e-3 * max(abs(typical), 1e-3)
     high = max(np.quantile(values, 1 - tail), values.mean() + reach, typical + least)
     low = min(np.quantile(values, tail), values.mean() - reach, typical - least)

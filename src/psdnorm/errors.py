@@ -1,4 +1,4 @@
-"""What can go wrong for a user, in one tree."""
+"""Exceptions for users, in one hierarchy."""
 
 import contextlib
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class RecordingError(PsdnormError, ValueError):
 
 
 class TrainingError(PsdnormError, RuntimeError):
-    """A training cannot go on: its loss is not finite, or its saved state cannot be read."""
+    """Training cannot continue: its loss is not finite, or its saved state cannot be read."""
 
 
 class MissingExtraError(PsdnormError, ImportError):

@@ -35,7 +35,7 @@ def psd_norm(
     x : Tensor, (N, C, T), (C, T), (N, C, 1, T) or (N, C, T, 1)
     sqrt_target : Tensor, (C, F), optional
         Square root of the target PSD at the ``F = filter_size // 2 + 1`` kept bins.
-        White with unit variance if not given, as far as ``detrend`` lets it be measured.
+        By default white with unit variance, as measured with ``detrend``.
     filter_size : int
         Number f of taps and of PSD bins, from 1 to T.
     weight, bias : Tensor, (C,), optional
@@ -73,7 +73,7 @@ def psd_norm(
 
 
 def as_rows(x: Tensor, num_features: int | None = None) -> Tensor:
-    """View a signal batch as (N, C, T); see :func:`psd_norm` for the shapes that it may have."""
+    """View a signal batch as (N, C, T); see :func:`psd_norm` for the accepted shapes."""
     if not isinstance(x, Tensor):
         raise DtypeError(f"PSDNorm expects a torch.Tensor, found {type(x).__name__}")
     if x.dtype not in _FLOATS:
@@ -98,7 +98,7 @@ def as_rows(x: Tensor, num_features: int | None = None) -> Tensor:
 
 
 def check_size(name: str, value: int) -> int:
-    """Return a size as a plain int, if it is a whole number from 1 on."""
+    """Return a size as a plain int; raise unless it is a whole number from 1 on."""
     try:
         size = operator.index(value)  # NumPy's integers count too
     except TypeError:
@@ -109,7 +109,7 @@ def check_size(name: str, value: int) -> int:
 
 
 def check_spec(spec: Spec, backend: str = "auto") -> None:
-    """Raise :class:`~psdnorm.errors.ArgumentError` for an option that does not exist."""
+    """Raise :class:`~psdnorm.errors.ArgumentError` for an invalid option."""
     if not is_number(spec.eps, 0, sys.float_info.max):
         raise ArgumentError(f"eps must be a finite number from 0 on, found {spec.eps!r}")
     for name, value, allowed in (

@@ -1,4 +1,4 @@
-"""PSDNorm as a torch module: it owns the running barycenter; the functional computes."""
+"""PSDNorm as a torch module, which holds the running barycenter; :mod:`psdnorm.ops` computes."""
 
 import torch
 import torch.distributed as dist
@@ -37,10 +37,10 @@ class PSDNorm(nn.Module):
     num_features : int
         Number of channels C.
     filter_size : int
-        Number f of taps and PSD bins, from 1 to T. 1 normalizes power alone, as InstanceNorm does.
+        Number f of taps and PSD bins, from 1 to T. 1 normalizes only power, as InstanceNorm does.
     momentum : float or None
-        Weight α of a new batch; None averages all batches equally. The first batch with a valid row
-        in a channel sets its barycenter.
+        Weight α of a new batch; None averages all batches equally. A channel's first batch with a
+        valid row sets its barycenter.
     eps : float
         Added to every PSD. With 0 a constant row has no finite output.
     affine : bool
@@ -50,24 +50,24 @@ class PSDNorm(nn.Module):
     window : {"boxcar", "hann", "hamming"}
         Taper of the segments of the Welch estimate.
     padding_mode : {"circular", "zeros", "reflect"}
-        How the filter sees beyond the ends of a row.
+        How a row is extended beyond its ends for the filter.
     sync : bool
-        Average over all processes of ``torch.distributed``, uneven batches included.
+        Average over all processes of ``torch.distributed``, even if their batches differ in size.
     backend : {"auto", "reference", "fused"}
-        Plain torch, or operators with kernels and a backward pass of their own.
+        Plain torch, or fused operators with their own kernels and backward pass.
     device, dtype
-        As in torch's layers. The barycenter is float32 at least.
+        As in torch's layers. The barycenter is at least float32.
     detrend : {"row", "segment"}
-        What loses its mean before the PSD is estimated: the row alone, or each segment too, as in
-        the code released with the paper. Then the boxcar window measures no power in the lowest
-        bin, other windows little, and what is slower than a segment passes unchanged. With f = 1
+        What is centred before the PSD is estimated: only the row, or also each segment, as in the
+        code released with the paper. Then the lowest bin has no power with the boxcar window and
+        little with the others, and anything slower than a segment passes unchanged. With f = 1
         segments keep their mean.
 
     Attributes
     ----------
     running_sqrt_psd : Tensor, (C, F)
-        Square root of the barycenter at ``F = f // 2 + 1`` bins. Before training that of white
-        noise, so that an untrained layer whitens in evaluation.
+        Square root of the barycenter at ``F = f // 2 + 1`` bins. Before training it is that of
+        white noise, so that an untrained layer whitens in evaluation.
     num_batches_tracked : Tensor, (C,)
         Batches in which the channel had a valid row.
     rows_skipped : Tensor, ()
@@ -81,8 +81,8 @@ class PSDNorm(nn.Module):
     -----
     Activation checkpointing replays a forward pass inside the backward pass. The layer then does
     not update again and uses the target of the replayed pass; up to 256 passes may wait for their
-    backward pass. Under torch.compile it uses the target of the latest pass, so there each
-    checkpointed pass needs its backward pass before the layer runs again.
+    backward pass. Under torch.compile it uses the target of the latest pass, so the backward pass
+    of a checkpointed pass must run before the layer runs again.
 
     Examples
     --------
@@ -159,14 +159,14 @@ class PSDNorm(nn.Module):
         return Spec(self.filter_size, self.eps, self.window, self.padding_mode, self.detrend)
 
     def reset_running_stats(self) -> None:
-        """Forget the barycenter."""
+        """Reset the barycenter."""
         self.running_sqrt_psd.copy_(self._white_root())
         self.num_batches_tracked.zero_()
         self.rows_skipped.zero_()
         self._memory = PassMemory()
 
     def reset_parameters(self) -> None:
-        """Forget the barycenter and, where there is one, the affine map."""
+        """Reset the barycenter and, if there is one, the affine map."""
         self.reset_running_stats()
         if self.affine:
             nn.init.ones_(self.weight)
@@ -192,7 +192,7 @@ class PSDNorm(nn.Module):
         """Return the root of a target PSD, (C, F), that does not depend on the batch."""
         if self.target == "white":
             return self._white_root()
-        # a copy, where the buffer may move on before a backward pass that needs this value
+        # a copy, as the buffer may be updated before a backward pass needs this value
         return self.running_sqrt_psd.clone() if torch.is_grad_enabled() else self.running_sqrt_psd
 
     def _moved_barycenter(self, psd: Tensor) -> Tensor:
@@ -209,7 +209,7 @@ class PSDNorm(nn.Module):
         return ops.white_root(torch.ones_like(self.running_sqrt_psd[:, 0]), self.spec)
 
     def _update(self, psd: Tensor) -> tuple[Tensor, Tensor]:
-        """Move the barycenter towards the batch's; return this process's sums and it, (C, F)."""
+        """Move the barycenter to the batch's; return this process's sums and the target, (C, F)."""
         state = self.running_sqrt_psd, self.num_batches_tracked, self.rows_skipped
         in_one_launch = self.backend != "reference" and not self.sync
         if in_one_launch and ops.can_update_barycenter(psd, self.running_sqrt_psd):
@@ -218,7 +218,7 @@ class PSDNorm(nn.Module):
         self._check_vmap(own_total)
         total, count, skipped = own_total, own_count, psd.shape[0] - own_count
         if self.sync and dist.is_available() and dist.is_initialized():
-            # sums and counts, not means, in one message: ranks may be uneven
+            # sums and counts, not means, as ranks may be uneven; in a single all-reduce
             packed = torch.cat([total, count.unsqueeze(-1), skipped.unsqueeze(-1)], dim=-1)
             dist.all_reduce(packed)
             total, count, skipped = packed[:, :-2], packed[:, -2], packed[:, -1]
@@ -249,7 +249,7 @@ class PSDNorm(nn.Module):
     def _apply(self, fn, recurse=True):
         exact = self.running_sqrt_psd
         super()._apply(fn, recurse)
-        # .half() and .bfloat16() are meant for weights and signals: a slow average needs its digits
+        # .half() and .bfloat16() are meant for weights and signals: a slow average needs precision
         if self.running_sqrt_psd.dtype in (torch.float16, torch.bfloat16):
             self.running_sqrt_psd = exact.to(self.running_sqrt_psd.device)
         self._memory = PassMemory()
@@ -257,12 +257,12 @@ class PSDNorm(nn.Module):
 
     def _load_from_state_dict(self, *args, **kwargs):
         super()._load_from_state_dict(*args, **kwargs)
-        # load_state_dict(assign=True) takes the checkpoint's dtype as it is
+        # load_state_dict(assign=True) keeps the checkpoint's dtype
         self.running_sqrt_psd = self.running_sqrt_psd.to(
             ops.statistics_dtype(self.running_sqrt_psd.dtype)
         )
 
     def _replicate_for_data_parallel(self):
         replica = super()._replicate_for_data_parallel()
-        replica._memory = PassMemory()  # passes of one device
+        replica._memory = PassMemory()  # it holds passes of one device
         return replica

@@ -1,8 +1,8 @@
 """The running state for forward passes that are recomputed.
 
 Activation checkpointing runs a forward pass a second time inside the backward pass, and a compiled
-backward pass recomputes cheap forward values. By then the barycenter has moved on: the target would
-be another one, and the gradient silently wrong.
+backward pass recomputes cheap forward values. By then the barycenter has been updated: the target
+would differ, and the gradient be silently wrong.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ def in_backward_pass() -> bool:
 
 
 class PassMemory:
-    """The targets of the latest forward passes, for those that are replayed in eager mode."""
+    """The targets of the latest forward passes, for replays in eager mode."""
 
     def __init__(self) -> None:
         # sums of the batch (C, F) and target (C, F), newest first
@@ -31,20 +31,20 @@ class PassMemory:
         self._replays: Tensor | None = None  # how often each older pass was replayed
 
     def __getstate__(self) -> dict:
-        # passes belong to the graphs of one process: copies and pickles start without
+        # passes belong to the graphs of one process: copies and pickles start empty
         return {}
 
     def __setstate__(self, state: dict) -> None:
         self.__init__()  # type: ignore[misc]
 
     def holds_replayed_pass(self) -> bool:
-        """Return whether the running forward pass is a replay."""
-        # a compiled graph takes care of itself, see running_state
+        """Return whether the current forward pass is a replay."""
+        # running_state handles compiled graphs
         return not torch.compiler.is_compiling() and len(self._passes) > 0 and in_backward_pass()
 
     def add(self, total: Tensor, target: Tensor) -> None:
         """Remember the target, (C, F), of a batch with these sums, (C, F)."""
-        # neither a tracer's tensors nor those of torch.func live on after the call
+        # tensors of a tracer or of torch.func are invalid after the call
         is_traced = torch.compiler.is_compiling()
         if not is_traced and not torch._C._functorch.is_functorch_wrapped_tensor(total):
             self._passes.appendleft((total, target))
@@ -57,9 +57,9 @@ class PassMemory:
         if self._replays is not None:
             replays = torch.cat([replays, self._replays])
         replays, self._new = replays[: len(totals)], 0
-        # nearest rather than equal, as a replay may round differently; of passes with the same
-        # batch the latest that was not replayed yet, since backward passes run in reverse.
-        # All of it on the device: nothing waits for the host
+        # nearest rather than equal, as a replay may round differently; among passes with the same
+        # batch, the latest not yet replayed, since backward passes run in reverse. All on the
+        # device, without synchronizing with the host
         distance = (totals - total).square().sum(dim=(1, 2)) + 1e-6 * total.square().sum() * replays
         nearest = distance.argmin()
         self._replays = replays + (torch.arange(len(totals), device=total.device) == nearest)
@@ -67,9 +67,9 @@ class PassMemory:
 
 
 def running_state(sqrt_psd: Tensor, batches: Tensor) -> tuple[Tensor, Tensor, Tensor | int]:
-    """Return the state before this pass's update, and 1 if it is pending, 0 if already made."""
-    # a compiled graph reads the state through an operator, which is not recomputed, except inside
-    # an activation checkpoint, where it finds out that it runs in the backward pass
+    """Return the state before this pass's update, and 1 if that is pending, 0 if already made."""
+    # a compiled graph reads the state through an operator, which is recomputed only inside an
+    # activation checkpoint, where it detects that it runs in the backward pass
     if torch.compiler.is_compiling() and not is_exporting():
         return _snapshot(sqrt_psd, batches)
     return sqrt_psd, batches, 1

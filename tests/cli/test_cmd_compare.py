@@ -50,7 +50,7 @@ def test_other_nights_are_said_on_standard_error_before_all_else(compare, folder
         path.write_text(json.dumps(config))
     code, _, err = compare(*folders)
     assert code == 0
-    assert err.startswith("A and B were tested on other nights of ABC and CHAT: subjects of the")
+    assert err.startswith("A and B were tested on different nights of ABC and CHAT: subjects of")
 
 
 def test_a_finished_run_that_cannot_be_read_is_named_and_exit_code_1(compare, folders):

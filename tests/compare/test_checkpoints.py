@@ -92,7 +92,7 @@ def test_networks_that_learned_from_other_nights_are_doubted(store, two, tmp_pat
     other = saved(tmp_path / "b", store, training_data=LEARNED | {"cohorts": ["xyz"]})
     found = compare_checkpoints(two[0], other, store)
     assert {*found.arms[0].subjects.index.get_level_values("cohort")} == {"abc"}
-    assert found.nights == ["A and B learned from other nights: gains may come from these."]
+    assert found.nights == ["A and B learned from different nights: gains may come from these."]
     assert "Not compared, as A learned from them: mno." in found.others
     assert "Not compared, as B learned from them: xyz." in found.others
 
@@ -106,7 +106,7 @@ def test_a_checkpoint_against_itself_is_said_to_be_one(store, two, found):
 def test_a_network_that_does_not_say_what_it_learned_from_is_named(store, two, tmp_path):
     silent = saved(tmp_path / "b", store, training_data="a thousand nights")
     found = compare_checkpoints(two[0], silent, store)
-    assert "B does not say which cohorts it learned from: these may be." in found.others
+    assert "B does not say which cohorts it learned from: it may be these." in found.others
 
 
 def test_chosen_cohorts_alone_count(two, store):

@@ -174,7 +174,7 @@ def test_cohorts_that_have_nothing_in_common_are_rejected(folders):
     runs = folders / "a" / "cells"
     abc, chat = (runs / Run("usleep", "psd", hold_out=name).name for name in ("ABC", "CHAT"))
     assert refused(abc, chat) == (
-        f"{abc} holds out ABC and {chat} CHAT: they have no cohort in common, so that nothing can "
+        f"{abc} holds out ABC and {chat} CHAT: they have no cohort in common, so nothing can "
         "be compared"
     )
 
@@ -264,8 +264,8 @@ def test_other_nights_are_said_first_on_the_page_and_among_the_remarks(folders, 
     edit_configs(tmp_path, with_other_nights("test"), "usleep_psd_*_CHAT_*seed1")
     found = compare(folders / "a", tmp_path)
     sentence = (
-        "A and B were tested on other nights of CHAT: subjects of the same name may be other "
-        "people."
+        "A and B were tested on different nights of CHAT: subjects of the same name may be "
+        "different people."
     )
     assert found.nights == found.remarks[:1] == [sentence]
     page = comparison_page(found, "command", NO_FIGURES).html()
@@ -282,7 +282,7 @@ def test_other_nights_of_two_runs_are_said_too(tmp_path):
     batch, psd = (Run("usleep", norm, hold_out="ABC").name for norm in ("batch", "psd"))
     edit_configs(tmp_path, with_other_nights("test"), psd)
     found = compare(tmp_path / "cells" / batch, tmp_path / "cells" / psd)
-    assert "tested on other nights of ABC" in found.remarks[0]
+    assert "tested on different nights of ABC" in found.remarks[0]
 
 
 @pytest.mark.parametrize("part", ["train", "validation"])
@@ -290,7 +290,7 @@ def test_other_nights_to_learn_from_are_said(folders, tmp_path, part):
     write_runs(tmp_path, [AXES], epochs=60)
     edit_configs(tmp_path, with_other_nights(part))
     assert compare(folders / "a", tmp_path).nights == [
-        "A and B were trained or validated on other nights where ABC and CHAT were held out: "
+        "A and B were trained or validated on different nights where ABC and CHAT were held out: "
         "gains may come from these."
     ]
 

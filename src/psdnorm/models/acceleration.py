@@ -1,4 +1,4 @@
-"""The fast way to run a model on a CUDA device."""
+"""Faster inference and training of models on CUDA devices."""
 
 import warnings
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def accelerate(
     """Return a function that computes what ``model`` computes, faster where that is safe.
 
     On a CUDA device with bfloat16, the function compiles the model, runs it under autocast and
-    replays it as a CUDA graph. Elsewhere it is the model.
+    replays it as a CUDA graph. Elsewhere it is the model itself.
 
     Parameters
     ----------
@@ -39,14 +39,14 @@ def accelerate(
 
     Notes
     -----
-    Compiling takes a minute or two for each combination of mode and gradients. Each compiles for
+    Compiling takes a minute or two for each combination of mode and gradients. Each is compiled for
     the first shape that it sees, from its second batch on; batches of another shape, such as the
     last of an epoch, run uncompiled. The first compiled batch of each is compared with the model's
-    own result; if the compiler got it wrong, there is a warning and the model runs uncompiled.
+    own result; if the compiler got it wrong, a warning is issued and the model runs uncompiled.
 
-    Under autocast, convolutions and matrix products multiply bfloat16 and add up float32; PSDNorm
-    and BatchNorm measure in float32. Compute losses outside, from the float32 result. Give the
-    optimizer ``fused=True``.
+    Under autocast, convolutions and matrix products multiply in bfloat16 and accumulate in float32;
+    PSDNorm and BatchNorm measure in float32. Compute losses outside, from the float32 result. Give
+    the optimizer ``fused=True``.
 
     Examples
     --------
@@ -79,9 +79,9 @@ def _obstacle(model: nn.Module) -> str | None:
 class _Accelerated:
     def __init__(self, model: nn.Module, cuda_graphs: bool) -> None:
         self.model = model
-        # rows that torch 2.11 pads on its own account give wrong sums in U-Sleep, and NaN
+        # rows that torch 2.11 pads by default give wrong sums, and NaN, in U-Sleep
         options: dict[str, Any] = {"triton.cudagraphs": cuda_graphs, "comprehensive_padding": False}
-        # code of its own: the compiler counts recompilations by it, and gives up after eight
+        # its own code object: the compiler counts recompilations per object and stops after eight
         own = FunctionType(_Accelerated._plain.__code__.replace(), globals())
         self._compiled = torch.compile(MethodType(own, self), dynamic=False, options=options)
         self._shapes: dict[tuple[bool, bool], torch.Size] = {}
@@ -97,7 +97,7 @@ class _Accelerated:
             self._checked.add(way)
             if not is_random(self.model):
                 return self._check(x)
-        # a copy: the next replay writes where this one did
+        # a copy: the next replay overwrites this output
         return self._compiled(x).clone()
 
     def _check(self, x: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ class _Accelerated:
         if not found <= 4 * usual + 1e-3:
             warnings.warn(
                 f"torch {torch.__version__} compiles {type(self.model).__name__} wrongly: its "
-                f"outputs are off by {found:.2g} of their size, where rounding to bfloat16 takes "
+                f"outputs are off by {found:.2g} of their size, where rounding to bfloat16 costs "
                 f"{usual:.2g}; it runs uncompiled instead",
                 stacklevel=4,
             )

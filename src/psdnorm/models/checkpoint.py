@@ -25,7 +25,7 @@ except ImportError:  # on Windows
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FORMAT_VERSION = 1
 
-# what config.json holds, and as which JSON types
+# the fields of config.json and their JSON types
 _FIELDS: dict[str, tuple[type, ...]] = {
     "architecture": (str,),
     "arguments": (dict,),
@@ -37,18 +37,18 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "versions": (dict,),
     "weights": (dict,),
 }
-_OPTIONAL = ("training_spread",)  # absent from the first files of this format
+_OPTIONAL = ("training_spread",)  # absent from early files of this format
 _KINDS = {str: "text", dict: "a dict", list: "a list", type(None): "None"}
-# limits on what a stranger's file may ask for: bytes of JSON, items of a list, a number
+# limits for untrusted files: bytes of JSON, items of a list, magnitude of a number
 _MOST_BYTES, _MOST_ITEMS, _MOST = 2**24, 2**12, 2**20
 
-# names, shapes and dtypes of tensors; a dtype that no model has stays safetensors' own word for it
+# names, shapes and dtypes of tensors; a dtype that no model has keeps its name in safetensors
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype | str]]
 _FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 _DTYPES = {**_FLOATS, "I64": torch.int64}
-# building a module takes about five calls of torch for each of its tensors
+# building a module takes about five torch calls per tensor
 _MOST_CALLS_PER_TENSOR = 50
-_MARK = "[0-9a-f]" * 16  # suffix of a file that is not in place yet
+_MARK = "[0-9a-f]" * 16  # suffix of a temporary file
 
 _ARCHITECTURES: dict[str, type["Pretrained"]] = {}
 Model = TypeVar("Model", bound="Pretrained")
@@ -57,14 +57,14 @@ Model = TypeVar("Model", bound="Pretrained")
 class Pretrained(nn.Module):
     """A model that can be saved to a folder and loaded from it.
 
-    A subclass keeps the arguments that it was built with in ``config``, such that
+    A subclass stores the arguments that it was built with in ``config``, so that
     ``Class(**config)`` has the same architecture.
 
     Attributes
     ----------
     config : dict
     card : dict or None
-        What ``config.json`` said, if the model was loaded: ``architecture``, ``arguments``,
+        Contents of ``config.json``, if the model was loaded: ``architecture``, ``arguments``,
         ``stages``, ``recipe``, ``training_data``, ``licence``, ``training_spread``, ``versions``
         and more.
     """
@@ -88,24 +88,24 @@ class Pretrained(nn.Module):
     ) -> None:
         """Write ``model.safetensors`` and ``config.json`` into a folder, both or neither.
 
-        What is not given is taken from ``card``, so that a model that was loaded and trained
-        further keeps its recipe and its licence.
+        Arguments that are not given are taken from ``card``, so that a model that was loaded and
+        trained further keeps its recipe and its licence.
 
         Parameters
         ----------
         folder : path
-            Made if it does not exist. A checkpoint in it is replaced once the new one is written.
+            Created if missing. A checkpoint in it is replaced once the new one is written.
         stages : sequence of str, optional
             Names of the outputs; W, N1, N2, N3, REM for a model with five.
         recipe : dict, optional
             The preprocessing that the model expects.
         training_data : str, dict or list, optional
-            What the model learned from.
+            What the model was trained on.
         licence : str, optional
-            Under which the weights may be used.
+            Licence of the weights.
         training_spread : dict, optional
             How the training nights differ, see :func:`psdnorm.drift.measure_spread`. It belongs
-            to these weights: measure it again for a model that was trained further.
+            to these weights: measure it again after further training.
         """
         card = self.card or {}
         document = {
@@ -126,7 +126,7 @@ class Pretrained(nn.Module):
         tensors = _tensors(self)
         built = _layout(type(self), document["arguments"], len(tensors))
         difference = _difference({k: (tuple(v.shape), v.dtype) for k, v in tensors.items()}, built)
-        if difference is not None:  # changed after it was built: it could not be loaded
+        if difference is not None:  # modified after construction: it could not be loaded
             name = type(self).__name__
             raise CheckpointError(
                 f"the model is not the {name} that its config builds: {difference}"
@@ -146,23 +146,23 @@ class Pretrained(nn.Module):
     def from_pretrained(cls, folder: str | os.PathLike[str]) -> Self:
         """Load a model that :meth:`save_pretrained` wrote, in evaluation mode and on the CPU.
 
-        Only JSON and safetensors are read, neither of which can run code. Every tensor has the
+        Only JSON and safetensors are read, neither of which can run code. Every tensor keeps the
         dtype that it was saved with.
 
         Returns
         -------
         Pretrained
-            Of the class that this is called on, with ``card`` filled in.
+            An instance of the class that this is called on, with ``card`` filled in.
         """
         path = Path(folder)
-        if not os.path.isdir(path):  # Path.is_dir() raises where it may not look
+        if not os.path.isdir(path):  # Path.is_dir() raises without permission
             raise CheckpointError(
                 f"{path} is not a folder, expected one that holds {CONFIG} and {WEIGHTS}"
             )
         card = _read_card(path / CONFIG)
         architecture = _architecture(cls, card["architecture"], path / CONFIG)
         tensors = _read_weights(path / WEIGHTS, architecture, card)
-        # of the file's shapes, so no larger than the file; the global random state stays as it was
+        # it has the file's shapes, so is no larger than the file; the global random state is kept
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             model = architecture(**card["arguments"])
         n_outputs = model.config["n_outputs"]
@@ -178,7 +178,7 @@ class Pretrained(nn.Module):
 
 
 def from_pretrained(folder: str | os.PathLike[str]) -> Pretrained:
-    """Load the model in a folder, of whichever architecture; see :class:`Pretrained`.
+    """Load the model in a folder, whatever its architecture; see :class:`Pretrained`.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def _plain_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_field(name: str, value: Any) -> Any:
-    """Return one field as it comes back from JSON, if it has a type that the format knows."""
+    """Return one field as it comes back from JSON; raise if the format does not allow its type."""
     value = _plain(name, value)
     if not isinstance(value, _FIELDS[name]):
         raise ArgumentError(f"{name} must be {_kinds(name)}, found {value!r}")
@@ -321,7 +321,7 @@ def _safetensors() -> Any:
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the state of a model, each tensor in memory of its own on the CPU."""
+    """Return the state dict of a model, each tensor in its own memory on the CPU."""
     tensors = {}
     for key, value in model.state_dict().items():
         name = key.replace("_orig_mod.", "")  # where torch.compile puts a compiled submodule
@@ -343,9 +343,9 @@ def _check_finite(name: str, tensor: Tensor, place: str | Path) -> None:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Share a folder with other writers; if there are none, remove leftovers of killed ones.
+    """Hold a shared lock on a folder; if there is no other writer, remove leftovers of killed ones.
 
-    By hand, as models need torch and numpy alone, and so no filelock.
+    Without filelock, as models depend only on torch and numpy.
     """
     if not fcntl:
         yield
@@ -365,8 +365,8 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 def _replace(folder: Path, config: bytes, weights: bytes) -> None:
-    """Put both files in place; if that fails, those that were there stay."""
-    mark = os.urandom(8).hex()  # of two processes that write here, the last wins or none can load
+    """Put both files in place; if that fails, the old ones stay."""
+    mark = os.urandom(8).hex()  # if two processes write here, the last wins or loading fails
     fresh_config, fresh_weights = folder / f".{CONFIG}.{mark}", folder / f".{WEIGHTS}.{mark}"
     try:
         for path, content in ((fresh_config, config), (fresh_weights, weights)):
@@ -406,7 +406,7 @@ def _architecture(asked: type[Model], name: str, path: Path) -> type[Model]:
 def _read_weights(
     path: Path, architecture: type[Pretrained], card: dict[str, Any]
 ) -> dict[str, Tensor]:
-    """Read the tensors, after checking that names and shapes are those of the architecture."""
+    """Read the tensors, after checking that names and shapes match the architecture."""
     safetensors = _safetensors()
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist, expected the weights of a model")
@@ -417,7 +417,7 @@ def _read_weights(
             "truncated or from another save"
         )
     try:
-        # reads the header alone
+        # reads only the header
         with safetensors.safe_open(path, framework="pt") as file:
             written = (file.metadata() or {}).get("arguments")
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -429,7 +429,7 @@ def _read_weights(
         raise CheckpointError(f"{path} is not a complete safetensors file: {error}") from error
     try:
         expected = _layout(architecture, card["arguments"], len(found))
-    except Exception as error:  # anything, since the arguments are a stranger's
+    except Exception as error:  # anything, since the arguments are untrusted
         reason = str(error).split("\n")[0] or type(error).__name__
         raise CheckpointError(
             f"{path.with_name(CONFIG)} has arguments that do not build a "
@@ -457,8 +457,8 @@ def _read_weights(
 
 
 def _layout(architecture: type[Pretrained], arguments: dict[str, Any], n_tensors: int) -> Layout:
-    """Build a model without memory for its tensors, of which there should be ``n_tensors``."""
-    # a budget that ends inside torch's own no_grad() keeps that from restoring the mode
+    """Return the layout of a model built on the meta device, which should have ``n_tensors``."""
+    # if the budget runs out inside torch's own no_grad(), that does not restore the mode
     grad_mode = torch.set_grad_enabled(torch.is_grad_enabled())
     with grad_mode, torch.device("meta"), _Budget(n_tensors):
         state = architecture(**arguments).state_dict()
@@ -466,7 +466,7 @@ def _layout(architecture: type[Pretrained], arguments: dict[str, Any], n_tensors
 
 
 class _Budget(TorchFunctionMode):
-    """Stop a constructor that makes many more tensors than the file has."""
+    """Stop a constructor that creates many more tensors than the file has."""
 
     def __init__(self, n_tensors: int) -> None:
         super().__init__()
@@ -481,7 +481,7 @@ class _Budget(TorchFunctionMode):
 
 
 def _difference(found: Layout, expected: Layout) -> str | None:
-    """Return the first difference of two layouts; None if they are equal."""
+    """Return the first difference between two layouts; None if they are equal."""
     for name in sorted(found.keys() | expected.keys()):
         if name not in found:
             return f"the tensor {name} is missing"

@@ -25,14 +25,14 @@ class CNNTransformer(Pretrained):
     Parameters
     ----------
     n_chans, n_outputs, n_times, sfreq : int, int, int, float
-        Channels C, stages, samples T in an epoch and per second. Block 0 has filters of 70 ms.
+        Channels C, stages, samples T per epoch, samples per second. Block 0 has filters of 70 ms.
     channels, strides : sequence of int
-        Of the blocks: Conv1d (2·stride + 1 taps) → ELU → norm. The last width is d_model. The
-        paper leaves widths, strides and taps open; docs/models.md says why ours are these.
+        One entry per block: Conv1d (2·stride + 1 taps) → ELU → norm. The last width is d_model. The
+        paper leaves widths, strides and taps open; docs/models.md explains our choice.
     n_layers, n_heads, dropout, n_epochs : int, int, float, int
-        Of the transformer, which alone has dropout; positions are interpolated for any other S.
+        Of the transformer, the only part with dropout; for any other S, positions are interpolated.
     norm, filter_size, norm_depth, norm_arguments, filter_schedule, input_scale
-        As in :class:`psdnorm.models.USleep`: the norm of the first blocks, a factor of the input.
+        As in :class:`psdnorm.models.USleep`: the norm of the first blocks, a factor on the input.
 
     Shape
     -----
@@ -69,8 +69,9 @@ class CNNTransformer(Pretrained):
         d_model, self.stride = [n_chans, *channels][-1], math.prod(strides)
         if len(channels) != len(strides) or d_model % n_heads or self.stride > n_times:
             raise ArgumentError(
-                f"channels and strides must be as many, end in a multiple of n_heads={n_heads} and "
-                f"multiply to n_times={n_times} at most, found {tuple(channels)}, {tuple(strides)}"
+                "channels and strides must have equal length, channels end in a multiple of "
+                f"n_heads={n_heads}, strides multiply to at most n_times={n_times}: "
+                f"found {tuple(channels)}, {tuple(strides)}"
             )
         if not (is_number(sfreq, 1e-3, 1e6) and is_number(dropout, 0, 1)):
             raise ArgumentError(f"sfreq must be positive, dropout 0 to 1: {sfreq!r}, {dropout!r}")
@@ -81,7 +82,7 @@ class CNNTransformer(Pretrained):
             conv = nn.Conv1d(*shape) if i else ScaledConv1d(*shape, **scale)
             self.blocks.extend([conv, nn.ELU(inplace=True), norm_at(norm, i, n_out, **norms)])
         self.positions: Tensor = nn.Parameter(0.02 * randn(1, d_model, n_epochs))
-        sizes = d_model, n_heads, 8 * d_model // 3, dropout, relu  # F.relu: a path inductor breaks
+        sizes = d_model, n_heads, 8 * d_model // 3, dropout, relu  # inductor breaks F.relu's path
         layer = nn.TransformerEncoderLayer(*sizes, batch_first=True, norm_first=True)  # no warm-up
         self.transformer = nn.TransformerEncoder(layer, n_layers, nn.LayerNorm(d_model), False)
         self.head = nn.Conv1d(d_model, n_outputs, 1)

@@ -1,4 +1,4 @@
-"""What all models share: which norm stands at which depth, and the scale of the input."""
+"""What all models share: the norm at each depth, and the scale of the input."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from psdnorm.layer import PSDNorm
 NORMS = ("batch", "layer", "instance", "psd", "psd-white")
 PSD_NORMS = ("psd", "psd-white")
 SCHEDULES = ("halved", "same")
-# what a model hands on to its PSDNorm layers as it is
+# arguments that a model passes on to its PSDNorm layers unchanged
 NORM_ARGUMENTS = ("eps", "affine", "window", "padding_mode", "momentum", "detrend")
 # a checkpoint beyond these limits is not loaded
 _MOST_EPS = 1e6
@@ -71,7 +71,7 @@ def norm_settings(
     norm_arguments: NormArguments = None,
     filter_schedule: str = "halved",
 ) -> dict[str, Any]:
-    """Check what sets a model's norms, and return it in plain values for the model's ``config``.
+    """Check the settings of a model's norms; return them as plain values for its ``config``.
 
     >>> norm_settings("psd", 5, 3, {"affine": False})
     {'filter_size': 5, 'norm_depth': 3, 'norm_arguments': {'affine': False}}
@@ -102,7 +102,7 @@ def norm_settings(
 
 
 def check_schedule(filter_schedule: str) -> None:
-    """Raise :class:`~psdnorm.errors.ArgumentError` for a schedule that does not exist."""
+    """Raise :class:`~psdnorm.errors.ArgumentError` for an unknown schedule."""
     if filter_schedule not in SCHEDULES:
         raise ArgumentError(
             f"filter_schedule must be one of {', '.join(SCHEDULES)}, found {filter_schedule!r:.50}"
@@ -110,7 +110,7 @@ def check_schedule(filter_schedule: str) -> None:
 
 
 def plain_norm_arguments(norm_arguments: NormArguments) -> dict[str, Any]:
-    """Check further arguments of PSDNorm, and return them as JSON holds them."""
+    """Check further arguments of PSDNorm, and return them as plain JSON values."""
     if norm_arguments is None:
         return {}
     known = ", ".join(NORM_ARGUMENTS)
@@ -122,7 +122,7 @@ def plain_norm_arguments(norm_arguments: NormArguments) -> dict[str, Any]:
         if name not in NORM_ARGUMENTS:
             raise ArgumentError(f"norm_arguments has {name!r:.50}, expected one of {known}")
     affine = norm_arguments.get("affine", False)
-    if not isinstance(affine, bool):  # the layer takes whatever is true
+    if not isinstance(affine, bool):  # the layer accepts any truthy value
         raise ArgumentError(f"norm_arguments: affine must be True or False, found {affine!r:.50}")
     try:
         PSDNorm(1, 1, **norm_arguments)
@@ -152,7 +152,7 @@ def input_scale_setting(input_scale: float) -> dict[str, float]:
 
 
 class ScaledConv1d(nn.Conv1d):
-    """``nn.Conv1d`` of the input times a constant, with no further pass over the input."""
+    """``nn.Conv1d`` of the input times a constant, without an extra pass over the input."""
 
     def __init__(self, *sizes: Any, input_scale: float = 1.0, **options: Any) -> None:
         super().__init__(*sizes, **options)
@@ -160,7 +160,7 @@ class ScaledConv1d(nn.Conv1d):
 
     @property
     def scaled_weight(self) -> Tensor:
-        """What does to x what the stored weight does to x · ``input_scale``."""
+        """The weight that acts on x as the stored weight acts on x · ``input_scale``."""
         return self.weight if self.input_scale == 1 else self.weight * self.input_scale
 
     def forward(self, x: Tensor) -> Tensor:

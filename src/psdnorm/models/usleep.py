@@ -25,10 +25,10 @@ from psdnorm.ops import conv, upsample_conv
 class USleep(Pretrained):
     """Sleep staging with a U-Net over time (Perslev et al., npj Digital Medicine 4:72, 2021).
 
-    ``depth`` blocks of convolution, ELU, norm and pooling by 2 see the signal ever more coarsely;
-    as many blocks bring it back to its full rate, each joined by the features that the block at the
-    same rate had found; the mean over each epoch is classified. All of it is convolutions, so one
-    network stages sequences of any length.
+    An encoder of ``depth`` blocks, each of convolution, ELU, norm and pooling by 2, is followed by
+    a decoder of as many blocks that restore the full rate, each with a skip connection from the
+    encoder block of the same rate; the mean over each epoch is classified. The network is fully
+    convolutional, so it stages sequences of any length.
 
     Parameters
     ----------
@@ -37,21 +37,21 @@ class USleep(Pretrained):
     sfreq : float
         Sampling frequency in Hz; with ``time_conv_size_s`` it sets the length of the filters.
     depth : int
-        Number of blocks on the way down, and on the way up.
+        Number of encoder blocks, and of decoder blocks.
     n_time_filters : int
-        Filters of the first block before ``complexity_factor``; each block has √2 times as many.
+        Filters of the first block before ``complexity_factor``; each next has √2 times as many.
     complexity_factor : float
         Its square root multiplies every number of filters.
     with_skip_connection : bool
-        Join the features of the way down to those of the way up.
+        Concatenate encoder features to the decoder's.
     time_conv_size_s : float
         Length of the filters in seconds.
     ensure_odd_conv_size : bool
         Lengthen filters with an even number of samples by one; if False, raise.
     norm : {"batch", "layer", "instance", "psd", "psd-white"} or callable
-        The norm of the first ``norm_depth`` blocks on the way down; all others have BatchNorm. A
-        callable is given the number of channels and returns a module for (N, C, T). "layer"
-        normalizes over channels and time, with a scale and a shift per channel.
+        The norm of the first ``norm_depth`` encoder blocks; all others have BatchNorm. A callable
+        takes the number of channels and returns a module for (N, C, T). "layer" normalizes over
+        channels and time, with a scale and a shift per channel.
     filter_size : int
         PSDNorm's filter size f in the first block.
     norm_arguments : mapping, optional
@@ -61,13 +61,13 @@ class USleep(Pretrained):
         PSDNorm's filter size in block i: ``max(1, f // 2**i)``, or f in all.
     input_scale : float
         Multiplies the input: with 0.05, 20 µV are one unit. From 1e-9 to 1e6. It is part of the
-        first convolution, so it costs no pass over the signal.
+        first convolution, so it costs no extra pass over the signal.
 
     Attributes
     ----------
     config : dict
         The arguments: ``USleep(**model.config)`` has the same architecture. Unless ``norm`` is a
-        callable, it can be written as JSON. Of the last three it has those that change something.
+        callable, it can be written as JSON. Of the last three it has only those with an effect.
 
     Shape
     -----
@@ -78,8 +78,8 @@ class USleep(Pretrained):
     -----
     With ``norm="batch"`` the state dict is that of braindecode's ``USleep``, and so are the
     outputs, except that a sequence of one epoch keeps its axis, (N, n_outputs, 1), and that
-    BatchNorm also learns from a batch of one sequence. One sequence so short that a single sample
-    reaches the bottom raises in training.
+    BatchNorm also learns from a batch of one sequence. In training, one sequence so short that a
+    single sample reaches the bottom raises.
 
     Examples
     --------
@@ -134,7 +134,7 @@ class USleep(Pretrained):
         self.sfreq, self.depth = sfreq, depth
         kernel_size = _kernel_size(time_conv_size_s, sfreq, ensure_odd_conv_size)
         *widths, bottom = _widths(depth, n_time_filters, complexity_factor)
-        # the names of the submodules are braindecode's, so that weights travel both ways
+        # the names of the submodules are braindecode's, so that weights can be loaded both ways
         self.encoder_blocks = nn.ModuleList()
         for i, (n_in, n_out) in enumerate(pairwise([n_chans, *widths])):
             at_i = norm_at(norm, i, n_out, **norms)
@@ -154,10 +154,10 @@ class USleep(Pretrained):
         """Return the logits of every epoch; see the class for shapes."""
         sequences = self._sequences(x)  # (N, S, C, T)
         n, n_epochs = sequences.shape[:2]
-        # a view where S = 1; otherwise the one copy that time-contiguous rows cost
+        # a view if S = 1; otherwise the one copy that time-contiguous rows need
         rows = sequences.transpose(1, 2).reshape(n, self.n_chans, n_epochs * self.n_times)
         features = self._features(rows)
-        # without skip connections the way up may end beyond the last epoch
+        # without skip connections the decoder's output may extend beyond the last epoch
         epochs = self.clf(features[..., : rows.shape[-1]]).unflatten(-1, (n_epochs, self.n_times))
         logits = self.final_layer(epochs.mean(dim=-1))  # (N, n_outputs, S)
         return logits if x.dim() == 4 else logits.squeeze(-1)
@@ -225,7 +225,7 @@ class _EncoderBlock(nn.Module):
 
 
 class _DecoderBlock(nn.Module):
-    """(N, C, L) and the features of the way down, (N, C', L') → (N, C', min(2L, L'))."""
+    """(N, C, L) and the features of the encoder, (N, C', L') → (N, C', min(2L, L'))."""
 
     def __init__(self, n_in: int, n_out: int, kernel_size: int, with_skip: bool) -> None:
         super().__init__()
@@ -240,13 +240,13 @@ class _DecoderBlock(nn.Module):
     def forward(self, x: Tensor, skip: Tensor) -> Tensor:
         x = self.block_preskip(x)
         if self.with_skip:
-            # the way down rounds odd lengths up, so x has at most one sample more than the skip
+            # the encoder rounds odd lengths up, so x has at most one sample more than the skip
             x = torch.cat([x[..., : skip.shape[-1]], skip], dim=1)
         return self.block_postskip(x)
 
 
 class _Conv(ScaledConv1d):
-    """Convolve and keep the length, with ELU if asked for: (N, C, L) → (N, C', L)."""
+    """Convolve and keep the length, optionally with ELU: (N, C, L) → (N, C', L)."""
 
     def __init__(
         self, n_in: int, n_out: int, kernel_size: int, elu: bool, input_scale: float = 1.0
@@ -292,7 +292,7 @@ def _kernel_size(time_conv_size_s: float, sfreq: float, ensure_odd: bool) -> int
 
 
 def _widths(depth: int, n_time_filters: int, complexity_factor: float) -> list[int]:
-    """Return the numbers of channels of the blocks on the way down and of the bottom."""
+    """Return the numbers of channels of the encoder blocks and of the bottom."""
     widths, n_filters = [], n_time_filters
     for _ in range(depth + 1):
         widths.append(int(n_filters * math.sqrt(complexity_factor)))
@@ -306,7 +306,7 @@ def _widths(depth: int, n_time_filters: int, complexity_factor: float) -> list[i
 
 
 def _depth(depth: int) -> int:
-    # beyond, half a minute's samples are halved away and the widths fill any memory
+    # deeper, half a minute has no samples left and the widths exceed any memory
     if check_size("depth", depth) > 20:
         raise ArgumentError(f"depth must be from 1 to 20, found {depth}")
     return int(depth)

@@ -1,7 +1,7 @@
-"""The mathematics of the layer: the reference in plain torch, and faster paths behind its names.
+"""The mathematics of the layer: the reference in plain torch, and faster paths with the same API.
 
-:mod:`psdnorm.ops.cpu` and :mod:`psdnorm.ops.triton` offer ``row_statistics`` and ``normalize`` as
-:mod:`psdnorm.ops.reference` does; here these names choose between them.
+:mod:`psdnorm.ops.cpu` and :mod:`psdnorm.ops.triton` implement ``row_statistics`` and ``normalize``
+as :mod:`psdnorm.ops.reference` does; the functions exported here choose between them.
 """
 
 from psdnorm.ops.convolution import conv, upsample_conv

@@ -1,9 +1,9 @@
 """Convolution, bias and ELU in one pass over the signal, for networks with few channels.
 
-Libraries spend their time with 2 to 80 channels on turning (N, C, T) around and back. In half
-precision on a CUDA device they are products with banded matrices, by Triton kernels; everywhere
-else torch's own convolutions serve. The operators are functional and know their shapes without
-running, so that torch.compile takes them without a graph break.
+With 2 to 80 channels, libraries spend their time transposing (N, C, T) and back. In half precision
+on a CUDA device, Triton kernels compute convolutions as products with banded matrices; otherwise
+torch's own convolutions are used. The operators are functional and have fake-tensor kernels, so
+torch.compile traces them without a graph break.
 """
 
 from functools import lru_cache
@@ -44,15 +44,15 @@ def upsample_conv(x: Tensor, weight: Tensor, bias: Tensor | None, elu: bool = Fa
         y = F.conv1d(F.pad(x.repeat_interleave(2, dim=-1), (0, 1)), weight, bias)
         return F.elu(y, inplace=True) if elu else y
     now, following = weight.unbind(-1)
-    # y[2i] = (now + following) x[i] and y[2i+1] = now x[i] + following x[i+1], read by what each
-    # x[i] adds to: y[2i-1], y[2i] and y[2i+1]
+    # y[2i] = (now + following) x[i] and y[2i+1] = now x[i] + following x[i+1]; seen from the input,
+    # each x[i] adds to y[2i-1], y[2i] and y[2i+1]
     taps = torch.stack([following, now + following, now], dim=-1).transpose(0, 1)
     y = F.conv_transpose1d(x, taps, bias, stride=2, padding=1, output_padding=1)
     return F.elu(y, inplace=True) if elu else y
 
 
 def is_served(x: Tensor, weight: Tensor) -> bool:
-    """Return whether the kernels serve this convolution."""
+    """Return whether the kernels support this convolution."""
     return (
         not is_exporting()
         and x.is_cuda
@@ -71,7 +71,7 @@ def _dtype(x: Tensor) -> torch.dtype:
 
 
 class Grouping(NamedTuple):
-    """Per ``step`` inputs, ``span`` outputs depend on ``window`` inputs, from ``offset`` on."""
+    """For each ``step`` inputs, ``span`` outputs depend on ``window`` inputs from ``offset`` on."""
 
     step: int
     span: int
@@ -82,7 +82,7 @@ class Grouping(NamedTuple):
 def convolve(
     x: Tensor, weight: Tensor, bias: Tensor | None, pad: int, up: int, elu: bool
 ) -> Tensor:
-    """Convolve x, each sample of it repeated ``up`` times; y[t] = Σ_k w[k] x[(t+k-pad)//up]."""
+    """Convolve x with each sample repeated ``up`` times; y[t] = Σ_k w[k] x[(t+k-pad)//up]."""
     if x.dim() != 3 or x.shape[1] != weight.shape[1]:
         raise ShapeError(
             f"a convolution with weights of shape {tuple(weight.shape)} expects (N, "
@@ -122,7 +122,7 @@ def _grouping(step: int, span: int, first: int, last: int) -> Grouping:
 
 
 def _axes(grouping: Grouping, taps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Positions in the window, outputs and taps, to be broadcast: (window, span, taps)."""
+    """Positions in the window, outputs and taps, broadcastable to (window, span, taps)."""
     window = torch.arange(grouping.window, device=device) + grouping.offset
     output = torch.arange(grouping.span, device=device)
     return window[:, None, None], output[None, :, None], torch.arange(taps, device=device)
@@ -135,13 +135,13 @@ def _banded(weight: Tensor, reads: Tensor) -> Tensor:
 
 
 def _within_reach(x: Tensor) -> Tensor:
-    """Return x with a unit stride in time, and channels that 32 bits can reach from the first."""
+    """Return x with a unit stride in time, and channel offsets that fit into 32 bits."""
     is_near = x.stride(1) * x.shape[1] < 2**31
     return with_unit_time_stride(x) if is_near else x.contiguous()
 
 
 def _unit(*steps: int) -> int:
-    """Largest vector, up to 8 samples, that all steps are multiples of."""
+    """Largest vector size, up to 8 samples, that divides all steps."""
     return next(unit for unit in (8, 4, 2, 1) if all(step % unit == 0 for step in steps))
 
 
@@ -208,7 +208,7 @@ def _gradient_plan(shape, stride, grad_shape, grad_stride, forward):
 
 
 def _matrix_gradient(grad: Tensor, x: Tensor, forward: list[int]) -> Tensor:
-    """Differentiate by the matrix, and by the bias in a last row: (C · window + 1, C' · span)."""
+    """Gradient of the matrix, and of the bias in a last row: (C · window + 1, C' · span)."""
     grad, x = _within_reach(grad), _within_reach(x)
     size = (x.shape[1] * forward[3] + 1, grad.shape[1] * forward[1])
     if not grad.numel():
@@ -247,7 +247,7 @@ def _gradients(ctx, grad):
     return dx, dmatrix, None, dbias, None, None, None
 
 
-# opaque to the compiler: what it sees through, it may hand tensors with other strides than it said
+# opaque to the compiler: code it traces through may get tensors with other strides than announced
 _convolve_op = torch.library.custom_op("psdnorm::banded_convolve", _convolve, mutates_args=())
 _gradient_op = torch.library.custom_op(
     "psdnorm::banded_gradient", _matrix_gradient, mutates_args=()

@@ -1,4 +1,4 @@
-"""The fast path on processors: rows in blocks, segments as lines of a matrix product."""
+"""The fast path on CPUs: rows in blocks, segments as lines of a matrix product."""
 
 from collections.abc import Iterator
 
@@ -9,13 +9,13 @@ from torch.nn.functional import pad
 from psdnorm.ops import reference
 from psdnorm.ops.reference import Spec
 
-# coefficients that one line of a matrix product makes, about
+# approximate number of coefficients from one line of a matrix product
 COEFFICIENTS = 40
-# samples worked on at once: two megabytes of float32; with fewer, more time goes into the calls
+# samples processed at once: two megabytes of float32; with fewer, call overhead grows
 CHUNK_SAMPLES = 2**19
-# outputs that one line of a matrix product makes, about
+# approximate number of outputs from one line of a matrix product
 BLOCK = 24
-# named wherever a tensor is made, because torch.set_default_device may say otherwise
+# passed wherever a tensor is created, because torch.set_default_device may differ
 _CPU = torch.device("cpu")
 
 
@@ -64,11 +64,11 @@ class SegmentPower:
 
 
 def psd_as_quadratic_form(spec: Spec, length: int, like: Tensor) -> Tensor:
-    """Twice the matrix of P_k as a quadratic form of a segment, over their number: (F, f * f)."""
+    """Twice the quadratic form of P_k in a segment, over the number of segments: (F, f * f)."""
     n_segments = reference.n_segments(length, spec.filter_size)
     n_bins = reference.n_bins(spec.filter_size)
     basis = real_dft(spec, like)
-    outer = basis.T.unsqueeze(2) * basis.T.unsqueeze(1)  # (f, f, f), one matrix a coefficient
+    outer = basis.T.unsqueeze(2) * basis.T.unsqueeze(1)  # (f, f, f), one matrix per coefficient
     forms = outer[:n_bins].clone()
     forms[1 : (spec.filter_size + 1) // 2] += outer[n_bins:]
     return forms.flatten(1) * (2 / n_segments)
@@ -161,7 +161,7 @@ def normalize_backward(
 
 
 class _Filters:
-    """The filters of all rows, R = N * C of them, and how their taps depend on the PSD."""
+    """The filters of all R = N * C rows, and how their taps depend on the PSD."""
 
     def __init__(
         self, psd: Tensor, sqrt_target: Tensor, filter_size: int, weight: Tensor | None
@@ -172,7 +172,7 @@ class _Filters:
         self.gain = (sqrt_target / psd.sqrt()).flatten(0, 1)  # (R, F)
         scale = psd.new_ones(psd.shape[1]) if weight is None else weight.to(psd.dtype)
         self.scale = scale.expand(psd.shape[:2]).reshape(-1, 1)
-        # the taps are linear in the gain, so their matrix is what they are for unit gains
+        # the taps are linear in the gain, so the taps of unit gains form the matrix
         unit = torch.eye(psd.shape[-1], dtype=psd.dtype, device=_CPU)
         self.inverse_dft = reference.monge_filter(torch.ones_like(unit), unit, filter_size)
 
@@ -181,9 +181,9 @@ class _Filters:
         return self.taps[chunk] * self.scale[chunk]
 
     def gradient_of_psd(self, chunk: slice, grad_taps: Tensor) -> Tensor:
-        """Carry a gradient of the taps without weight, (r, K), back to the PSD, (r, F)."""
+        """Backpropagate a gradient of the unweighted taps, (r, K), to the PSD, (r, F)."""
         through_gain = (grad_taps * self.scale[chunk]) @ self.inverse_dft.T
-        # in this order nothing overflows that the result does not
+        # in this order nothing overflows unless the result does
         return -0.5 * through_gain * self.gain[chunk] / self.psd[chunk]
 
 
@@ -196,8 +196,8 @@ class _Chunks:
         dtype = reference.statistics_dtype(rows.dtype)
         self.offset = None if offset is None else offset.reshape(-1, 1)
         self.first = rows[:, :1].to(dtype)
-        # a row per thread at least, since a batched matrix product is shared out by rows; of short
-        # rows the band matrices are larger than the rows
+        # at least a row per thread, since a batched matrix product is parallel over rows; the band
+        # matrices of short rows are larger than the rows
         per_row = max(self.length, (block + 2 * margin) * block)
         self.step = max(torch.get_num_threads(), CHUNK_SAMPLES // per_row)
         n_blocks = -(-self.length // block)
@@ -216,7 +216,7 @@ class _Chunks:
         return self.blocks.flatten(1)[:, self.margin : self.margin + self.length]
 
     def load_plain(self, chunk: slice) -> Tensor:
-        """Load rows as they are, and return them."""
+        """Load rows unchanged, and return them."""
         self.blocks = self.memory[: chunk.stop - chunk.start]
         return self.inner.copy_(self.rows[chunk])
 
@@ -232,7 +232,7 @@ class _Chunks:
         self.load(chunk).sub_(self.offset[chunk])
 
     def fill_margin(self, width: int, padding_mode: str) -> None:
-        """Continue the rows by ``width`` samples on either side."""
+        """Pad the rows by ``width`` samples on either side."""
         if width == 0:
             return
         inner, flat = self.inner, self.blocks.flatten(1)
@@ -305,26 +305,26 @@ def _count(n: int) -> Tensor:
 
 
 def _block_size(length: int, width: int, hop: int) -> int:
-    """Choose whole hops, as wide as a band at least, and not much of a short row."""
+    """Choose a number of whole hops, at least as wide as a band, but small within a short row."""
     if width == 0:
         return 1
     return -(-max(width, min(BLOCK, length // 8), 1) // hop) * hop
 
 
 def _lags(block: int, margin: int, half: int) -> Tensor:
-    """Which tap stands at (i, b) of a filter's band matrix, K where none: (B + 2 margin, B)."""
+    """Return the tap at (i, b) of a filter's band matrix, K for none: (B + 2 margin, B)."""
     tap = _count(block + 2 * margin).unsqueeze(1) - _count(block) - margin + half
     n_taps = 2 * half + 1
     return torch.where((tap >= 0) & (tap < n_taps), tap, n_taps)
 
 
 def _segment_index(block: int, filter_size: int) -> Tensor:
-    """Which entries of a segment's matrix (f * f: none) add up at (i, b), (2, B + 2f - 2, B)."""
+    """Return the segment matrix entries to add at (i, b), f * f for none: (2, B + 2f - 2, B)."""
     hop = filter_size - filter_size // 2
     b = _count(block)
     lag = _count(block + 2 * filter_size - 2).unsqueeze(1) - b - (filter_size - 1)
     entries = []
-    # a sample stands at one position of a segment and a hop later in the one before
+    # a sample has one position in its segment, and one a hop later in the segment before
     for position in (b % hop, b % hop + hop):
         other = position + lag
         inside = (position < filter_size) & (other >= 0) & (other < filter_size)
@@ -333,7 +333,7 @@ def _segment_index(block: int, filter_size: int) -> Tensor:
 
 
 def _remove_hanging_segments(out: Tensor, signal: _Chunks, kernels: Tensor, filter_size: int):
-    """Undo the segments that hang over the ends, which the operator sees and Welch does not."""
+    """Undo the segments that overhang the ends, which the operator includes but Welch does not."""
     hop, length = filter_size - filter_size // 2, signal.length
     n_segments = reference.n_segments(length, filter_size)
     padded = signal.blocks.flatten(1)
@@ -347,7 +347,7 @@ def _remove_hanging_segments(out: Tensor, signal: _Chunks, kernels: Tensor, filt
 
 
 def _add_reflected(out: Tensor, grad: Tensor, taps: Tensor) -> None:
-    """Add what a gradient (r, T) sends back through samples that were reflected at the ends."""
+    """Add the part of a gradient (r, T) that flows back through samples reflected at the ends."""
     half, length = taps.shape[1] // 2, grad.shape[1]
     if half == 0:
         return

@@ -1,12 +1,11 @@
-"""Which path serves a call: the reference in plain torch, or fused operators.
+"""Dispatch each call to the reference in plain torch, or to fused operators.
 
-The fused ones do their work in :mod:`psdnorm.ops.cpu` on a processor, in :mod:`psdnorm.ops.triton`
-on a CUDA device and, where rows can stay on its chip, in :mod:`psdnorm.ops.hopper`. They are
-functional and know their shapes without running (fake tensors), so
-``torch.compile(fullgraph=True)`` sees them without a graph break. Statistics and sums are float32
-at least, and an autocast region changes nothing. The fused statistics carry no gradient: the
-backward pass of :func:`normalize` is the whole gradient, as if the statistics were computed from
-``x`` inside it.
+The fused operators run in :mod:`psdnorm.ops.cpu` on a CPU, in :mod:`psdnorm.ops.triton` on a CUDA
+device and, where rows can stay on its chip, in :mod:`psdnorm.ops.hopper`. They are functional and
+have fake-tensor kernels, so ``torch.compile(fullgraph=True)`` traces them without a graph break.
+Statistics and sums are at least float32, and autocast changes nothing. The fused statistics carry
+no gradient: the backward pass of :func:`normalize` is the whole gradient, as if the statistics were
+computed from ``x`` inside it.
 """
 
 import os
@@ -24,7 +23,7 @@ from psdnorm.ops.reference import Spec, is_exporting, n_bins, statistics_dtype
 BACKENDS = ("auto", "reference", "fused")
 LARGEST_FILTER_SIZE = 32
 CUDA_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-# on a processor the fused path pays for rows this many times longer than the filter
+# on a CPU the fused path pays off for rows at least this many times longer than the filter
 _LONG_ROW = 32
 
 
@@ -36,7 +35,7 @@ def choose_backend(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> str:
-    """Return the backend that serves a call: "auto" is "fused" where that can serve and pays."""
+    """Return the backend for a call: "auto" is "fused" where that is supported and pays off."""
     for name, parameter in (("target", sqrt_target), ("weight", weight), ("bias", bias)):
         if parameter is not None and parameter.device != x.device:
             raise BackendError(
@@ -117,7 +116,7 @@ def measure_and_normalize(
     bias: Tensor | None = None,
     backend: str = "fused",
 ) -> Tensor:
-    """Carry rows onto a target that does not depend on them, with one read where possible."""
+    """Carry rows onto a target that does not depend on them, reading x only once if possible."""
     if backend == "reference":
         statistics = row_statistics(x, spec, backend)
         return normalize(x, *statistics, sqrt_target, spec, weight, bias, backend)
@@ -143,7 +142,7 @@ def _without_autocast(x: Tensor):
 
 
 def _is_transformed(*tensors: Tensor | None) -> bool:
-    """Return whether torch.func or forward-mode differentiation follows one of the tensors."""
+    """Return whether torch.func or forward-mode differentiation tracks one of the tensors."""
     given = [t for t in tensors if t is not None]
     wrappers = torch._C._functorch
     if any(
@@ -156,15 +155,15 @@ def _is_transformed(*tensors: Tensor | None) -> bool:
 
 
 def can_update_barycenter(psd: Tensor, sqrt_psd: Tensor) -> bool:
-    """Return whether :func:`psdnorm.ops.triton.update_barycenter` serves this running state."""
+    """Return whether :func:`psdnorm.ops.triton.update_barycenter` supports this running state."""
     is_float32 = psd.dtype == sqrt_psd.dtype == torch.float32 and sqrt_psd.is_contiguous()
     has_kernel = triton.HAS_TRITON and psd.is_cuda
     return is_float32 and has_kernel and _is_plain(psd) and _is_plain(sqrt_psd)
 
 
 def _is_plain(x: Tensor) -> bool:
-    # the way through torch's dispatcher and torch.library's autograd takes longer than the kernels;
-    # only compilers, tracers and tensors that are not what they seem need it
+    # going through torch's dispatcher and torch.library's autograd takes longer than the kernels;
+    # only compilers, tracers, tensor subclasses and wrapped tensors need it
     return (
         not torch.compiler.is_compiling()
         and type(x) in (Tensor, torch.nn.Parameter)
@@ -174,16 +173,16 @@ def _is_plain(x: Tensor) -> bool:
 
 
 def _path(*signals: Tensor, spec: Spec, one_read: bool) -> ModuleType:
-    """Return the module that does the work for rows, or for rows and their gradient."""
+    """Return the module that processes rows, or rows and their gradient."""
     if one_read and hopper.serves(signals, spec):
         return hopper
     x = signals[0]
-    # the interpreter is how the kernels are tested on a machine without a CUDA device
+    # Triton's interpreter runs the kernels in tests on machines without a CUDA device
     interpreted = os.environ.get("TRITON_INTERPRET") == "1" and x.dtype in CUDA_DTYPES
     return triton if x.is_cuda or interpreted else cpu
 
 
-# the operators: first what has a gradient, last the fields of a Spec, as they take plain arguments
+# operators take arguments with gradients first, and a Spec as its fields, last, as these are plain
 def _row_statistics(x: Tensor, *options) -> tuple[Tensor, Tensor]:
     spec = Spec(*options)
     return _path(x, spec=spec, one_read=False).row_statistics(x, spec)
@@ -224,7 +223,7 @@ class _Normalize(torch.autograd.Function):
 
 
 class _MeasureAndNormalize(torch.autograd.Function):
-    """The same where the statistics are measured on the way."""
+    """The same, with the statistics measured in the same call."""
 
     @staticmethod
     def forward(ctx, *arguments):
@@ -253,8 +252,8 @@ def _keep_measure_and_normalize(ctx, inputs, output):
 def _gradients(ctx, grad, differentiate):
     x, offset, psd, sqrt_target, weight = ctx.saved_tensors
     constants = (None,) * ctx.n_constants
-    # create_graph=True: this gradient will be differentiated; nor can a kernel take a gradient that
-    # vmap has batched
+    # create_graph=True: this gradient will be differentiated; nor can a kernel take a gradient
+    # batched by vmap
     is_batched = not torch.compiler.is_compiling() and _is_transformed(grad)
     if torch.is_grad_enabled() or is_batched:
         return *_differentiable_gradients(ctx, grad), *constants
@@ -268,7 +267,7 @@ def _gradients(ctx, grad, differentiate):
 
 
 def _differentiable_gradients(ctx, grad):
-    """Compute the same gradients by autograd through the reference, ready for another pass."""
+    """Compute the same gradients by autograd through the reference, so they are differentiable."""
     x, _, psd, sqrt_target, weight = ctx.saved_tensors
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():

@@ -1,8 +1,8 @@
-"""The mathematics of PSDNorm in plain torch: the truth that every faster path is tested against.
+"""The mathematics of PSDNorm in plain torch, against which every faster path is tested.
 
 Every function is pure, acts on each (sample, channel) row and works for any filter size
 ``f`` from 1 to ``T``. ``F = f // 2 + 1`` is the half of the spectrum that a real signal needs.
-The equation numbers in ``docs/mathematics.md`` point here.
+Equation numbers are those of ``docs/mathematics.md``.
 """
 
 import math
@@ -15,8 +15,8 @@ PADDING_MODES = ("circular", "zeros", "reflect")
 # generalised cosine windows w_t = a - (1 - a) cos(2πt/f), periodic as in scipy.signal.get_window
 WINDOWS = {"boxcar": 1.0, "hann": 0.5, "hamming": 0.54}
 DETRENDS = ("row", "segment")
-# up to here a DFT is a product with a constant matrix and a filter a sum over taps; beyond it both
-# go through the FFT, whose cost does not grow with f
+# up to this size a DFT is a product with a constant matrix and a filter a sum over taps; beyond it
+# both use the FFT, whose cost does not grow with f
 DIRECT_FILTER_SIZE = 64
 
 
@@ -31,18 +31,18 @@ class Spec(NamedTuple):
 
     @property
     def detrends_segments(self) -> bool:
-        """Whether segments lose their means; one of a single sample would be left with nothing."""
+        """Whether segments are centred; centring would leave nothing of single-sample segments."""
         return self.detrend == "segment" and self.filter_size > 1
 
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which statistics of ``dtype`` signals are kept: float32 at least."""
+    """Return the dtype for statistics of ``dtype`` signals: at least float32."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def is_exporting() -> bool:
-    """Return whether torch.export traces this call."""
-    # torch 2.11 answers torch.compiler.is_exporting() with yes inside torch.compile too
+    """Return whether torch.export is tracing this call."""
+    # in torch 2.11, torch.compiler.is_exporting() is True inside torch.compile too
     return torch.compiler._is_exporting_flag
 
 
@@ -68,8 +68,8 @@ def n_segments(length: int, filter_size: int) -> int:
 
 def center(x: Tensor, offset: Tensor | None = None) -> Tensor:
     """Subtract each row's mean; ``offset``: the known mean relative to the row's first sample."""
-    # about the first sample, a constant row is exact zeros and a large mean costs no digits;
-    # the pivot cancels from the result, so it carries no gradient
+    # relative to its first sample, a constant row is exactly zero and a large mean costs no
+    # precision; the pivot cancels out, so it carries no gradient
     shifted = x - x[..., :1].detach()
     if offset is None:
         offset = shifted.mean(dim=-1)
@@ -89,20 +89,20 @@ def _phases(rows: int, columns: int, filter_size: int, like: Tensor) -> Tensor:
     """Return the angles 2πkm/f for k < rows and m < columns, (rows, columns)."""
     k = torch.arange(rows, device=like.device)
     m = torch.arange(columns, device=like.device)
-    # reduced modulo f while still integer, so that large products keep all their digits
+    # reduced modulo f in integers, so that large products stay exact
     turns = (k.unsqueeze(1) * m) % filter_size
     return turns.to(like.dtype) * (2 * math.pi / filter_size)
 
 
 def windowed_dft(spec: Spec, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cosines and sines of the F bins as segments meet them, (f, F) each."""
+    """Return the cosines and sines of the F bins, windowed and detrended, (f, F) each."""
     size = spec.filter_size
     w = unit_window(size, spec.window, like).unsqueeze(1)
     phases = _phases(size, n_bins(size), size, like)
     cosines, sines = w * phases.cos(), w * phases.sin()
     if spec.detrends_segments:
-        # taking the mean off a segment or off what it is multiplied with is the same; windows are
-        # even, so the sines have none
+        # centring these weights is the same as centring the segment; windows are even, so the
+        # windowed sines have zero mean
         cosines = center(cosines.T).T
     return cosines, sines
 
@@ -113,7 +113,7 @@ def welch_psd(
     """PSD of centred rows (Welch, eq. 3), (..., T) → (..., F): σ² at every bin for white noise."""
     spec = Spec(filter_size, window=window, detrend=detrend)
     hop = filter_size - half_width(filter_size)
-    # the same layout for every length, or an exported program would not run with some lengths
+    # one memory layout for all lengths, or an exported program would fail for some of them
     segments = centered.unfold(-1, filter_size, hop).contiguous()  # (..., L, f)
     if _is_direct(filter_size):
         cosines, sines = windowed_dft(spec, centered)
@@ -123,13 +123,13 @@ def welch_psd(
         spectrum = torch.fft.rfft(segments * unit_window(filter_size, window, centered))
         real, imag = spectrum.real, spectrum.imag
         if spec.detrends_segments and window == "boxcar":
-            # what is left in bin 0 is rounding
+            # only rounding error is left in bin 0
             real = real * (torch.arange(real.shape[-1], device=real.device) > 0)
     return (real.square() + imag.square()).mean(dim=-2)
 
 
 def white_root(deviation: Tensor, spec: Spec) -> Tensor:
-    """Root of the PSD measured of white rows of these standard deviations, (C,) → (C, F)."""
+    """Root of the measured PSD of white rows with these standard deviations, (C,) → (C, F)."""
     if not spec.detrends_segments:
         return deviation.unsqueeze(-1).repeat(1, n_bins(spec.filter_size))
     # not flat: the lowest bins have less power, with "boxcar" none in bin 0
@@ -147,7 +147,7 @@ def row_statistics(x: Tensor, spec: Spec) -> tuple[Tensor, Tensor]:
 
 
 def valid_rows(psd: Tensor) -> Tensor:
-    """Tell which rows have a finite PSD: bool, (N, C) for psd (N, C, F)."""
+    """Return which rows have a finite PSD: bool, (N, C) for psd (N, C, F)."""
     return psd.isfinite().all(dim=-1)
 
 
@@ -166,7 +166,7 @@ def batch_barycenter(psd: Tensor) -> Tensor:
 
 
 def geodesic(sqrt_start: Tensor, sqrt_end: Tensor, weight: Tensor | float) -> Tensor:
-    """Walk a share ``weight`` of the Bures–Wasserstein geodesic, in square roots (eq. 6)."""
+    """Move a fraction ``weight`` along the Bures–Wasserstein geodesic, in square roots (eq. 6)."""
     return (1 - weight) * sqrt_start + weight * sqrt_end
 
 

@@ -1,4 +1,4 @@
-"""Figures: how norms and stages look, drawing, and writing as PNG and SVG, reproducibly."""
+"""Figures: the style of norms and stages, drawing, and reproducible PNG and SVG output."""
 
 import contextlib
 import io
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-# Okabe and Ito's, which the colour-blind tell apart
+# Okabe and Ito's palette, which colour-blind readers can tell apart
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#8C8C8C"
-# from the bottom of a stack: ever lighter, so that they are told apart in grey, too
+# lighter from the bottom of a stack to its top, so that they also differ in greyscale
 STAGE_COLOURS = {"N3": BLACK, "N2": BLUE, "N1": GREEN, "REM": "#F0A500", "W": "#F5EBCB"}
-# a few points of these may be all that tells a norm
+# a few points in one of these may be all that identifies a norm
 TELLING = tuple(
     dict.fromkeys(
         [BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, *STAGE_COLOURS.values()]
     )
 )
 DPI = 130
-_SVG_BYTES = 200_000  # above which the points and areas within an SVG are made coarser
+_SVG_BYTES = 200_000  # above this, the points and areas within an SVG are made coarser
 _SVG_DPI = (DPI, 100, 75, 50)
 _COLOURS_IN_PNG = 256
 _LETTERS_PER_INCH = 9  # of a title
@@ -89,9 +89,9 @@ class EndLabel(NamedTuple):
 
 
 def label_ends(axes: "Axes", labels: Sequence[EndLabel]) -> None:
-    """Write labels right of the axes, each as near to the end of its line as others let it.
+    """Write labels right of the axes, each as close to the end of its line as the others allow.
 
-    Call it when the limits of the axes are final.
+    Call it once the limits of the axes are final.
     """
     low, high = axes.get_ylim()
     height = axes.get_window_extent().height / axes.figure.dpi  # inches, before the layout
@@ -123,22 +123,22 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
     order = np.argsort(wanted, kind="stable")
     steps = gap * np.arange(len(wanted))
     placed = np.empty(len(wanted))
-    # the nearest numbers that rise by a gap each: without the gaps, the nearest that rise
+    # the nearest numbers at least a gap apart: with the gaps subtracted, an isotonic regression
     placed[order] = isotonic_regression(np.asarray(wanted, float)[order] - steps).x + steps
     return placed.tolist()
 
 
 class CannotDraw(Exception):
-    """Why a figure is not there, in one sentence; no error of the user's."""
+    """Why a figure is missing, in one sentence; not a user's error."""
 
 
 @dataclass(frozen=True)
 class Figure:
     """A figure as a page shows it."""
 
-    name: str  # of a file, without its ending
+    name: str  # of a file, without its extension
     title: str
-    words: str  # what is to be seen, with its numbers, for those who cannot see it
+    words: str  # alternative text: what the figure shows, with its numbers
     caption: str  # who was counted, caveats, what was left out, the recipe
     png: bytes
     svg: bytes
@@ -167,7 +167,7 @@ def matplotlib() -> Any:
 
 @contextlib.contextmanager
 def styled() -> Iterator[None]:
-    """Draw and write in the style of a report; what was set before comes back."""
+    """Draw and write in the style of a report; earlier settings are restored afterwards."""
     with matplotlib().rc_context(_STYLE):
         yield
 
@@ -189,7 +189,7 @@ def panels(
     axes = list(np.ravel(table))
     for place, unused in enumerate(axes[n:], start=n):
         unused.remove()
-        # the panel above has no neighbour below whose ticks would serve it
+        # the panel above has no panel below it to show tick labels
         table[place // columns - 1, place % columns].tick_params(labelbottom=True)
     return canvas, axes[:n]
 
@@ -209,18 +209,18 @@ def rendered(drawing: Drawing, *, simulated: bool, recipe: str) -> Figure:
 
 
 def _png(canvas: "Canvas") -> bytes:
-    """Return a PNG with a palette: a third of the bytes, as a page holds dozens of them."""
+    """Return a PNG with a palette: a third of the size, as a page holds dozens of them."""
     from PIL import Image  # matplotlib's own
 
     image = io.BytesIO()
     canvas.savefig(image, format="png", dpi=DPI)
-    canvas.set_layout_engine("none")  # it stays as laid out
+    canvas.set_layout_engine("none")  # keep the layout
     picture = np.asarray(Image.open(image).convert("RGB"))
     packed = picture.astype(np.uint32) @ np.array([65536, 256, 1], np.uint32)
     codes, places, counts = np.unique(packed, return_inverse=True, return_counts=True)
     colours = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1).astype(np.int32)
-    # colours of norms and stages stay as they are, and so do the commonest, those of areas, lines
-    # and letters; what is left are shades of edges, which get the nearest
+    # colours of norms and stages are kept, and so are the most common ones, those of areas, lines
+    # and letters; the rest are shades of edges, which get the nearest colour
     telling = np.array([int(colour[1:], 16) for colour in TELLING])
     first = np.where(np.isin(codes, telling), 0, 1)
     palette = colours[np.lexsort([-counts.astype(np.int64), first])[:_COLOURS_IN_PNG]]

@@ -1,11 +1,11 @@
 "use strict";
-/* Tables that sort by their heads; subjects that are looked up in the data at the end of the page;
-   tables that the keyboard stops at only where they scroll. */
+/* Tables sorted by their column headers; subjects looked up in the data at the end of the page;
+   tables that take keyboard focus only where they scroll. */
 (() => {
   const MOST_ROWS = 200;
   const collator = new Intl.Collator("en", { numeric: true });
 
-  /* what is not there comes last, whichever way the others are sorted */
+  /* missing values come last, whatever the sort order of the others */
   function compare(a, b, falling) {
     if (a === null || b === null) return (a === null) - (b === null);
     const order = typeof a === "number" && typeof b === "number" ? a - b : collator.compare(a, b);
@@ -58,7 +58,7 @@
     return String(value);
   }
 
-  /* rows of one cohort: those that fit the search, in the order asked for, the first of them */
+  /* rows of one cohort: the first of those that match the search, in the order asked for */
   function browse(place, { columns, rows, by }) {
     const table = place.querySelector("table");
     const status = place.querySelector(".status");

@@ -19,21 +19,21 @@ from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT
 from psdnorm.runtime import written
 
 BAND = "These nights are simulated. They say nothing about patients."
-FRAME_BYTES = 20_000  # what styles, script and head of a page take at most
+FRAME_BYTES = 20_000  # upper bound on the styles, script and head of a page
 _NUMBER = re.compile(r"[+−-]?\d[\d,]*(?:\.\d+)?")
 _TURNING = re.compile("\\S*[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]\\S*")
 _MIME = {"png": "image/png", "svg": "image/svg+xml"}
 
 
 def _isolated(value: object) -> object:
-    """Escape a text, and isolate it: right-to-left marks in a name affect only itself."""
+    """Escape a text, and isolate names with right-to-left marks, so that these affect only them."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return Markup(_TURNING.sub(r"<bdi>\g<0></bdi>", str(escape(value))))
 
 
 def _flowing(text: str) -> Markup:
-    """Escape a text; no line ends between a number and its %."""
+    """Escape a text, without line breaks between a number and its %."""
     return Markup(re.sub(r"(?<=\d) %", "&nbsp;%", str(_isolated(text))))
 
 
@@ -55,13 +55,13 @@ class TableCell:
     """A cell of a table."""
 
     text: str
-    value: float | None = None  # that ``text`` rounds, in its unit (scores: percent), if any
+    value: float | None = None  # unrounded, in the unit of ``text`` (scores: percent), if any
     bold: bool = False  # whether it is the best of its row
-    facts: Mapping[str, Any] = field(default_factory=dict)  # a column of the CSV file each
+    facts: Mapping[str, Any] = field(default_factory=dict)  # one column of the CSV file each
 
 
 class Part:
-    """What is put together from top to bottom: a page, or a part of it."""
+    """A page, or a part of one, built from top to bottom."""
 
     def __init__(self, ids: Iterator[int]) -> None:
         self._ids = ids
@@ -69,7 +69,7 @@ class Part:
         self._headings: list[tuple[str, str]] = []
 
     def part(self) -> "Part":
-        """Return an empty part of the same page: add it, fold it, or make it stand out."""
+        """Return an empty part of the same page, to be added, folded or highlighted."""
         return Part(self._ids)
 
     def add(self, part: "Part") -> Self:
@@ -79,18 +79,18 @@ class Part:
 
     @property
     def n_bytes(self) -> int:
-        """The bytes that it takes in a page."""
+        """Its size within a page, in bytes."""
         return sum(len(part.encode()) + 1 for part in self._parts)
 
     def heading(self, text: str, level: int = 2) -> Self:
-        """Begin a section, or one within it."""
+        """Start a section, or a subsection."""
         name = f"s{next(self._ids)}"
         if level == 2:
             self._headings.append((name, text))
         return self._add(_parts.heading(name, level, text))
 
     def text(self, text: str, kind: str = "") -> Self:
-        """Add a paragraph; of the ``kind`` "note" in smaller letters."""
+        """Add a paragraph; ``kind`` "note" is in smaller type."""
         return self._add(_parts.paragraph(text, kind))
 
     def items(self, texts: Iterable[str]) -> Self:
@@ -99,11 +99,11 @@ class Part:
         return self._add(_parts.items(texts)) if texts else self
 
     def command(self, text: str) -> Self:
-        """Add what can be typed into a shell."""
+        """Add a block of code, such as a shell command."""
         return self._add(_parts.command(text))
 
     def links(self, before: str, targets: Iterable[tuple[str, str]]) -> Self:
-        """Add a line of links to files beside the page: each a path and its words."""
+        """Add a line of links to files beside the page, as pairs of a path and a text."""
         return self._add(_parts.links(before, targets))
 
     def table(
@@ -118,10 +118,10 @@ class Part:
     ) -> Self:
         """Add a table whose first column names the rows.
 
-        A row of one entry is a heading: the rows below it are sorted by themselves. Rows of means
-        stay below the rows that they are of. A ``sortable`` table is sorted by its heads, but never
-        where its rows are different quantities. The caption of an ``unseen`` one is only read
-        aloud; ``words`` are the columns that hold sentences rather than numbers.
+        A row of one entry is a heading: the rows below it are sorted separately. Rows of means stay
+        below the rows that they average. A ``sortable`` table can be sorted by its column headers,
+        unless its rows are different quantities. The caption of an ``unseen`` table is for screen
+        readers only; ``words`` are the columns that hold sentences rather than numbers.
         """
         sortable = sortable and _is_of_one_metric(rows)
         groups = [
@@ -135,11 +135,11 @@ class Part:
     def matrix(
         self, caption: str, names: Sequence[str], entries: Sequence[Sequence[tuple[str, str]]]
     ) -> Self:
-        """Add a square table, rows true and columns predicted: texts and their tooltips."""
+        """Add a confusion matrix, rows true and columns predicted, of texts and their tooltips."""
         return self._add(_parts.matrix(self._table_id(), caption, list(names), entries))
 
     def beside(self, part: "Part") -> Self:
-        """Add the elements of a part side by side, as far as there is room."""
+        """Add the elements of a part side by side, as space permits."""
         return self._add(_parts.beside(part._body("")))
 
     def picture(
@@ -151,21 +151,21 @@ class Part:
         *,
         scrolls: bool = False,
     ) -> Self:
-        """Add a PNG or SVG, and the words for those who cannot see it.
+        """Add a PNG or SVG with its alternative text, ``words``.
 
-        One that ``scrolls`` does so on a narrow screen, rather than become too small to read.
+        If it ``scrolls``, it does so on a narrow screen rather than become too small to read.
         """
         data = f"{_MIME[kind]};base64,{base64.b64encode(picture).decode()}"
         return self._add(_parts.picture(Markup(data), words, caption, scrolls))
 
     def fold(self, summary: str, part: "Part") -> Self:
-        """Add a part that is shown when its summary is chosen."""
+        """Add a collapsed part that is shown when its summary is clicked."""
         return self._add(_parts.fold(summary, part._body()))
 
     def verdict(self, part: "Part", kind: str = "") -> Self:
-        """Add a part that stands out, its first paragraph in large letters.
+        """Add a highlighted part, its first paragraph in large type.
 
-        Of the ``kind`` "caution" or "alarm" it stands out more.
+        The kinds "caution" and "alarm" are highlighted more strongly.
         """
         return self._add(_parts.verdict(kind, part._body()))
 
@@ -177,11 +177,11 @@ class Part:
         by: int,
         without_script: str,
     ) -> Self:
-        """Add a table of many subjects, of which the script shows some and finds the others.
+        """Add a table of many subjects; the script shows some of them and searches the others.
 
         Columns have a name and a kind: "text", "count", or "percent" and "gain", which are whole
-        hundredths. The first names the subject; None is a missing value. Those are shown first that
-        are lowest in the column ``by``.
+        hundredths. The first names the subject; None is a missing value. The subjects with the
+        lowest values in the column ``by`` are shown first.
         """
         number = next(self._ids)
         document = json_in_script({"columns": columns, "rows": rows, "by": by})
@@ -202,7 +202,7 @@ class Part:
 
 
 class Page(Part):
-    """A page that is put together from top to bottom; all texts are escaped.
+    """A page that is built from top to bottom; all texts are escaped.
 
     >>> page = Page("Norms", simulated=True).text("1 < 2").table("Accuracy", ["norm"], [["psd"]])
     >>> "<p>1 &lt; 2</p>" in page.html()
@@ -215,7 +215,7 @@ class Page(Part):
         *,
         simulated: bool = False,  # a band on top says so
         contents: bool = False,  # links to the sections follow the title
-        notice: str | None = None,  # what else a band on top says
+        notice: str | None = None,  # text of another band on top
     ) -> None:
         super().__init__(itertools.count())
         self._title = title
@@ -247,7 +247,7 @@ class Page(Part):
 
 
 def json_in_script(document: Any) -> Markup:
-    """Return JSON that ends no script, whatever the names in it."""
+    """Return JSON that cannot close its script element, whatever the names in it."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
@@ -255,7 +255,7 @@ def json_in_script(document: Any) -> Markup:
 
 
 def _cell(entry: str | TableCell, sortable: bool) -> dict[str, Any]:
-    """Return what the template shows of an entry, and what it is sorted by, "" if it is not."""
+    """Return an entry as the template shows it, and its sort key, "" if it has none."""
     entry = TableCell(entry) if isinstance(entry, str) else entry
     value = entry.value
     if value is None and (found := _NUMBER.match(entry.text)):
@@ -272,7 +272,7 @@ def _kind(row: Sequence[str | TableCell], width: int) -> str:
 
 
 def _is_of_one_metric(rows: Sequence[Sequence[str | TableCell]]) -> bool:
-    """Tell whether numbers below each other are of one metric, so that order means something."""
+    """Return whether the numbers in a column share one metric, so that sorting makes sense."""
     metrics: dict[int, Any] = {}
     for row in rows:
         if len(row) == 1:  # a heading: rows above and below it are not sorted together

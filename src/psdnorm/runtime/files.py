@@ -1,6 +1,6 @@
 """Files: written atomically, locked, read as JSON and YAML.
 
-Folders are locked by filelock. A file that is being written is locked by hand, as its lock has to
+Folders are locked with filelock. A file being written is locked with flock, as its lock has to
 survive the rename.
 """
 
@@ -31,10 +31,10 @@ PARTIAL = ".partial"
 
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of ``path`` when the block ends without an error.
+    """Open a file that replaces ``path`` when the block ends without an error.
 
-    If anything fails, ``path`` is as it was. What a killed process leaves is removed by
-    :func:`remove_leftovers`.
+    On failure ``path`` is unchanged. :func:`remove_leftovers` removes what a killed process leaves
+    behind.
     """
     with os_errors_as(StoreError, path, "cannot be written"):
         partial = _open_partial(path)
@@ -43,7 +43,7 @@ def written(path: Path) -> Iterator[BinaryIO]:
                 yield partial
                 partial.flush()
                 os.fsync(partial.fileno())
-                if fcntl:  # the lock goes with the rename: whoever holds it is still writing
+                if fcntl:  # the lock survives the rename: its holder is still writing
                     os.replace(partial.name, path)
             if not fcntl:
                 os.replace(partial.name, path)
@@ -63,7 +63,7 @@ def create_once(path: Path, content: bytes) -> None:
             os.fsync(partial.fileno())
         try:
             with contextlib.suppress(FileExistsError):
-                os.link(partial.name, path)  # unlike a rename, it never replaces
+                os.link(partial.name, path)  # unlike a rename, it never overwrites
         finally:
             os.unlink(partial.name)
         _sync_folder(path.parent)
@@ -78,7 +78,7 @@ def check_writable(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left in a folder, but not what others are writing."""
+    """Remove files left by killed processes in a folder, but not those still being written."""
     for path in folder.glob(f".*{PARTIAL}"):
         with contextlib.suppress(OSError), open(path, "rb") as file:
             if fcntl:
@@ -92,10 +92,10 @@ def _open_partial(path: Path) -> BinaryIO:
     while True:
         partial = path.with_name(f".{uuid.uuid4().hex}{PARTIAL}")
         file = open(partial, "xb")  # noqa: SIM115
-        with contextlib.suppress(OSError):  # some file systems know no locks
+        with contextlib.suppress(OSError):  # some file systems have no locks
             if fcntl:
                 fcntl.flock(file, fcntl.LOCK_EX)
-        if partial.exists():  # else it was taken for a leftover before it was locked
+        if partial.exists():  # else it was removed as a leftover before it was locked
             return file
         file.close()
 
@@ -105,13 +105,13 @@ def _sync_folder(folder: Path) -> None:
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)  # or a power cut forgets the rename
+        os.fsync(handle)  # or a power cut may undo the rename
     finally:
         os.close(handle)
 
 
 LOCK = "lock"
-# one who asks who is there holds the lock for a moment
+# holder() briefly takes the lock to find out who holds it
 _WAIT_S, _PAUSE_S = 0.5, 0.01
 
 
@@ -126,10 +126,10 @@ class Holder:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder, which is created; yield False if another process or thread does.
+    """Hold the lock of a folder, which is created; yield False if another process or thread has it.
 
-    The lock is the system's and ends with the process, so a dead one blocks nobody. Where a file
-    system has no locks, every process is given it.
+    The system releases the lock when the process ends, so a dead one blocks nobody. On a file
+    system without locks, every process gets it.
     """
     path = folder / LOCK
     with os_errors_as(StoreError, path, "cannot be written"):
@@ -162,7 +162,7 @@ def holder(folder: Path) -> Holder | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError):
-        return Holder("unknown", 0, time.time())  # it has not signed yet
+        return Holder("unknown", 0, time.time())  # it has not written its name yet
 
 
 def _acquired(path: Path, timeout_s: float) -> FileLock | None:
@@ -203,7 +203,7 @@ def read_json(path: str | os.PathLike[str], kind: type[PsdnormError] = ArgumentE
 
 @contextlib.contextmanager
 def parquet_errors_as(path: object, advice: str = "") -> Iterator[None]:
-    """Turn whatever keeps a Parquet file from being read into one sentence, a StoreError."""
+    """Turn any failure to read a Parquet file into a StoreError of one sentence."""
     import pyarrow
 
     try:
@@ -235,7 +235,7 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
         for key_node, value_node in node.value:
             key = loader.construct_object(key_node, deep=True)
             if not isinstance(key, str) or key in found:
-                wrong = "is there twice" if isinstance(key, str) else "is not a word"
+                wrong = "appears twice" if isinstance(key, str) else "is not a word"
                 raise yaml.MarkedYAMLError(
                     problem=f"the key {key!r} {wrong}", problem_mark=key_node.start_mark
                 )

@@ -1,4 +1,4 @@
-"""Ctrl-C, held back or ignored; SIGTERM and time limits, handled like it."""
+"""Ctrl-C, deferred or ignored; SIGTERM and time limits, handled like it."""
 
 import _thread
 import contextlib
@@ -14,7 +14,7 @@ from psdnorm.errors import ArgumentError
 
 @contextlib.contextmanager
 def _handled(number: int, handler: Any) -> Iterator[None]:
-    """Let a handler answer a signal; other threads than the main one never get any."""
+    """Install a signal handler; do nothing outside the main thread, which alone gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -26,7 +26,7 @@ def _handled(number: int, handler: Any) -> Iterator[None]:
 
 
 class TimeLimitReached(KeyboardInterrupt):
-    """A time limit was reached; where nobody handles it, it ends the process like Ctrl-C."""
+    """A time limit was reached; if not caught, it ends the process like Ctrl-C."""
 
 
 def sigterm_as_ctrl_c() -> AbstractContextManager[None]:
@@ -50,7 +50,7 @@ def check_minutes(minutes: float) -> None:
 
 @contextlib.contextmanager
 def time_limit(minutes: float | None) -> Iterator[None]:
-    """Raise :class:`TimeLimitReached` in the main thread when the minutes are over, if any."""
+    """Raise :class:`TimeLimitReached` in the main thread after ``minutes``, if given."""
     if minutes is None:
         yield
         return
@@ -62,14 +62,14 @@ def time_limit(minutes: float | None) -> Iterator[None]:
     def ring() -> None:
         over.set()
         if hasattr(signal, "pthread_kill"):
-            # to the main thread: only there does a signal end a wait
+            # to the main thread, the only one where a signal interrupts a wait
             signal.pthread_kill(main, signal.SIGINT)
         else:  # on Windows
             _thread.interrupt_main()
 
     timer = threading.Timer(60 * minutes, ring)
     timer.daemon = True
-    # as by a shell that runs a script in the background
+    # e.g. by a shell that runs a script in the background
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     heard = _handled(signal.SIGINT, signal.default_int_handler) if is_ignored else nullcontext()
     try:
@@ -79,7 +79,7 @@ def time_limit(minutes: float | None) -> Iterator[None]:
                 yield
             finally:
                 timer.cancel()
-                timer.join()  # if it rings this very moment, the signal arrives here
+                timer.join()  # if it fires at this moment, the signal arrives here
     except KeyboardInterrupt:
         if over.is_set():
             raise TimeLimitReached from None
@@ -88,15 +88,15 @@ def time_limit(minutes: float | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ctrl_c_waits() -> Iterator[None]:
-    """Hold Ctrl-C back; processes started meanwhile do so until they say otherwise.
+    """Block Ctrl-C, also in processes started meanwhile, until they unblock it.
 
-    One that still imports would answer it with a traceback. They inherit this thread's mask: where
-    there are other threads, this process may hear Ctrl-C all the same.
+    A process that is still importing would print a traceback. They inherit this thread's mask; if
+    there are other threads, this process may still receive Ctrl-C.
     """
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return
-    resource_tracker.ensure_running()  # when it begins, it lets Ctrl-C through again
+    resource_tracker.ensure_running()  # on start, it unblocks Ctrl-C
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -105,5 +105,5 @@ def ctrl_c_waits() -> Iterator[None]:
 
 
 def undisturbed() -> AbstractContextManager[None]:
-    """Ignore Ctrl-C while processes are ended, perhaps because of a first one."""
+    """Ignore Ctrl-C while processes are being ended, perhaps because of an earlier one."""
     return _handled(signal.SIGINT, signal.SIG_IGN)

@@ -1,7 +1,7 @@
-"""The same work on many items: here, in processes, or on a Dask cluster.
+"""The same work on many items: in this process, in several, or on a Dask cluster.
 
-The pool is our own because those of the standard library end all processes when one dies: here a
-death costs one item a second try and nothing else.
+The pool is our own because those of the standard library end all processes when one dies; here,
+one item is retried and nothing else is lost.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 Send = Callable[[Any], None]
 
-_ANSWER_S = 10  # until a scheduler must have answered
-_WORKERS_S = 60  # until it must have a worker
-_LEAVE_S = 10  # in which a process that is asked to end must have ended
-_TRIES = 2  # processes that may die with an item
+_ANSWER_S = 10  # for a scheduler to answer
+_WORKERS_S = 60  # for it to have a worker
+_LEAVE_S = 10  # for a process to end after being asked to
+_TRIES = 2  # processes that may die on an item
 _BY_SOCKET = ("tcp", "tls", "ws", "wss")
 
 
@@ -37,14 +37,14 @@ def run_all(
     items: Sequence[_Item],
     *,
     jobs: int = 1,
-    dask: str | None = None,  # address of a scheduler whose workers do it instead
+    dask: str | None = None,  # address of a scheduler whose workers do the work instead
     lost: Callable[[_Item, str], _Result],
 ) -> Iterator[_Result]:
-    """Yield the result of ``work`` for each item, in the order in which they are done.
+    """Yield the result of ``work`` for each item, in order of completion.
 
     Work, items and results must be picklable unless ``jobs`` is 1. An item whose process dies is
-    tried once more, alone; then ``lost``, given the item and a reason, stands for its result. Dask
-    itself gives the items of a dead worker to another one.
+    retried once, alone; if that fails too, its result is ``lost`` of the item and a reason. Dask
+    itself reassigns the items of a dead worker.
     """
     if jobs < 1:
         raise ArgumentError(f"jobs is {jobs}, expected at least 1")
@@ -65,7 +65,7 @@ def _send_result(work: Callable[[_Item], _Result], item: _Item, send: Send) -> N
 
 
 class ProcessBrokenError(Exception):
-    """Raised by work that found its process unusable: the item is tried again in a new one."""
+    """Raised by work that found its process unusable: the item is retried in a new process."""
 
 
 def stream_all(
@@ -74,15 +74,15 @@ def stream_all(
     places: Sequence[Any],
     *,
     lost: Callable[[_Item, Sequence[str]], Sequence[Any]],
-    begin: Callable[[Any], None] | None = None,  # called with its place when a process begins
-    retry_alone: bool = True,  # as the process may have died for want of memory; else it is next
+    begin: Callable[[Any], None] | None = None,  # called in each new process, with its place
+    retry_alone: bool = True,  # as the process may have run out of memory; else it is next
     finish_item: bool = True,  # when the iterator is closed; else processes are sent SIGTERM
 ) -> Iterator[Any]:
-    """Work on items in one process per place; yield everything that the work sends, as it comes.
+    """Process items in one process per place; yield everything that ``work`` sends, as it arrives.
 
-    Places tell processes apart, such as GPUs. Work takes an item and ``send``, which it may call
-    any number of times. An item whose process dies is tried once more; then what ``lost`` returns,
-    given the item and the words of :class:`ProcessBrokenError` ("" where unknown), is yielded.
+    Places, such as GPUs, tell processes apart. ``work`` takes an item and ``send``, which it may
+    call any number of times. An item whose process dies is retried once, then replaced by what
+    ``lost`` returns for it and the messages of :class:`ProcessBrokenError` ("" if unknown).
     """
     workers = [_Worker(work, begin, place) for place in places]
     waiting = deque(range(len(items)))
@@ -127,14 +127,14 @@ def stream_all(
                     worker.last_words = content
     finally:
         with undisturbed():
-            for worker in workers:  # all at once, then one after the other is waited for
+            for worker in workers:  # ask all at once, then wait for each
                 worker.ask_to_end(finish_item)
             for worker in workers:
                 worker.end(finish_item)
 
 
 class _Worker:
-    """A process that works on one item at a time; a new one is started where it died."""
+    """A process that works on one item at a time, replaced by a new one if it dies."""
 
     def __init__(self, *arguments: Any) -> None:
         self._arguments = arguments
@@ -147,21 +147,21 @@ class _Worker:
         if self._process is None:
             self._start()
         self.item = index
-        with contextlib.suppress(OSError):  # it died: the next look at the pipe says so
+        with contextlib.suppress(OSError):  # it died: the next read of the pipe shows it
             self.pipe.send(items[index])
 
     def _start(self) -> None:
-        # a fork would copy locks that other threads hold, and CUDA does not survive one
+        # a fork would copy locks that other threads hold, and CUDA does not survive a fork
         context = multiprocessing.get_context("spawn")
         with ctrl_c_waits():
             self.pipe, theirs = context.Pipe()
             process: Any = context.Process(target=_serve, args=(theirs, *self._arguments))
             process.start()
             self._process = process  # one that could not be started cannot be ended
-            theirs.close()  # or its end would not be seen when the process dies
+            theirs.close()  # or there is no EOF when the process dies
 
     def bury(self) -> str:
-        """Forget a process that died; return its last words."""
+        """Discard a process that died; return its last message."""
         words = self.last_words
         self.end(finish_item=False)
         self.item, self.last_words = None, ""
@@ -188,7 +188,7 @@ class _Worker:
 def _serve(
     pipe: Any, work: Callable[[Any, Send], None], begin: Callable[[Any], None] | None, place: Any
 ) -> None:
-    """Work on what comes through the pipe until it is closed."""
+    """Process items from the pipe until it is closed."""
     begin_worker()
     if begin is not None:
         begin(place)
@@ -207,7 +207,7 @@ def _serve(
             else:
                 pipe.send(("done", None))
     except (EOFError, OSError):
-        pass  # the parent has no more for it
+        pass  # the parent has no more items
 
 
 def _on_dask(
@@ -236,10 +236,10 @@ def _on_dask(
 
 
 def check_scheduler(address: str) -> None:
-    """Raise ArgumentError unless a Dask scheduler answers at an address, MissingExtraError too.
+    """Raise ArgumentError if no Dask scheduler answers, MissingExtraError if Dask is not installed.
 
-    Dask's own client tries a closed port for long, waits for ever on one that is not a scheduler's,
-    and complains on standard error when it gives up.
+    Dask's own client retries a closed port for a long time, waits forever on a port that is not a
+    scheduler's, and complains on standard error when it gives up.
     """
     try:
         import distributed  # noqa: F401
@@ -256,7 +256,7 @@ def check_scheduler(address: str) -> None:
         return
     try:
         with socket.create_connection((host or "", port or 0), _ANSWER_S) as probe:
-            # over plain TCP a scheduler speaks first
+            # over plain TCP a scheduler sends first
             if parts.scheme == "tcp" and not probe.recv(1):
                 raise _no_scheduler(address, "the server closed the connection")
     except TimeoutError as error:
@@ -290,10 +290,10 @@ def _first_line(error: BaseException | None) -> str:
 
 
 def begin_worker() -> None:
-    """Leave Ctrl-C to the parent, and end with it, however it ends.
+    """Leave Ctrl-C to the parent, and end when the parent ends, for whatever reason.
 
-    Where the parent is killed, this process is sent SIGTERM and has ten seconds to end, as it may
-    have to wait for its GPU.
+    If the parent is killed, this process gets SIGTERM and has ten seconds to end, as it may have
+    to wait for its GPU.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

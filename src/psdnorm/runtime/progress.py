@@ -1,4 +1,4 @@
-"""What users see: one progress bar (in a log a line a minute), sentences, plurals and lists."""
+"""Output for users: one progress bar (in a log, a line per minute), sentences, plurals, lists."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,12 +23,12 @@ LINE_EVERY_S = 60.0
 
 
 def say(console: Console, sentence: str) -> None:
-    """Print a sentence as it is: nothing in it is markup, and no line is cut."""
+    """Print a sentence verbatim, without markup or line breaks."""
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def progress_bar(console: Console = errors, last: ProgressColumn | None = None) -> Progress:
-    """Return the bar of all commands; its ``last`` column is by default the time left."""
+    """Return the progress bar of all commands; its ``last`` column defaults to the time left."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -40,7 +40,7 @@ def progress_bar(console: Console = errors, last: ProgressColumn | None = None) 
 
 
 def track(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:
-    """Yield items and show how many are done: a bar, or in a log a line a minute."""
+    """Yield items and show how many are done: as a bar or, in a log, as a line per minute."""
     with progress_bar(errors) as bar:
         task = bar.add_task(what, total=total)
         began = said = time.monotonic()

@@ -120,7 +120,7 @@ def test_what_is_wrong_is_one_sentence_with_the_file(tmp_path, changes, sentence
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("name: a\nname: b\n", ", line 2: expected YAML, found that the key 'name' is there twice"),
+        ("name: a\nname: b\n", ", line 2: expected YAML, found that the key 'name' appears twice"),
         ("1: a\n", ", line 1: expected YAML, found that the key 1 is not a word"),
         ("name: [a\nabout: b", "expected YAML, found that "),
         ("", "the file is None, expected the keys name, about"),

@@ -1,3 +1,3 @@
-"""Rows that stay on the chip, where the device is a Hopper; entered from ``ops.dispatch`` alone."""
+"""Kernels for Hopper that keep rows on the chip; called only from ``ops.dispatch``."""
 
 from psdnorm.ops.hopper.rows import measure_and_normalize, normalize_backward, serves

@@ -1,7 +1,7 @@
 """Compile and launch CUDA C++ with NVRTC, which comes with torch, and the driver, through ctypes.
 
-By hand because torch's own ``torch.cuda._compile_kernel`` launches no clusters, cannot start a
-kernel before the previous one has ended, and keeps nothing on disk between processes.
+Written by hand because torch's own ``torch.cuda._compile_kernel`` cannot launch clusters, cannot
+start a kernel before the previous one has ended, and has no cache on disk.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class _LaunchConfig(ctypes.Structure):
 
 
 def compiled(source: str, options: tuple[str, ...]) -> bytes:
-    """Compile CUDA C++ to a cubin, or find it in ``$XDG_CACHE_HOME/psdnorm``."""
+    """Compile CUDA C++ to a cubin, or read it from the cache in ``$XDG_CACHE_HOME/psdnorm``."""
     asked = repr((_nvrtc_version(), options, source)).encode()
     folder = _cache_folder()
     if folder is None:
@@ -56,18 +56,18 @@ def compiled(source: str, options: tuple[str, ...]) -> bytes:
 
 
 class Sizes(NamedTuple):
-    """How large a launch is."""
+    """The dimensions of a launch."""
 
-    cluster_size: int  # programs
-    n_threads: int  # of a program
-    shared_bytes: int  # of a program
+    cluster_size: int  # thread blocks
+    n_threads: int  # per thread block
+    shared_bytes: int  # per thread block
 
 
 class Kernel:
-    """A kernel on the current device, launched in clusters of programs."""
+    """A kernel on the current device, launched in clusters of thread blocks."""
 
-    # it may start before the previous kernel has ended, and must wait for that
-    # (griddepcontrol.wait) before it touches memory
+    # it may start before the previous kernel has ended, and must wait for its end
+    # (griddepcontrol.wait) before accessing memory
     def __init__(self, cubin: bytes, name: str, shared_bytes: int):
         self._driver = _library("libcuda.so.1", "nvcuda.dll")
         self._bind_thread()
@@ -97,7 +97,7 @@ class Kernel:
         )
 
     def _bind_thread(self) -> None:
-        # a thread of the autograd engine has no context before torch's first runtime call in it
+        # a thread of the autograd engine has no CUDA context until torch's first runtime call in it
         context, device = ctypes.c_void_p(), ctypes.c_int()
         self._check(self._driver.cuCtxGetCurrent(ctypes.byref(context)))
         if context:
@@ -130,7 +130,7 @@ def _compile(source: str, options: tuple[str, ...]) -> bytes:
     named = source.encode(), b"psdnorm.cu"
     code = library.nvrtcCreateProgram(ctypes.byref(program), *named, 0, None, None)
     if code:
-        raise CompilerError(f"NVRTC cannot begin (code {code})")
+        raise CompilerError(f"NVRTC cannot create a program (code {code})")
     try:
         code = library.nvrtcCompileProgram(program, len(options), given)
         if code:
@@ -142,7 +142,7 @@ def _compile(source: str, options: tuple[str, ...]) -> bytes:
         cubin = ctypes.create_string_buffer(size.value)
         code = code or library.nvrtcGetCUBIN(program, cubin)
         if code:
-            raise CompilerError(f"NVRTC has nothing to give (code {code})")
+            raise CompilerError(f"NVRTC returned no cubin (code {code})")
         return cubin.raw
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -159,7 +159,7 @@ def _kept(path: Path) -> bytes | None:
 
 
 def _keep(path: Path, cubin: bytes) -> None:
-    # a home that is not writable costs seconds, nothing else
+    # if the folder is not writable, that only costs seconds
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         # atomic: another process may read it at this moment
@@ -174,7 +174,7 @@ def _keep(path: Path, cubin: bytes) -> None:
 
 def _cache_folder() -> Path | None:
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    # without a home "~" stays as it is, and a relative path is no place for a cache
+    # without a home "~" is not expanded, and a cache does not belong at a relative path
     return Path(root) / "psdnorm" if os.path.isabs(root) else None
 
 

@@ -1,4 +1,4 @@
-"""Rows that stay on the chip, on Hopper: which rows qualify, and how their kernels are launched."""
+"""Kernels for Hopper that keep rows on the chip: which rows qualify, and how they are launched."""
 
 import ctypes
 import math
@@ -17,27 +17,27 @@ from torch import Tensor
 from psdnorm.ops.hopper import nvrtc
 from psdnorm.ops.reference import Spec, n_bins, n_segments
 
-# PSDNORM_RESIDENT=0 returns to the Triton kernels, to compare
+# PSDNORM_RESIDENT=0 falls back to the Triton kernels, for comparison
 ENABLED = os.environ.get("PSDNORM_RESIDENT", "1") != "0"
 _SOURCES = Path(__file__).parent / "kernels"
 _TASKS = {1: "forward", 2: "backward"}  # by the number of signals that are read
 _ELEMENTS = {torch.float32: "float", torch.bfloat16: "Bfloat16", torch.float16: "Float16"}
-# bytes of shared memory for a program that has a multiprocessor for itself, or half of one
+# bytes of shared memory for a thread block that has a multiprocessor to itself, or half of one
 _ALONE, _PAIRED = 232_448, 115_712
 _LANES = 32
 _TILES_OF_A_CHUNK = 2
-# Largest filter size, and the shortest rows in samples that are faster here than in the Triton
-# kernels with filters up to it; by the number of signals and the bytes of a sample. Between lengths
-# that python -m benchmarks.resident measures
+# Pairs of the largest filter size and the shortest row, in samples, that is faster here than in the
+# Triton kernels with filters up to that size; by the number of signals and the bytes of a sample.
+# The values lie between lengths that python -m benchmarks.resident measures
 _SHORTEST_ROWS = {
     (1, 4): ((2, 6_000), (5, 12_000), (8, 20_000), (12, 26_000), (17, 50_000)),
     (2, 4): ((8, 1_500), (12, 3_000), (17, 50_000)),
     (1, 2): ((1, 12_000), (5, 26_000)),
     (2, 2): ((5, 12_000), (8, 26_000)),
 }
-# by the number of signals: with fewer rows, too much of the device is idle in the end
+# by the number of signals: with fewer rows, too much of the device is idle towards the end
 _LEAST_ROWS_OF_A_CLUSTER = {1: 2.0, 2: 0.5}
-# cycles of a multiprocessor that a row takes, per byte of the rows that the device holds
+# multiprocessor cycles that a row takes, per byte of the rows that the device holds at a time
 _CYCLES_PER_BYTE = {"forward": 1 / 1500, "backward": 1 / 720}
 _COUNTERS_OF_A_DEVICE = 4096
 _KEPT_FOR_STREAMS = 256
@@ -107,12 +107,12 @@ class _Kernel(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _cut(length: int, filter_size: int, itemsize: int, n_signals: int) -> Cut | None:
-    """Cut a row as was measured to be fast; None if no cluster can hold it."""
+    """Cut a row in the way measured to be fast; None if no cluster can hold it."""
     alone = 12 if filter_size <= 8 else 8
     paired = 6 if n_signals == 2 else 8 if itemsize == 2 else 10
     ways = [(_PAIRED, (1, 2), paired), (_ALONE, (1, 2, 4, 8), alone)]
-    # smaller programs have more rows each, and less is idle in the end; those of long filters need
-    # so many registers that a multiprocessor would hold one alone
+    # smaller thread blocks have more rows each, so less is idle towards the end; with long filters
+    # they need so many registers that a multiprocessor would hold only one
     if n_signals == 1 and filter_size <= 7:
         ways.insert(0, (_PAIRED // 2, (1, 2), 6 if itemsize == 2 else 10))
     for limit, sizes, warps in ways:
@@ -128,7 +128,7 @@ def _round_up(value: int, step: int) -> int:
 
 
 def serves(signals: tuple[Tensor, ...], spec: Spec) -> bool:
-    """Return whether the kernels should serve rows, (N, C, T), or rows and their gradient."""
+    """Return whether the kernels should process rows, (N, C, T), or rows and their gradient."""
     x = signals[0]
     plain = spec.window == "boxcar" and spec.padding_mode == "circular"
     if not (ENABLED and x.is_cuda and plain) or spec.detrends_segments:
@@ -145,8 +145,8 @@ def serves(signals: tuple[Tensor, ...], spec: Spec) -> bool:
         return False
     cut = _cut(length, filter_size, size, len(signals))
     least = _LEAST_ROWS_OF_A_CLUSTER[len(signals)]
-    # a row keeps one cluster busy: few rows would leave most of the device idle. Before anything is
-    # compiled, those that would be too few if every multiprocessor were in one cluster
+    # a row keeps one cluster busy: few rows would leave most of the device idle. Before compiling
+    # anything, this is checked as if every multiprocessor were in one cluster
     programs = 0 if cut is None else n * channels * cut.cluster_size
     if programs < 0.8 * least * _n_multiprocessors(x.device.index):
         return False
@@ -167,12 +167,12 @@ def _n_multiprocessors(device: int) -> int:
 
 
 def sources(task: str) -> list[Path]:
-    """Files of a task, "forward" or "backward", in order; what they need of the device aside."""
+    """Return the source files of a task, "forward" or "backward", in order, without device.h."""
     return [_SOURCES / name for name in ("rows.h", "filters.h", f"{task}.h")]
 
 
 def definitions(filter_size: int, dtype: torch.dtype, align: int) -> tuple[str, ...]:
-    """Return the compiler's options that make a kernel of the sources."""
+    """Return the compiler options that turn the sources into a kernel."""
     return f"-DFILTER={filter_size}", f"-DELEMENT={_ELEMENTS[dtype]}", f"-DALIGN={align}"
 
 
@@ -180,7 +180,7 @@ def definitions(filter_size: int, dtype: torch.dtype, align: int) -> tuple[str, 
 def _kernel(
     device: int, task: str, dtype: torch.dtype, filter_size: int, length: int
 ) -> _Kernel | None:
-    """Find the kernel for rows of a length and cut them; None where that cannot be."""
+    """Return the kernel for rows of a length, and their cut; None if they cannot be served."""
     cut = _cut(length, filter_size, dtype.itemsize, 2 if task == "backward" else 1)
     align = math.gcd(16 // dtype.itemsize, length)
     kernel = None if cut is None else _compiled(device, task, dtype, filter_size, align)
@@ -218,7 +218,7 @@ def claim_counter() -> Tensor:
     with _lock:
         if device not in _free and not captures:
             zeros = _zeros(_COUNTERS_OF_A_DEVICE)
-            torch.cuda.current_stream().synchronize()  # another stream may come first
+            torch.cuda.current_stream().synchronize()  # another stream may use them first
             _free[device] = list(zeros.split(1))
         free = _free.get(device, [])
         if len(free) <= (_KEPT_FOR_STREAMS if captures else 0):
@@ -237,11 +237,11 @@ def _zeros(count: int) -> Tensor:
 def _launch(task: str, x: Tensor, spec: Spec, tensors: dict[str, Tensor | None]) -> None:
     n, channels, length = x.shape
     kernel = _kernel(x.device.index, task, x.dtype, spec.filter_size, length)
-    assert kernel is not None  # the caller has asked serves()
+    assert kernel is not None  # the caller has checked serves()
     rows, cut = n * channels, kernel.cut
     clusters = min(kernel.clusters, rows)
-    # in step, all clusters would read at one time and write at another; staggered by the time a row
-    # takes, memory always does both. It does not pay for few rows
+    # in lockstep, all clusters would read at one time and write at another; staggered by the time a
+    # row takes, reads and writes overlap. This does not pay off for few rows
     held_bytes = clusters * length * x.element_size()
     row_cycles = int(held_bytes * _CYCLES_PER_BYTE[task])
     pointers = {name: t.data_ptr() for name, t in tensors.items() if t is not None}
@@ -280,7 +280,7 @@ def normalize_backward(
     spec: Spec,
     weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Differentiate both; see :func:`psdnorm.ops.cpu.normalize_backward`."""
+    """Differentiate both steps; see :func:`psdnorm.ops.cpu.normalize_backward`."""
     dx = torch.empty_like(x)
     row_sums = x.new_empty((*x.shape[:2], 2), dtype=torch.float32)
     tensors = {
@@ -303,7 +303,7 @@ def measure_and_normalize(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Carry rows onto a target that does not depend on them: the result, offsets and PSDs."""
+    """Carry rows onto a fixed target; return the result, offsets and PSDs."""
     y = torch.empty_like(x)
     offset = x.new_empty(x.shape[:2], dtype=torch.float32)
     psd = offset.new_empty((*x.shape[:2], n_bins(spec.filter_size)))

@@ -1,10 +1,10 @@
-"""Triton kernels of convolutions with few channels; :mod:`psdnorm.ops.convolution` launches them.
+"""Triton kernels for convolutions with few channels; :mod:`psdnorm.ops.convolution` launches them.
 
 With 2 to 80 channels a convolution has too little to multiply per sample for a matrix product over
-channels. So neighbouring samples join: SPAN outputs depend on a window of WINDOW inputs, the same
-way at every STEP inputs, and the convolution is a product of windows, (groups, C · WINDOW), with a
-banded matrix, (C · WINDOW, C' · SPAN). Windows are read as vectors, where taps would be read one by
-one, and time stays the last axis; libraries turn the signal around first.
+channels. So neighbouring samples are grouped: SPAN outputs depend on a window of WINDOW inputs, in
+the same way every STEP inputs, and the convolution is a product of windows, (groups, C · WINDOW),
+with a banded matrix, (C · WINDOW, C' · SPAN). Windows are read as vectors rather than tap by tap,
+and time stays the last axis, whereas libraries first transpose the signal.
 """
 
 import triton
@@ -42,9 +42,9 @@ def convolve_kernel(
     HAS_BIAS: tl.constexpr, ELU: tl.constexpr, UNIT: tl.constexpr, OUT_UNIT: tl.constexpr,
     GROUPS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Convolve GROUPS groups of SPAN samples, with bias and ELU if asked for."""
-    # the matrix is padded to whole blocks of ROWS and COLUMNS; strides of x count in UNIT samples
-    # and the length of y in OUT_UNIT, so that the compiler knows how rows align
+    """Convolve GROUPS groups of SPAN samples, optionally with bias and ELU."""
+    # the matrix is padded to whole blocks of ROWS and COLUMNS; strides of x are in units of UNIT
+    # samples, the length of y in OUT_UNIT, so that the compiler knows the alignment of rows
     pid = tl.program_id(0)
     sample = (pid // n_tiles).to(tl.int64)
     tile = pid % n_tiles
@@ -88,7 +88,7 @@ def _outer_products(
     c_in, c_out,
     WINDOW: tl.constexpr, SPAN: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Add a tile's products of windows with gradients; windows are ones in the last row."""
+    """Add a tile's products of windows with gradients; the last row of windows is all ones."""
     seen = _windows(x, stride_c, length, start, row, c_in * WINDOW, WINDOW, EDGE)
     seen = tl.where((row == c_in * WINDOW)[None, :], 1.0, seen.to(tl.float32)).to(seen.dtype)
     at = time[:, None] + (column % SPAN)[None, :]

@@ -1,11 +1,11 @@
-"""Triton kernels of statistics, filter, gradient and running barycenter.
+"""Triton kernels for statistics, filter, gradient and running barycenter.
 
 Imported on first use only, because it imports triton. In the backward pass, with g the gradient of
-the output, a first pass over x and g sums up what the gradient of a row's taps needs, O(f) numbers;
+the output, a first pass over x and g sums the O(f) numbers that the gradient of a row's taps needs;
 a second one applies the gradients through filter, PSD and mean.
 """
 
-# tuples grow by + here, because that is what triton compiles, and change their type as they do
+# tuples grow by + here, because triton compiles only that, and change their type as they grow
 # ruff: noqa: RUF005
 # mypy: disable-error-code="assignment"
 
@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-# up to here a tile inside the row has code of its own, without masks; beyond it only loads have,
-# because compiling takes too long otherwise
+# up to this size, tiles inside the row have their own code without masks; beyond it only their
+# loads do, because compiling would take too long
 LARGE_FILTER = tl.constexpr(8)
 
 
@@ -45,13 +45,13 @@ def _taper_spectrum(k, size, a):
 
 @triton.constexpr_function
 def _mirrored(k, size):
-    """How many bins of the full spectrum the kept bin k stands for."""
+    """Count the bins of the full spectrum that the kept bin k stands for."""
     return 1.0 if k == 0 or 2 * k == size else 2.0
 
 
 @triton.constexpr_function
 def _split_tap(m, size):
-    """Share of lag m on either side: the tap at half an even filter is split in two."""
+    """Share of lag m on either side: an even filter's tap at lag f / 2 is split in two."""
     return 0.5 if 2 * m == size else 1.0
 
 
@@ -64,10 +64,10 @@ def _round_up(value, step):
 def _cosine_weight(t, k, size, a, detrend):
     """Weight of sample t of a segment in the real part of bin k."""
     weight = _taper(t, size, a) * _cosine(k * t, size)
-    if not detrend or k > 1:  # beyond bin 1 no window has a mean
+    if not detrend or k > 1:  # beyond bin 1 the weights of every window have zero mean
         return weight
-    # taking the mean off a segment or off its weights is the same; about the first of them, equal
-    # weights become exact zeros
+    # centring the weights is the same as centring the segment; relative to the first weight, equal
+    # ones become exact zeros
     first = _taper(0, size, a)
     rest = sum(_taper(s, size, a) * _cosine(k * s, size) - first for s in range(size))
     return (weight - first) - rest / size
@@ -75,7 +75,7 @@ def _cosine_weight(t, k, size, a, detrend):
 
 @triton.constexpr_function
 def _leaky_bins(size, a, detrend):
-    """How many bins, from 0 on, a constant leaks into through the window."""
+    """Count the bins, from 0 on, that a constant leaks into through the window."""
     if detrend:
         return 0
     return 1 if a == 1.0 else min(2, size // 2 + 1)
@@ -83,18 +83,18 @@ def _leaky_bins(size, a, detrend):
 
 @triton.constexpr_function
 def _has_tilted_gradient(a, detrend):
-    """Return whether segments lose their means before a window that is not flat.
+    """Return whether segments are centred before a window that is not flat.
 
-    Where it is flat nothing but bin 0 changes, which has no power then.
+    With a flat window only bin 0 changes, which then has no power.
     """
     return detrend and a != 1.0
 
 
 @triton.jit
 def begin_launch(EARLY: tl.constexpr):
-    """Let the next kernel be sent for, and wait for all that the one before has written.
+    """Let the next kernel be launched, and wait for all writes of the previous one.
 
-    EARLY kernels are launched before the one before them has ended, and are ready when it has.
+    EARLY kernels are launched before the previous one has ended, and are ready when it has.
     """
     if EARLY:
         gdc_launch_dependents()
@@ -103,7 +103,7 @@ def begin_launch(EARLY: tl.constexpr):
 
 @triton.jit
 def _columns_of(tile, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
-    """Split a tile (BLOCK, WIDTH) into its columns; a renaming of registers, nothing moves."""
+    """Split a tile (BLOCK, WIDTH) into its columns; this renames registers, without moving data."""
     if WIDTH == 1:
         columns = (tl.reshape(tile, (BLOCK,)),)
     else:
@@ -178,7 +178,7 @@ def _store(
 
 @triton.jit
 def _row(x, row, n_channels, stride_n, stride_c, UNIT: tl.constexpr):
-    """Point to a row; strides count in UNIT samples, so that the compiler knows how rows align."""
+    """Point to a row; strides are in UNIT samples, so that the compiler knows how rows align."""
     # in 64 bits: a batch may hold more than 2³¹ samples
     n = (row // n_channels).to(tl.int64)
     c = (row % n_channels).to(tl.int64)
@@ -191,7 +191,7 @@ def _real_bin(
     FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
 ):  # fmt: skip
     """Real part of bin K of the windowed segment that starts at column START."""
-    # x_t and x_{f-t} meet the same cosine: half the products
+    # x_t and x_{f-t} have the same cosine: half the products
     real = x[START] * _cosine_weight(0, K, FILTER, TAPER, DETREND)
     for t in tl.static_range(1, (FILTER + 1) // 2):
         pair = x[START + t] + x[START + FILTER - t]
@@ -256,7 +256,7 @@ def _measure_tile(
 
 @triton.jit
 def _local_pivot(row, start, stop):
-    """Return a value near the mean of samples start … stop: their own, if they are all equal."""
+    """Return a value near the mean of samples start … stop: exact if they are all equal."""
     first = tl.load(row + start).to(tl.float32)
     probes = tl.load(row + start + tl.arange(0, 32) * ((stop - start) // 32)).to(tl.float32)
     return first + tl.sum(probes - first) / 32
@@ -312,7 +312,7 @@ def finish_measure_kernel(
     FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
     TILE: tl.constexpr, CHUNKS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Add up the chunks of one row, each about its own pivot: the row's offset and PSD."""
+    """Combine the chunks of one row, each about its own pivot, into the row's offset and PSD."""
     BINS: tl.constexpr = FILTER // 2 + 1
     HOP: tl.constexpr = FILTER - FILTER // 2
     LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
@@ -409,7 +409,7 @@ def filter_kernel(
     TILE: tl.constexpr = BLOCK * OWN
     HALO: tl.constexpr = _round_up(FILTER // 2, VEC)
     begin_launch(EARLY)
-    # from the end of the batch: that is what the L2 cache still has of the statistics' pass
+    # from the end of the batch, which the L2 cache still holds from the statistics pass
     pid = tl.num_programs(0) - 1 - tl.program_id(0)
     index = pid // n_chunks
     channel = index % n_channels
@@ -441,10 +441,10 @@ def barycenter_kernel(
     n_rows, n_channels, momentum, BINS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Sum √P over the valid rows of one channel and walk the geodesic to their mean.
+    """Sum √P over the valid rows of one channel and move along the geodesic to their mean.
 
-    ``momentum`` below zero stands for a cumulative average. One program a channel; the count of
-    skipped rows is an integer, so the order in which programs add to it leaves no trace.
+    ``momentum`` below zero means a cumulative average. One program per channel; the count of
+    skipped rows is an integer, so the order in which programs add to it does not matter.
     """
     begin_launch(EARLY)
     channel = tl.program_id(0)
@@ -456,7 +456,7 @@ def barycenter_kernel(
         inside = (n < n_rows)[:, None] & (bins < BINS)[None, :]
         place = (n.to(tl.int64)[:, None] * n_channels + channel) * BINS + bins[None, :]
         p = tl.load(psd + place, mask=inside, other=0.0)
-        # NaN and both infinities differ from themselves minus themselves
+        # p - p is not 0 for NaN and both infinities
         broken = tl.max((p - p != 0).to(tl.int32), axis=1)
         valid = (broken == 0) & (n < n_rows)
         sums += tl.sum(tl.where(valid[:, None], tl.sqrt(p), 0.0), axis=0)
@@ -568,7 +568,7 @@ def _sum_chunks(partials, n_chunks, COUNT: tl.constexpr, CHUNKS: tl.constexpr):
 
 @triton.jit
 def _lost_at_ends(grad_row, length, taps, FILTER: tl.constexpr):
-    """Return what of the gradient's filtered sum falls beyond the ends of a zero-padded row."""
+    """Return the part of the filtered gradient's sum beyond the ends of a zero-padded row."""
     lost = 0.0
     reaching = 0.0
     for m in tl.static_range(FILTER // 2, 0, -1):
@@ -613,7 +613,7 @@ def _coefficients(
     if _has_tilted_gradient(TAPER, DETREND):
         for k in tl.static_range(2):
             tilts = tilts + (slopes[k] * (_taper_spectrum(k, FILTER, TAPER) / FILTER),)
-    # of segments without their means, a flat window sees nothing in bin 0
+    # centred segments under a flat window have no power in bin 0
     FIRST: tl.constexpr = 1 if DETREND and TAPER == 1.0 else 0
     scaled = ()
     a = ()
@@ -635,7 +635,7 @@ def coefficients_kernel(
     HAS_WEIGHT: tl.constexpr, CHUNKS: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Between the passes: what the second one needs to know about one row.
+    """Between the passes: compute what the second one needs of one row.
 
     Also the row's share of the gradients of weight and bias.
     """
@@ -693,7 +693,7 @@ def _psd_gradient(
     x, a, tilts, START: tl.constexpr, T: tl.constexpr,
     FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
 ):  # fmt: skip
-    """Return the same of a segment that loses its mean, if it does: its gradient has none then."""
+    """Return the same for a segment that may be centred; its gradient is then centred too."""
     if _has_tilted_gradient(TAPER, DETREND):
         mean = x[START]
         for s in tl.static_range(1, FILTER):
@@ -721,7 +721,7 @@ def _double_ends(g, first, length, COUNT: tl.constexpr):
 
 @triton.jit
 def _end_images(grad_row, length, taps, LAGS: tl.constexpr):
-    """Return what the mirrored gradient adds too much at the first and at the last sample."""
+    """Return the excess that the mirrored gradient adds at the first and at the last sample."""
     left = 0.0
     right = 0.0
     for m in tl.static_range(LAGS):
@@ -740,7 +740,7 @@ def _gradient_tile(
     LAGS: tl.constexpr = FILTER // 2 + 1
     HOP: tl.constexpr = FILTER - FILTER // 2
     HALO: tl.constexpr = _round_up(FILTER // 2, VEC)
-    # the segment before reaches into the first samples of a lane, unless segments do not overlap
+    # the previous segment reaches into the first samples of a lane, if segments overlap
     BEFORE: tl.constexpr = _round_up(HOP, VEC) if FILTER > 1 else 0
     if interior:
         x = _load(row, first, length, pivot, offset, -BEFORE, OWN + HALO, "none", False, VEC, BLOCK)

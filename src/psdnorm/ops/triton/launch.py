@@ -1,4 +1,4 @@
-"""PSDNorm on CUDA devices: how the Triton kernels are cut to size and launched.
+"""PSDNorm on CUDA devices: how the Triton kernels are tiled and launched.
 
 Triton is imported by the functions that need it, not with psdnorm.
 """
@@ -14,23 +14,23 @@ from torch import Tensor
 
 from psdnorm.ops.reference import WINDOWS, Spec, n_bins, n_segments
 
-# asked without importing it: that takes a second, and most users of a processor never need it
+# checked without importing it: that takes a second, and most CPU users never need it
 HAS_TRITON = find_spec("triton") is not None
 # positions within a row are int32 in the kernels, and mirroring doubles them
 LONGEST_ROW = 2**30
-# enough programs to keep every multiprocessor busy, with a tail that does not show
+# enough programs to keep every multiprocessor busy, with a negligible tail
 _ENOUGH_PROGRAMS = 2048
 # measured: neither much smaller nor much larger is as fast (docs/performance.md)
 _TILE_SAMPLES = 1536
 _CHUNK_BYTES = 24 * 1024
-# with up to 8 taps, and with more, where there is more to do before a chunk begins
+# with up to 8 taps, and with more, where chunks need more setup
 _FILTER_TILE_SAMPLES = 1536, 768
 _FILTER_CHUNK_BYTES = 12 * 1024, 24 * 1024
 _LEAST_SAMPLES_OF_A_LANE = 8  # of statistics with a hop of one sample
 
 
 class Launch:
-    """A kernel with everything but its tensors; the last argument may allow an early start."""
+    """A kernel and its arguments without the tensors; EARLY is added if it ``may_be_early``."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Launch:
             with torch.cuda.device(device):
                 self(*tensors)
             return
-        # what triton compiles for; looking it up here is several times faster than triton's own way
+        # what triton specializes on; this lookup is several times faster than triton's own
         key = (device.index, *[t if t is None else (t.dtype, t.data_ptr() % 16) for t in tensors])
         kept = self._compiled.get(key)
         if kept is not None:
@@ -73,7 +73,7 @@ class Launch:
 
 @cache
 def _launches_early(device: int) -> bool:
-    """Return whether kernels may start before the previous one has ended; tried on Hopper alone."""
+    """Return whether kernels may start before the previous one has ended; tested on Hopper only."""
     if torch.version.hip is not None or os.environ.get("TRITON_INTERPRET") == "1":
         return False
     return torch.cuda.get_device_capability(device)[0] == 9
@@ -115,7 +115,7 @@ class _Tiling:
 
 def _lane(widest: int, steps, hop: int, reach: int) -> tuple[int, int]:
     """Vector width and samples per lane: whole hops, whole vectors, a kernel of bounded size."""
-    # every row starts at a multiple of it: wider vectors would be put together in shared memory
+    # every row starts at a multiple of it: wider vectors would be assembled in shared memory
     vec = math.gcd(widest, *steps)
     while vec > 1 and math.lcm(vec, hop) > hop and math.lcm(vec, hop) * reach > 512:
         vec //= 2
@@ -142,7 +142,7 @@ def _contiguous(parameter: Tensor | None) -> Tensor | None:
 
 
 def with_unit_time_stride(x: Tensor) -> Tensor:
-    """Gather rows that are scattered in memory; any strides of N and C will do."""
+    """Return x with rows contiguous in memory; the strides of N and C may be anything."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
@@ -269,7 +269,7 @@ def normalize_backward(
     spec: Spec,
     weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Differentiate both; see :func:`psdnorm.ops.cpu.normalize_backward`."""
+    """Differentiate both steps; see :func:`psdnorm.ops.cpu.normalize_backward`."""
     x, grad = with_unit_time_stride(x), with_unit_time_stride(grad)
     dx = x.new_empty(x.shape)
     row_sums = x.new_empty((*x.shape[:2], 2), dtype=torch.float32)
@@ -300,7 +300,7 @@ def _barycenter_plan(n, c, bins, momentum):
 def update_barycenter(
     psd: Tensor, sqrt_psd: Tensor, batches: Tensor, skipped: Tensor, momentum: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Move the running state in place, in one launch; return the batch's sums and the target."""
+    """Update the running state in place in one launch; return the batch's sums and the target."""
     n, c, bins = psd.shape
     total, target = torch.empty_like(sqrt_psd), torch.empty_like(sqrt_psd)
     launch = _barycenter_plan(n, c, bins, -1.0 if momentum is None else float(momentum))

@@ -12,13 +12,13 @@ struct Backward {
   static constexpr int COUNT = 2 + BINS;  // Σg, Σ over segments of x, Σ g_n (x_{n-m} + x_{n+m})
 
   const Arguments& p;
-  float pivot, offset;  // of the row to come
+  float pivot, offset;  // of the next row
   Mean mean;
   float scale, gains[BINS], powers[BINS];
   float taps[BINS], gain_at_zero;
-  float a[BINS];  // of the matrix that a segment is multiplied with
+  float a[BINS];  // entries of the circulant matrix that multiplies a segment
   float drift;    // to be subtracted everywhere
-  float shift;    // of every segment that holds a sample: what rounding the mean left out
+  float shift;    // for each segment that holds a sample: corrects the rounding of the mean
   float response, total;
 
   __forceinline__ explicit Backward(const Arguments& p) : p(p) {}
@@ -53,7 +53,7 @@ struct Backward {
     for (int j = 0; j < OWN; ++j) {
       const bool inside = !EDGE || j < place.left, twice = j % HOP + HOP < FILTER;
       const int segment = place.first / HOP + j / HOP;
-      // beyond the row's end there may be anything, NaN too
+      // beyond the row's end there may be anything, even NaN
       const float here = x[AFTER + j], gradient = inside ? g[j] : 0.0f;
       sums[0] += gradient;
       if (!EDGE) {
@@ -134,7 +134,7 @@ struct Backward {
     }
   }
 
-  // what comes through the PSD: each segment, centred, times a circulant matrix
+  // the gradient through the PSD: each segment, centred, times a circulant matrix
   template <int SHIFT, bool EDGE>
   __forceinline__ void from_segments(float (&dx)[OWN], const Element* buffer, const Place& place) const {
     float x[BEFORE + OWN + AFTER];
@@ -171,5 +171,5 @@ struct Backward {
   }
 };
 
-// long filters are given fewer warps, and more registers
+// long filters get fewer warps and more registers
 extern "C" __global__ void __launch_bounds__(FILTER > 8 ? 256 : 384) resident_kernel(const Arguments p) { walk_over_rows<Backward>(p); }

@@ -1,5 +1,5 @@
 // The instructions of compute capability 9 that the kernels need beyond plain CUDA.
-// tests/ops/resident_emulation has a twin of this file for processors.
+// tests/ops/resident_emulation has a twin of this file for CPUs.
 
 constexpr int WARP = 32;
 using Barrier = unsigned long long;  // an mbarrier in shared memory
@@ -25,7 +25,7 @@ __forceinline__ void from_float(float v, Float16& to) { asm("cvt.rn.f16.f32 %0, 
 __forceinline__ unsigned shared_address(const void* p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
-// until the kernel before this one has written all that it writes
+// wait until all writes of the previous kernel are complete
 __forceinline__ void wait_for_former_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __forceinline__ int cluster_rank() {
   unsigned r;
@@ -33,7 +33,7 @@ __forceinline__ int cluster_rank() {
   return static_cast<int>(r);
 }
 __forceinline__ void cluster_sync() {
-  __syncwarp();  // the barrier is aligned: a warp comes to it as one
+  __syncwarp();  // the barrier is aligned: all threads of a warp must arrive together
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
       "barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -43,7 +43,7 @@ __forceinline__ float shuffle_xor(float v, int m) { return __shfl_xor_sync(0xfff
 __forceinline__ float from_bits(int bits) { return __int_as_float(bits); }
 __forceinline__ int to_bits(float value) { return __float_as_int(value); }
 __forceinline__ int broadcast(int value) { return __shfl_sync(0xffffffffu, value, 0); }
-// a number from 0 to `last` that nobody else gets; who gets the last lets the count begin anew
+// a unique number from 0 to `last`; claiming the last one resets the counter
 __forceinline__ int claim(int* claims, int last) { return static_cast<int>(atomicInc(reinterpret_cast<unsigned*>(claims), last)); }
 __forceinline__ void spin(long long cycles) {
   const long long begin = clock64();
@@ -54,7 +54,7 @@ __forceinline__ void barrier_init(Barrier* bar) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(bar)) : "memory");
 }
 __forceinline__ void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-// the one arrival of a phase, and the bytes that it waits for
+// the single arrival of a phase, with the number of bytes to wait for
 __forceinline__ void barrier_expect(Barrier* bar, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes) : "memory");
 }
@@ -71,7 +71,7 @@ __forceinline__ void barrier_expect(Barrier* bar, int bytes) {
         : "r"(shared_address(bar)), "r"(parity)                                                \
         : "memory");
 __forceinline__ void barrier_wait(Barrier* bar, int parity) { WAIT_FOR("cta") }
-// the same where other programs of the cluster wrote
+// the same for writes by other thread blocks of the cluster
 __forceinline__ void barrier_wait_cluster(Barrier* bar, int parity) { WAIT_FOR("cluster") }
 
 __forceinline__ void bulk_load(void* to, const void* from, int bytes, Barrier* bar) {
@@ -85,15 +85,15 @@ __forceinline__ void bulk_store(void* to, const void* from, int bytes) {
                : "memory");
 }
 __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// until all but the last N groups of stores have left shared memory
+// wait until all but the last N groups of stores have left shared memory
 template <int N>
 __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
-// a thread's own accesses to shared memory come before later ones of the copy engine
+// order this thread's accesses to shared memory before later ones by the copy engine
 __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// write to the same place in the shared memory of program `rank`, and count 4 bytes on its barrier
+// write to the same place in the shared memory of block `rank`, and count 4 bytes on its barrier
 __forceinline__ void store_remote(float* to, float value, Barrier* bar, int rank) {
   unsigned a, b;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(shared_address(to)), "r"(rank));

@@ -1,4 +1,4 @@
-// Gains, taps and the numbers that the compiler works out for them.
+// Gains, taps and their compile-time constants.
 
 constexpr double cosine_of(int turns, int period) {
   // Taylor series about 0 of an angle of at most half a turn
@@ -29,7 +29,7 @@ constexpr float mirrored(int k) { return k == 0 || 2 * k == FILTER ? 1.0f : 2.0f
 constexpr float split(int m) { return 2 * m == FILTER ? 0.5f : 1.0f; }
 constexpr float both_sides(int m) { return m == 0 ? 1.0f : 2.0f; }
 
-// A mean that was rounded to float32, and what the rounding left out: one subtraction centres a sample.
+// A mean rounded to float32, and its rounding error: one subtraction centres a sample.
 struct Mean {
   float value, rest;
   __forceinline__ void set(float pivot, float offset) {
@@ -50,7 +50,7 @@ __forceinline__ void set_gains(float (&gains)[BINS], const float (&target)[BINS]
   }
 }
 
-// taps at lags 0 … f / 2; returns the filter's gain of a constant
+// taps at lags 0 … f / 2; returns the filter's gain for a constant
 __forceinline__ float set_taps(float (&taps)[BINS], const float (&gains)[BINS]) {
   constexpr Table table{};
   float at_zero = 0.0f;

@@ -5,7 +5,7 @@ struct Forward {
   static constexpr int COUNT = 3 + BINS;  // pivot; about it: Σx, Σ X_0, Σ |X_k|² over segments
 
   const Arguments& p;
-  float origin;        // first sample of the row to come
+  float origin;        // first sample of the next row
   float first_sample;  // of this row
   float pivot;         // near the mean of the warp's part
   float scale, bias, target[BINS];
@@ -51,7 +51,7 @@ struct Forward {
       if (EDGE && (start >= place.left || place.first / HOP + start / HOP >= place.segments)) continue;
 #pragma unroll
       for (int k = 0; k < BINS; ++k) {
-        // x_t and x_{f-t} meet the same cosine and the opposite sine: half the products
+        // x_t and x_{f-t} have the same cosine and opposite sines: half the products
         float real = x[start], imaginary = 0.0f;
 #pragma unroll
         for (int t = 1; t < HOP; ++t) {

@@ -1,13 +1,13 @@
 // Rows that stay on the chip between the pass that sums and the pass that needs the sums.
 //
-// A row belongs to a cluster of programs, and each warp of them to a part of it. A warp is a
-// pipeline of its own: bulk copies bring its part into shared memory, chunk by chunk; it sums (pass
-// 1), meets the other warps of the cluster once per row, and computes the result chunk by chunk
-// (pass 2). The result takes the place of the last signal, HALO samples to the left, where nobody
-// needs the signal any more, and goes from there to memory by bulk stores; a chunk that is used up is
-// loaded again from the next row at once. The programs meet at no other barrier but at both ends.
+// A cluster of thread blocks processes a row, and each of their warps a part of it, as its own
+// pipeline: bulk copies load the part into shared memory, chunk by chunk; the warp sums (pass 1),
+// synchronizes with the other warps of the cluster once per row, and computes the result chunk by
+// chunk (pass 2). The result overwrites the last signal, HALO samples to the left, where the signal
+// is no longer needed, and bulk stores write it to memory from there; a chunk that is used up is
+// reloaded from the next row at once. Thread blocks share no other barrier but at start and end.
 //
-// Given by the compiler's command line: FILTER, ELEMENT (float, Bfloat16 or Float16), ALIGN (the
+// Defined on the compiler's command line: FILTER, ELEMENT (float, Bfloat16 or Float16), ALIGN (the
 // largest power of two up to V that divides the length of a row; at least 2).
 
 using Element = ELEMENT;
@@ -21,8 +21,8 @@ constexpr int lcm_of(int a, int b) { return a / gcd_of(a, b) * b; }
 constexpr int HALF = FILTER / 2;
 constexpr int BINS = HALF + 1;
 constexpr int HOP = FILTER - HALF;
-// samples of a thread: whole hops and whole vectors, an odd number of them where there is a choice,
-// so that neighbouring threads meet no bank of the shared memory twice
+// samples per thread: whole hops and whole vectors, an odd number of vectors where possible, so that
+// neighbouring threads have no bank conflicts in shared memory
 constexpr int UNIT = lcm_of(V, HOP);
 constexpr int OWN = UNIT == V ? 3 * V : UNIT;
 constexpr int TILE = OWN * WARP;
@@ -36,13 +36,13 @@ struct Arguments {
   float *offset, *psd;  // of rows: the forward pass writes them, the backward pass reads them
   const float *target, *weight, *bias;
   float* row_sums;
-  int* claims;  // of rows: zero at first, and in the end
+  int* claims;  // counter of claimed rows: zero at the start and at the end
   int rows, channels, length, segments;
   int cluster_size, clusters;
   int slice;    // samples of a warp's part
   int chunks;   // of a full part
   int room;     // elements of one buffer
-  int stagger;  // cycles that the last cluster starts later than the first
+  int stagger;  // cycles by which the last cluster starts later than the first
   float eps;
 };
 
@@ -51,7 +51,7 @@ struct Constant {
   static constexpr int value = N;
 };
 
-// run with the number of elements that a row starts after a multiple of 16 bytes, as a constant
+// call `run` with a row's offset in elements from a multiple of 16 bytes, as a constant
 template <int SHIFT = 0, class Run>
 __forceinline__ void with_shift(int skew, const Run& run) {
   if constexpr (SHIFT + ALIGN < V) {
@@ -63,7 +63,7 @@ __forceinline__ void with_shift(int skew, const Run& run) {
 struct alignas(16) Vector { Element item[V]; };
 struct alignas(2 * ITEM) Pair { Element item[2]; };
 
-// N samples from SHIFT elements after an aligned address
+// load N samples, starting SHIFT elements after an aligned address
 template <int SHIFT, int N>
 __forceinline__ void load_window(const Element* aligned, float (&w)[N]) {
   constexpr int VECTORS = (N + SHIFT + V - 1) / V;
@@ -101,7 +101,7 @@ __forceinline__ void store_window(Element* aligned, const float (&w)[N]) {
   for (int i = LEAD + V * VECTORS; i < N; i += 2) store_pair(to + i, w[i], w[i + 1]);
 }
 
-// in the same order in every warp: two runs give the same bits
+// in the same order in every warp: results are bitwise reproducible
 template <int N>
 __forceinline__ void add_up_warp(float (&sums)[N]) {
 #pragma unroll
@@ -110,16 +110,16 @@ __forceinline__ void add_up_warp(float (&sums)[N]) {
     for (int c = 0; c < N; ++c) sums[c] += shuffle_xor(sums[c], m);
 }
 
-// A warp's part of the rows, SIGNALS of them, in shared memory. Sample n of a row that starts `skew`
-// elements after a multiple of 16 bytes lies at n - begin + HALO + skew of a buffer, so that both
-// sides of a bulk copy are aligned alike.
+// A warp's part of a row of each of the SIGNALS, in shared memory. Sample n of a row that starts
+// `skew` elements after a multiple of 16 bytes is element n - begin + HALO + skew of a buffer, so
+// that both sides of a bulk copy have the same alignment.
 template <int SIGNALS>
 struct Part {
   const Arguments& p;
   const int lane, begin, own, tiles, chunks;
   Element* const data;
   Barrier* const landed;
-  // samples that no bulk copy can bring: kept in registers from one row to the next
+  // samples that bulk copies cannot load: kept in registers from one row to the next
   static constexpr int BY_HAND = (HALO + V + WARP - 1) / WARP;
   Element left_end[SIGNALS][BY_HAND], right_end[SIGNALS][BY_HAND];
 
@@ -134,13 +134,13 @@ struct Part {
   }
   __forceinline__ int skew_of(int row) const { return ((row & (V - 1)) * (p.length & (V - 1))) & (V - 1); }
 
-  // bulk copies bring what lies between, whole vectors within the row
+  // bulk copies load what lies between: whole vectors within the row
   __forceinline__ int low_of(int skew) const { return begin == 0 ? round_up(skew, V) + HALO : 0; }
   __forceinline__ int high_of(int skew) const {
     return min(round_up(skew + 2 * HALO + own, V), (skew + p.length) / V * V + HALO - begin);
   }
 
-  // one lane: bring a chunk of a signal; with signal 0 the barrier learns how much is to come
+  // by one lane: load a chunk of a signal; signal 0 also sets how many bytes the barrier expects
   __forceinline__ void load(int signal, int row, int chunk) const {
     const int skew = skew_of(row);
     const int low = max(chunk * CHUNK, low_of(skew));
@@ -176,13 +176,13 @@ struct Part {
     for_ends(row, [&](int s, int at, int, Element& held) { buffer(s)[at] = held; });
   }
 
-  // the result of a chunk lies in the last buffer: to memory with it, and the next row in its place
+  // store a chunk's result from the last buffer to memory, and load the next row in its place
   template <int SHIFT>
   __forceinline__ void pass_on(Element* out, int chunk, bool last, int next) const {
     const Element* const from = buffer(SIGNALS - 1);
     const int low = chunk == 0 ? round_up(SHIFT, V) : chunk * CHUNK;
     const int high = last ? (SHIFT + own) / V * V : (chunk + 1) * CHUNK;
-    // single samples before the first and behind the last whole vector
+    // single samples before the first and after the last whole vector
     if (chunk == 0 && SHIFT + lane < min(low, SHIFT + own)) out[SHIFT + lane] = from[SHIFT + lane];
     if (last && high >= low && high + lane < SHIFT + own) out[high + lane] = from[high + lane];
     if (lane != 0) return;
@@ -204,7 +204,7 @@ struct Part {
   }
 };
 
-// where a thread works: at sample `first` of the row, of which `left` are its warp's
+// where a thread works: at sample `first` of the row; `left` samples of its warp's part remain
 struct Place {
   int at, first, left, segments;
 };
@@ -214,17 +214,17 @@ __forceinline__ int shared_head(int parts, int warps, int chunks, int count) {
   return round_up(8 * (2 + warps * chunks) + 8 * slot_floats(parts, count), 128);
 }
 
-// A task has SIGNALS and COUNT (sums of a warp) and says what the two passes do; see backward.h.
+// A task has SIGNALS and COUNT (sums of a warp) and defines the two passes; see backward.h.
 //
-// Multiprocessors get unequal shares of the memory's speed, so rows are not dealt out beforehand, but
-// for the first: the first warp of a cluster claims the next one while it works on this one, and
-// sends its number along with its sums.
+// Multiprocessors get unequal shares of memory bandwidth, so only a cluster's first row is assigned
+// beforehand: its first warp claims the next row while working on this one, and sends the row's
+// number along with its sums.
 template <class Task>
 struct Walk {
   static constexpr int COUNT = Task::COUNT, SIGNALS = Task::SIGNALS;
   const Arguments& p;
   const int lane, warp, warps, index, parts;  // index among the warps of the cluster
-  Barrier* const sums_ready;                  // of even rows, of odd rows
+  Barrier* const sums_ready;                  // for even rows, for odd rows
   float* const slots;                         // likewise: sums of all parts, and the next row
   Part<SIGNALS> part;
   int first_inner, last_inner;
@@ -238,7 +238,7 @@ struct Walk {
              reinterpret_cast<Element*>(shared + shared_head(parts, warps, p.chunks, COUNT)) + static_cast<size_t>(warp) * SIGNALS * p.room,
              sums_ready + 2 + warp * p.chunks),
         task(p) {
-    // tiles that neither touch an end of the row nor have a thread that is not full
+    // tiles that neither touch an end of the row nor have a partly filled thread
     first_inner = part.begin == 0 ? 1 : 0;
     for (last_inner = part.tiles; last_inner > 0; --last_inner) {
       const int from = (last_inner - 1) * TILE, last = min(from + TILE, part.own);
@@ -299,8 +299,8 @@ struct Walk {
     });
   }
 
-  // sums to every program of the cluster, and everybody's back; returns the next row. Nobody can
-  // send the sums of the row after the next before all have read these
+  // send the sums to every thread block of the cluster and receive theirs; returns the next row. No
+  // warp can send the sums of the row after the next before all have read these
   __forceinline__ int exchange(float (&sums)[COUNT], int claimed, int step) {
     const int turn = step & 1;
     float* const slot = slots + turn * slot_floats(parts, COUNT);
@@ -335,7 +335,7 @@ struct Walk {
           else
             task.template result<SHIFT, true>(result, part, place);
         }
-        warp_sync();  // all have read what they need
+        warp_sync();  // all lanes have read what they need
         if (place.left > 0) store_window<SHIFT>(buffer + place.at, result);
         fence_async();
         warp_sync();
@@ -349,15 +349,15 @@ struct Walk {
   __forceinline__ void over_rows(int cluster) {
     prepare_barriers();
     cluster_sync();
-    // The next kernel is not sent for as early: its programs would take room beside these for their
-    // whole life (measured: docs/performance.md)
+    // The next kernel is not launched as early: its thread blocks would occupy resources beside these
+    // for their whole lifetime (measured: docs/performance.md)
     wait_for_former_kernel();
     // clusters that start together would all read, sum and write at the same time
     if (p.stagger > 0) spin(static_cast<long long>(p.stagger) * cluster / p.clusters);
     start(cluster);
     int step = 0;
     for (int row = cluster; row >= 0; ++step) {
-      // one claim a row
+      // one claim per row
       const int claimed = index == 0 && lane == 0 ? claim(p.claims, p.rows - 1) : 0;
       float sums[COUNT] = {};
       sum_up(sums, row, step & 1);
@@ -367,8 +367,8 @@ struct Walk {
       write_out(row, next);
       row = next;
     }
-    // What has left shared memory arrives before the next kernel goes on: that is not waited for
-    // here. All have their sums by now; leaving together is a precaution.
+    // Stores that have left shared memory complete before the next kernel proceeds, so there is no wait
+    // for them here. All warps have their sums by now; exiting together is a precaution.
     cluster_sync();
   }
 };
