@@ -52,7 +52,7 @@ class TestWhatItIs:
 
     def test_its_card_logs_every_look_at_the_real_night(self):
         card = (FOLDER / "README.md").read_text(encoding="utf-8")
-        looks = card[card.index("Every look at that night") :]
+        looks = card[card.index("Every evaluation on that night") :]
         rows = [line.split("|") for line in looks.splitlines() if line.startswith("| 20")]
         assert [row[3].strip() for row in rows] == ["0.634", "0.641", "0.641", "0.624", "0.726"]
 

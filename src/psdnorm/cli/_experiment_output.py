@@ -1,4 +1,4 @@
-"""What an experiment shows on the console: its grid, its progress and its results."""
+"""Console output of an experiment: its grid, its progress and its results."""
 
 import math
 import time
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """One bar over all runs, and a line for each that is in work."""
+    """One bar for all runs, and a line for each run in progress."""
 
     def __init__(self, entries: Sequence[PlannedRun]) -> None:
         self._work = {entry.run: relative_work(entry) for entry in entries}
         self._left, self._done = sum(self._work.values()), 0.0
         self._began = time.monotonic()
-        # not rich's own guess, which forgets what is more than seconds ago
+        # not rich's own estimate, which forgets everything but the last seconds
         self._bar = progress_bar(errors, TextColumn("{task.fields[left]}"))
         self._task = self._bar.add_task("runs", total=len(entries), left="")
         self._running: dict[str, str] = {}
@@ -57,7 +57,7 @@ class Progress:
             self._running.clear()
             self._live.stop()
             if not errors.is_terminal:
-                errors.print()  # what is no terminal gets no line's end from rich
+                errors.print()  # rich ends the line only on a terminal
 
     def show(self, name: str, words: str) -> None:
         """Show the progress of a run."""
@@ -93,7 +93,7 @@ def print_grid(
     device: str,
     workers: int,
 ) -> None:
-    """Print the grid, what of it is done, and an estimate of the time for the rest."""
+    """Print the grid, how much of it is done, and an estimate of the time for the rest."""
     seconds, source = _expected(store, grid, protocol, runs, device)
     title = f"{store.path} (recipe {recipe_name(store)}) → {runs.path}"
     table = new_table(["what"], ["runs", "done", "time left"], title=title)
@@ -180,7 +180,7 @@ def results_title(store: "Store") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time down as a person would.
+    """Return a duration as a person would write it.
 
     >>> duration(8.4), duration(260), duration(5400)
     ('8 s', '4 min', '1.5 h')

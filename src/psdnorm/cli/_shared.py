@@ -1,4 +1,4 @@
-"""What commands share: the app, exit codes, errors as sentences, arguments."""
+"""What commands share: the app, exit codes, error messages, arguments."""
 
 import functools
 import inspect
@@ -23,7 +23,7 @@ SOME_FAILED, IMPOSSIBLE, INTERRUPTED = 1, 2, 130
 _VERBS = ("is ", "must ", "has ", "do ", "name ")  # of sentences about an argument
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
-# commands that go on where they stopped; lodo and train say so themselves
+# commands that resume where they stopped; lodo and train say so themselves
 _RESUMABLE = ("demo", "dissect", "prepare", "stage", "study")
 
 # options of several commands
@@ -81,13 +81,13 @@ def command(function: _Command) -> _Command:
             sentence = str(error)
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
-            if package in ("", "psdnorm"):  # that would be our own fault
+            if package in ("", "psdnorm"):  # that would be a bug of ours
                 raise
             sentence = f'{package} is not installed: pip install "psdnorm[all]"'
         say(errors, f"psdnorm: {one_line(sentence)}")
         raise typer.Exit(code)
 
-    # given, so that the list of commands does not cut it short
+    # given explicitly, so that the list of commands does not truncate it
     summary = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
     app.command(short_help=summary)(guarded)
     return function
@@ -98,7 +98,7 @@ def _options(function: Callable[..., None]) -> dict[str, str]:
     for name, parameter in inspect.signature(function).parameters.items():
         for note in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(note, OptionInfo):
-                # typer keeps the first name where a default would be
+                # typer keeps the first name in place of the default
                 declared = map(str, (note.default, *(note.param_decls or ())))
                 named = [each for each in declared if each.startswith("--")]
                 options[name] = named[0] if named else f"--{name.replace('_', '-')}"
@@ -106,7 +106,7 @@ def _options(function: Callable[..., None]) -> dict[str, str]:
 
 
 def _as_typed(sentence: str, options: Mapping[str, str]) -> str:
-    """Name an option where a sentence begins with the argument of a function below.
+    """Name the option instead if a sentence begins with a function's argument.
 
     That may be one of several that the option lists: ``norm`` of ``--norms``.
     """
@@ -116,7 +116,7 @@ def _as_typed(sentence: str, options: Mapping[str, str]) -> str:
 
 
 def one_line(sentence: str) -> str:
-    """Return a sentence as one line: names of files may hold line ends, which are escaped."""
+    """Return a sentence as one line: file names may contain line breaks, which are escaped."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in sentence
@@ -146,7 +146,7 @@ def cores() -> int:
 
 
 def open_nights(path: Path) -> "Store":
-    """Open a store and its index; where a night is broken, say what can be done."""
+    """Open a store and its index; if a night is broken, say what can be done."""
     from psdnorm.store import Store
 
     store = Store.open(path)

@@ -16,7 +16,7 @@ from psdnorm.runtime import errors, say, track
 if TYPE_CHECKING:
     from psdnorm.compare import ArmComparison, Comparison
 
-# eighty columns are enough for these; sentences say the rest
+# these fit into eighty columns; sentences say the rest
 _SHOWN = ("cohort", "subjects", "A, %", "B, %", "gain", "95 % interval", "% improved")
 _SHORTER = {"subjects": "n", "% improved": "% better"}
 

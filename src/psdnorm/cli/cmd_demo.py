@@ -38,7 +38,7 @@ def demo(
     _print_means(means, made)
     say(output, verdict(means))
     say(output, f"Look at {made.page}. With your own data:\n\n{NEXT}\n")
-    low = means.index[~(means[MEAN_DATASET] >= LEAST)].tolist()  # NaN is no success
+    low = means.index[~(means[MEAN_DATASET] >= LEAST)].tolist()  # NaN is a failure
     if low:
         say(errors, f"psdnorm: {', '.join(low)} below {LEAST}: the demo failed")
         raise typer.Exit(SOME_FAILED)

@@ -95,7 +95,7 @@ def dissect(
 def _planned(
     runs: Path, out: Path, kinds: str | None, **nights: float | None
 ) -> "tuple[Dissection, Models]":
-    """Return what is asked for; options that are not given are those of the folder."""
+    """Return what is requested; options that are not given are those of the folder."""
     from psdnorm.experiments import GRID, ExperimentFolder
     from psdnorm.lab.dissect import (
         Dissection,

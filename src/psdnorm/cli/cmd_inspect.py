@@ -147,7 +147,7 @@ def _table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
 
 
 def _add(table: Table, cells: Sequence[str], last: bool = False) -> None:
-    # as text: a name in brackets is no markup
+    # as text, so that brackets in a name are not read as markup
     table.add_row(*(Text(cell) for cell in cells), style="bold" if last else None)
 
 
@@ -217,7 +217,7 @@ def inspect(
     except PsdnormError as error:
         if figure is not None:
             raise
-        # the default figure is no reason to fail: what was printed is still right
+        # without the default figure the command does not fail: what was printed is still right
         say(errors, f"psdnorm: not drawn: {error} (see --figure and --no-figure)")
         return
     say(errors if as_json else output, f"Drawn: {figure or opened.path / FIGURE}")

@@ -205,7 +205,7 @@ def _grid(
 
 
 def _with_fixed_tma(block: "Axes") -> "list[Axes]":
-    """Give TMA, which was not asked for by name, a number as its filter size, and say so."""
+    """Give TMA, which was not requested by name, a fixed filter size, and say so."""
     from psdnorm.experiments import Axes
     from psdnorm.training import AUTO, TMA
 
@@ -220,7 +220,7 @@ def _with_fixed_tma(block: "Axes") -> "list[Axes]":
 
 
 def _warn_of_other_data(preset: str | None, nights: "Store") -> None:
-    """Say in what a store differs from the paper's, if a preset was asked for."""
+    """Say how a store differs from the paper's, if a preset was requested."""
     if preset is None:
         return
     from psdnorm.experiments import PAPER_COHORTS
@@ -253,7 +253,7 @@ def _place(jobs: int | None, gpus: str | None, dask: str | None, device: str) ->
         raise ArgumentError(f"{' and '.join(asked)} were given, expected one of them at most")
     place: dict[str, Any] = {"jobs": jobs or 1, "gpus": (), "dask": dask, "device": device}
     if jobs is not None and jobs > 1 and device == "auto":
-        place["device"] = "cpu"  # processes that share a GPU are in each other's way
+        place["device"] = "cpu"  # processes that share a GPU slow each other down
     if gpus is not None:
         from psdnorm.experiments import visible_gpus
 

@@ -67,7 +67,7 @@ def simulate(
     what = f"nights of {of}: {len(planned)}"
     for sentence in (*fewer_visits(planned, nights), f"{what}, {n_bytes:,} bytes to write"):
         say(errors, sentence)
-    with contextlib.closing(done):  # interrupted, it still writes a store's index
+    with contextlib.closing(done):  # if interrupted, it still writes a store's index
         for _ in track(done, len(planned), "simulating"):
             pass
     say(output, f"{out} has simulated {what}")

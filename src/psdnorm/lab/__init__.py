@@ -1,1 +1,1 @@
-"""Evidence without patients."""
+"""Evidence without patients: simulated nights, and studies and dissections of norms on them."""

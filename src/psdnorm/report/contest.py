@@ -1,4 +1,4 @@
-"""Contests: norms of one model and one training size, on the scores that all of them have."""
+"""Contests: norms with the same model and training size, on the scores that all of them have."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,20 +21,20 @@ _TIE = 1e-12  # as blocks are tied
 
 @dataclass(frozen=True, eq=False)
 class Contest:
-    """Norms of one model and one training size, on the scores that all of them have."""
+    """Norms with the same model and training size, on the scores that all of them have."""
 
-    results: Results  # of the compared arms alone
+    results: Results  # of the compared arms only
     model: str
     balanced: int | None  # balanced@N; None for all subjects
     arms: dict[str, str]  # the arm that represents each norm, in the order of the paper
     labels: dict[str, str]  # what each norm is called in figures
-    others: list[str]  # arms of the same model and size that represent no norm
+    others: list[str]  # arms of the same model and size that do not represent a norm
     dropped: dict[str, str]  # norms that share too few places with the others, and their arms
     tables: BlockTables  # balanced accuracies as shares, blocks by norms
     reasons: dict[str, str]  # by dropped norm, a sentence that says why
-    uncounted: list[str]  # a sentence for each cohort, or part of one, that does not count
-    partial: str  # how an incomplete grid is counted; empty where it is complete
-    other_settings: list[str] = field(default_factory=list)  # a sentence for each norm with some
+    uncounted: list[str]  # a sentence for each cohort, or part of one, that is not counted
+    partial: str  # how an incomplete grid is counted; empty if complete
+    other_settings: list[str] = field(default_factory=list)  # a sentence for each norm with any
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class Contest:
 
     @cached_property
     def subjects(self) -> pd.DataFrame:
-        """Mean over seeds, of the subjects that every norm has; (n_subjects, n_norms)."""
+        """Mean over seeds, for the subjects that every norm has; (n_subjects, n_norms)."""
         return self.tables.subjects.dropna()
 
     @cached_property
@@ -64,55 +64,55 @@ class Contest:
 
     @cached_property
     def means(self) -> pd.DataFrame:
-        """Both means, each subject's mean over seeds first; (2, n_norms)."""
+        """Both means, after averaging each subject over seeds; (2, n_norms)."""
         return pd.DataFrame(overall_means(self.subjects)).T
 
     @cached_property
     def seeds(self) -> dict[str, pd.DataFrame]:
-        """By mean: its values in every seed that has all cohorts, (n_seeds, n_norms)."""
+        """Values of each mean in every seed that has all cohorts, (n_seeds, n_norms)."""
         complete = self.tables.complete_seeds
         means = overall_means(self.by_seed, ["seed"])
         return {name: values.loc[complete] for name, values in means.items()}
 
     @cached_property
     def scores(self) -> pd.DataFrame:
-        """The rows of ``results.scores`` whose balanced accuracies the tables have."""
+        """The rows of ``results.scores`` whose balanced accuracies are in the tables."""
         index, scores = self.by_seed.index, self.results.scores
         return scores[pd.MultiIndex.from_frame(scores[list(index.names)]).isin(index)]
 
     def leaders(self, mean: str = MEAN_DATASET) -> list[str]:
-        """Return the norm that is highest in a mean, or those that share this."""
+        """Return the norm with the highest mean, or all norms that tie for it."""
         means = self.means.loc[mean]
         return [str(norm) for norm in means.index[means >= means.max() - _TIE]]
 
     @property
     def n_seeds(self) -> tuple[int, int]:
-        """Fewest and most seeds that count in a cohort; 0 where there is none."""
+        """Fewest and most seeds counted in a cohort; 0 if there are none."""
         return self.tables.n_seeds
 
     @property
     def cohorts(self) -> "pd.Series[int]":
-        """Number of subjects that count, by cohort."""
+        """Number of counted subjects, by cohort."""
         return self.subjects.groupby(level="cohort").size()
 
     @property
     def omitted_arms(self) -> list[str]:
-        """A sentence for each norm, and setting of a norm, that is not compared."""
+        """A sentence for each norm, and each setting of a norm, that is not compared."""
         return [*self.reasons.values(), *self.other_settings]
 
     @property
     def remarks(self) -> str:
-        """The sentences of a caption on what does not count."""
+        """What is not counted, as sentences for a caption."""
         return " ".join([*shortened(self.uncounted), *self.omitted_arms])
 
     def needs_batch_norm(self, what: str) -> None:
-        """Raise CannotDraw for a figure of gains over BatchNorm, where it cannot be drawn."""
+        """Raise CannotDraw if gains over BatchNorm cannot be drawn."""
         if BATCH not in self.labels:
             raise CannotDraw(f"{what} ({self.name}): BatchNorm has no result.")
         self.needs_two_norms(what)
 
     def needs_two_norms(self, what: str) -> None:
-        """Raise CannotDraw for a figure that compares norms, where there is nothing to compare."""
+        """Raise CannotDraw if there are no norms to compare."""
         if len(self.labels) < 2:
             only = next(iter(self.labels.values()))
             why = "".join(f" {sentence}" for sentence in self.reasons.values())
@@ -124,7 +124,7 @@ class Contest:
 
 
 def contests(results: Results) -> list[Contest]:
-    """Return one contest per model and training size: those with most norms, then runs, first."""
+    """Return one contest per model and training size, by number of norms, then runs; most first."""
     groups = results.runs.groupby(["model", "balanced"], dropna=False, sort=False)
     return sorted(
         (_contest(results, runs) for _, runs in groups),
@@ -214,7 +214,7 @@ def _reason(norm: str, own: set[Place], kept: list[str], shared: set[Place]) -> 
 
 
 def means_of_others(results: Results, contest: Contest) -> "pd.Series[float]":
-    """Return Mean(Dataset) of the arms that represent no norm, on the scores that count."""
+    """Return Mean(Dataset) of the arms that do not represent a norm, on the counted scores."""
     counted = contest.by_seed.index
     arms = results.runs[results.runs["arm"].isin(contest.others)][["run", "arm", "seed"]]
     scores = results.subjects[["run", "cohort", "subject", METRIC]].merge(arms, on="run")
@@ -224,7 +224,7 @@ def means_of_others(results: Results, contest: Contest) -> "pd.Series[float]":
 
 
 def seeds_of_cohorts(values: pd.DataFrame) -> "pd.Series[int]":
-    """Return the number of seeds of every cohort; empty where values are not by seed."""
+    """Return the number of seeds of every cohort; empty if values are not by seed."""
     if "seed" not in values.index.names:
         return pd.Series(dtype=int)
     known = values.dropna().index.to_frame(index=False)
@@ -232,14 +232,14 @@ def seeds_of_cohorts(values: pd.DataFrame) -> "pd.Series[int]":
 
 
 def has_seeds(values: pd.DataFrame) -> bool:
-    """Whether a cohort has two seeds or more, so that the bootstrap can draw seeds, too."""
+    """Whether any cohort has at least two seeds, so that the bootstrap can also resample seeds."""
     return bool((seeds_of_cohorts(values) > 1).any())
 
 
 def _partial(
     places: Sequence[set[Place]], asked: Collection[Place], complete: Sequence[int]
 ) -> str:
-    """Say how many runs have no result and how the others count; empty if all have one."""
+    """Say how many runs have no result and how the others are counted; empty if all have one."""
     known = {*asked}.union(*places)
     cohorts, expected = {cohort for cohort, _ in known}, len(known)
     total, there = len(places) * expected, sum(map(len, places))
@@ -264,7 +264,7 @@ def _partial(
 
 
 def uncounted_scores(tables: BlockTables) -> list[str]:
-    """Return a sentence for each cohort, and each part of one, that not every norm has."""
+    """Return a sentence for each cohort, or part of one, that some norm lacks."""
     sentences = []
     counted = {*tables.by_seed.dropna().index.get_level_values("cohort")}
     totals = tables.by_seed.groupby(level="cohort", observed=True).size()
@@ -296,4 +296,4 @@ def shortened(sentences: list[str], most: int = 3) -> list[str]:
     """Return the first sentences and how many more there are."""
     if len(sentences) <= most + 1:
         return sentences
-    return [*sentences[:most], f"And {len(sentences) - most} more of the kind."]
+    return [*sentences[:most], f"And {len(sentences) - most} more like these."]

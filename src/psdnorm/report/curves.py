@@ -15,7 +15,7 @@ from psdnorm.runtime import listed, plural, read_json
 from psdnorm.training import CONFIG, norm_name, unusual
 
 TRAINING_SIZE = "Balanced accuracy by number of training subjects"
-# by label: scores are in percent; then the factors of single seeds, where there are several
+# by label: the result, with scores in percent, and the factors of single seeds if there are several
 Factors = dict[str, tuple[FewerSubjectsResult, list[float]]]
 
 
@@ -25,7 +25,7 @@ class Curve:
 
     norm: str
     label: str
-    # by place on the axis; a baseline, which is the same everywhere, has the place None alone
+    # by place on the axis; a baseline, which is the same everywhere, has only the place None
     arms: dict[float | None, str]
 
     @property
@@ -67,7 +67,7 @@ class Means:
 
 
 def means_of(results: Results, curves: Sequence[Curve], what: str) -> Means:
-    """Average the scores of curves over the cohorts that every one of their arms has."""
+    """Average the scores of curves over the cohorts that all of their arms have."""
     arms = {arm for curve in curves for arm in curve.arms.values()}
     runs = results.runs[results.runs["arm"].isin(arms)]
     everywhere = set.intersection(*runs.groupby("arm")["hold_out"].agg(set))
@@ -126,7 +126,7 @@ def training_size_curves(
 
 
 def curves_over(runs: pd.DataFrame, fixed: list[str]) -> list[Curve]:
-    """Return a curve over the column "place" for every norm and fixed setting with two of them."""
+    """Return a curve over the column "place" for every norm and fixed setting with two places."""
     curves = []
     for norm in norms_in_order(runs["norm"]):
         for _, group in runs[runs["norm"] == norm].groupby(fixed, dropna=False):
@@ -138,7 +138,7 @@ def curves_over(runs: pd.DataFrame, fixed: list[str]) -> list[Curve]:
 
 
 def _training_subjects(runs: pd.DataFrame, cohorts: list[str]) -> dict[float, float]:
-    """Return how many subjects a network of each size learned from, mean over held-out cohorts."""
+    """Return the training subjects of a network of each size, averaged over held-out cohorts."""
     counts: dict[float, dict[str, list[int]]] = {}
     for run in runs[runs["hold_out"].isin(cohorts)].itertuples():
         path = run.folder / CONFIG
@@ -149,7 +149,7 @@ def _training_subjects(runs: pd.DataFrame, cohorts: list[str]) -> dict[float, fl
             raise CannotDraw(f"{TRAINING_SIZE}: {why}.") from error
         size = np.inf if pd.isna(run.balanced) else float(run.balanced)
         counts.setdefault(size, {}).setdefault(run.hold_out, []).append(number)
-    # cohorts first: a missing run must not make one size look like another
+    # average within cohorts first: a missing run must not make one size look like another
     return {
         size: float(np.mean([np.mean(own[cohort]) for cohort in sorted(own)]))
         for size, own in counts.items()

@@ -71,11 +71,11 @@ def lodo_commands(
     kept: Mapping[str, str] | None = None,
     cohorts: Collection[str] = (),
 ) -> list[str]:
-    """Return commands whose runs together are these.
+    """Return commands that together make these runs.
 
-    ``kept`` says by name what finished runs kept; ``cohorts`` are all of the store, which need no
-    option. ``psdnorm lodo`` counts seeds from 0: a remark says so where runs have only later ones.
-    It cannot name a cohort with a comma in its name: such a command is a comment.
+    ``kept`` maps names of finished runs to what they kept; ``cohorts`` are all of the store:
+    holding out all of them needs no option. ``psdnorm lodo`` counts seeds from 0: a remark names
+    the seeds if some are skipped. It cannot name a cohort with a comma: the command is a comment.
     """
     further, of_protocol = _protocol_options(protocol)
     commands = []
@@ -128,7 +128,7 @@ def _blocks(runs: Sequence[Run]) -> Iterable[tuple[list[str], tuple[str, ...], s
 
 
 def _products(runs: Sequence[Run]) -> Iterable[tuple[Axes, tuple[int, ...]]]:
-    """Yield axes whose products are the runs: as few as a simple search finds."""
+    """Yield axes whose products are the runs, as few as a simple search finds."""
     places: dict[Arm, dict[str, list[int]]] = {}
     for run in runs:
         places.setdefault(_arm(run), {}).setdefault(run.hold_out, []).append(run.seed)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PAGE, RECORD, TABLES, FIGURES = "index.html", "report.json", "tables", "figures"
 SUBJECTS_CSV = "subjects.csv"
-MOST_BYTES = 4_900_000  # of a page, which shall stay below 5 MB
+MOST_BYTES = 4_900_000  # of a page, which must stay below 5 MB
 MOST_SUBJECTS = 20_000  # on a page
 _FORMAT = 1
 _SHOWN_NOTES = 4
@@ -89,7 +89,7 @@ def build_report(
         progress("Drawing figures")
         drawn = found = build_figures(results, store)
         listed_tables = {sentence.partition(": ")[0] for sentence in missing}
-        # a table that is listed says already why its figure is missing
+        # a listed table already says why its figure is missing
         alone = [each for each in found.missing if each.partition(": ")[0] not in listed_tables]
         missing = [*dict.fromkeys([*missing, *alone])]
     else:
@@ -126,7 +126,7 @@ def build_report(
 
 
 def _add_verdicts(page: Part, verdicts: Sequence[Verdict]) -> None:
-    """Add who won, by how much, how surely, and what cannot be said; the first contest in full."""
+    """Add who won, by how much, how certain that is, and its limits; the first contest in full."""
     main = verdicts[0]
     page.heading("Verdict")
     page.verdict(page.part().text(main.headline).items(main.sentences))
@@ -169,7 +169,7 @@ def add_figures(page: Part, figures: Sequence[Figure], room: int) -> None:
     for figure in figures:
         kind, picture = min(("png", figure.png), ("svg", figure.svg), key=lambda p: len(p[1]))
         page.heading(figure.title, 3)
-        room -= 4 * len(picture) // 3 + 5000  # and its words
+        room -= 4 * len(picture) // 3 + 5000  # plus its words
         if room > 0:
             page.picture(picture, figure.words, figure.caption, kind)
         else:
@@ -180,7 +180,7 @@ def add_figures(page: Part, figures: Sequence[Figure], room: int) -> None:
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> None:
-    """Write figures as NAME.png and NAME.svg; without any, the folder is not made."""
+    """Write figures as NAME.png and NAME.svg; create no folder if there are none."""
     if figures:
         folder.mkdir(parents=True, exist_ok=True)
     for figure in figures:
@@ -230,10 +230,10 @@ def _add_cohorts(page: Part, results: Results, verdict: Verdict, subjects: pd.Da
 
 
 def _counted_scores(results: Results, contest: Contest, cohort: str) -> tuple[pd.DataFrame, str]:
-    """Return the scores that all tables of a cohort are from, and their seeds in words.
+    """Return the scores behind all tables of a cohort, and their seeds in words.
 
-    Of the norms of the contest these are the scores that all have, where there are any; of dropped
-    norms all.
+    For norms of the contest, these are the scores that all of them have, if there are any; for
+    dropped norms, all scores.
     """
     arms = contest.arms | contest.dropped
     runs = results.runs[results.runs["arm"].isin(arms.values())][["run", "arm", "seed"]]
@@ -299,7 +299,7 @@ def _subject_rows(
 ) -> tuple[list[tuple[str, str]], Sequence[Sequence[Any]]]:
     """Return columns and rows for the table of a cohort's subjects.
 
-    Subjects with scores of all norms in the same seeds are shown with these, and with a gain; all
+    Subjects with scores of all norms in the same seeds are shown with these scores and a gain, all
     others with their means over all seeds.
     """
     norm_of = {arm: norm for norm, arm in arms.items()}
@@ -359,7 +359,7 @@ def lowest_first(row: Sequence[Any]) -> tuple[bool, float]:
 
 
 def check_place(path: Path) -> None:
-    """Raise if anything but an earlier report is in the folder for a report."""
+    """Raise if the folder for a report holds anything but an earlier report."""
     if path.exists() and not path.is_dir():
         raise ArgumentError(f"{path} is not a folder, expected one for the report")
     if not path.exists() or not any(path.iterdir()):
@@ -378,7 +378,7 @@ def check_place(path: Path) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path, record: dict[str, Any]) -> Iterator[Path]:
-    """Open a folder that replaces ``path``, and a report there, if the block raises nothing."""
+    """Open a folder that replaces ``path``, and any report there, unless the block raises."""
     check_place(path)
     path = path.resolve()  # a link to a folder stays one
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
@@ -395,7 +395,7 @@ def new_folder(path: Path, record: dict[str, Any]) -> Iterator[Path]:
 
 def _put(partial: Path, path: Path) -> None:
     """Replace ``path`` by a folder beside it."""
-    check_place(path)  # again: files may have come into it meanwhile
+    check_place(path)  # again: files may have been added meanwhile
     old = path.with_name(f"{partial.name}.old")
     if path.exists():
         os.replace(path, old)

@@ -1,4 +1,4 @@
-"""The results of a folder of runs: the tables that everything in a report is made from."""
+"""The results of a folder of runs: the tables from which a whole report is made."""
 
 import os
 from collections.abc import Collection, Iterable
@@ -40,9 +40,9 @@ class Results:
         The folder.
     runs : DataFrame
         One row per finished run: ``run``, a number; ``model``, ``norm``; ``filter_size``,
-        ``norm_depth`` and ``balanced`` (NA where there is none, or all subjects); where the filter
-        size is :data:`psdnorm.training.AUTO_SIZE`, ``chosen``, which one was; ``hold_out``,
-        ``seed``; ``arm``, what it is but for its cohort and seed, as ``usleep psd f5 d3 @400``;
+        ``norm_depth`` and ``balanced`` (NA if there is none, or for all subjects); ``chosen``, the
+        size chosen for a filter size of :data:`psdnorm.training.AUTO_SIZE`; ``hold_out``,
+        ``seed``; ``arm``, all but cohort and seed, as in ``usleep psd f5 d3 @400``;
         ``epochs``, ``seconds``; ``prediction_seconds``, ``nights`` and ``sequences`` of the
         prediction (NaN in runs that did not record them); ``folder``.
     subjects : DataFrame
@@ -71,7 +71,7 @@ class Results:
 
     @cached_property
     def damaged(self) -> list[str]:
-        """Those of ``missing`` whose runs are finished: a failure, as they cannot be read."""
+        """Sentences of ``missing`` on finished runs: a failure, as these cannot be read."""
         folder = ExperimentFolder(self.path)
         return [sentence for run, sentence in self.missing.items() if folder.is_done(run)]
 
@@ -182,7 +182,7 @@ def norms_in_order(norms: Iterable[str]) -> list[str]:
 
 
 def representative_arm(runs: pd.DataFrame) -> str:
-    """Return the arm that represents a norm: the protocol's, else that with most runs."""
+    """Return the arm that represents a norm: the protocol's, else the one with the most runs."""
     is_protocol = runs["filter_size"].fillna(PROTOCOL_FILTER).eq(PROTOCOL_FILTER)
     is_protocol &= runs["norm_depth"].fillna(PROTOCOL_DEPTH).eq(PROTOCOL_DEPTH)
     candidates = runs[is_protocol] if is_protocol.any() else runs
@@ -190,7 +190,7 @@ def representative_arm(runs: pd.DataFrame) -> str:
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:
-    """Return a path as a page may show it: the end of an absolute one, which may name a user.
+    """Return a path to show on a page: only the end of an absolute path, which may name a user.
 
     >>> shown_path("runs/a"), shown_path("/home/ada/runs")
     ('runs/a', 'runs')
@@ -199,7 +199,7 @@ def shown_path(path: str | os.PathLike[str]) -> str:
 
 
 def without_roots(words: str, *folders: Path) -> str:
-    """Return a sentence with these folders as a page may show them.
+    """Return a sentence with these folders as in :func:`shown_path`.
 
     >>> without_roots("/home/ada/runs/grid.json is empty", Path("/home/ada/runs"))
     'runs/grid.json is empty'

@@ -21,20 +21,20 @@ _MODELS = {USleep: "usleep", CNNTransformer: "cnn-transformer"}
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained network and what its checkpoint says of it."""
+    """A trained network and what its checkpoint says about it."""
 
     folder: Path  # of the checkpoint
     model: Pretrained  # in evaluation mode
 
     @cached_property
     def training(self) -> dict[str, Any]:
-        """What the checkpoint says of the training; empty if nothing."""
+        """What the checkpoint says about the training; empty if nothing."""
         found = (self.model.card or {}).get("training_data")
         return found if isinstance(found, dict) else {}
 
     @property
     def norm(self) -> str:
-        """The norm as runs name it. TMA is in no layer, only in the training."""
+        """The norm as runs name it. TMA is not a layer: only the training names it."""
         is_aligned = "sqrt_barycenter" in self.training or self._run.get("norm") == TMA
         return TMA if is_aligned else str(self.model.config.get("norm"))
 
@@ -63,7 +63,7 @@ class Trained:
         return found if isinstance(found, dict) else {}
 
     def source(self, store: Store, device: torch.device) -> Store:
-        """Return the nights as the network takes them: aligned if those of its training were."""
+        """Return the nights as the network expects them: aligned if its training nights were."""
         aligned = alignment_of(self.training, store.layout.n_channels, self.folder)
         return store if aligned is None else AlignedStore(store, *aligned, device)
 

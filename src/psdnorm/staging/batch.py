@@ -1,4 +1,4 @@
-"""Recordings to hypnograms, one or many: finished nights are skipped, failures stop nothing."""
+"""Stage one or many recordings: finished nights are skipped, a failure does not stop the others."""
 
 import csv
 import functools
@@ -34,7 +34,7 @@ from psdnorm.training import Forward, resolve_device
 
 STAGED, THERE, FAILED = "staged", "already there", "failed"
 SUMMARY_TABLE = "summary.tsv"
-# from this number of nights, compiling the network for a CUDA device is worth a minute or two
+# from this number of nights on, compiling the network for CUDA is worth its minute or two
 _WORTH_COMPILING = 50
 _FIGURES = ("tst_min", "sleep_efficiency_percent", "sol_min", "waso_min", "rem_latency_min")
 COLUMNS = (
@@ -60,7 +60,7 @@ class Options:
 
 @dataclass(frozen=True)
 class StagingOutcome:
-    """What became of one night."""
+    """The outcome of one night."""
 
     name: str
     path: Path
@@ -131,7 +131,7 @@ class StagingJob:
     def _staged_besides(
         self, yielded: set[str], rows: Mapping[str, Sequence[str]]
     ) -> Iterator[StagingOutcome]:
-        """Yield finished nights that are not in the table as they are."""
+        """Yield finished nights that the table lacks or describes differently."""
         for name, path in self.names.items():
             summary = None if name in yielded else read_summary(self.out, name)
             if summary is None or summary.get("source") != path.name:
@@ -161,7 +161,7 @@ def stage_one(
             return StagingOutcome(name, path, THERE, summary=_slim(read_summary(out, name)))
         check_free(out, name, path.name, marks["recording"])
         if options.scoring is not None:
-            read_bouts(options.scoring)  # an error in it shows before anything takes long
+            read_bouts(options.scoring)  # an error in it must show before any long computation
         model, forward = _model_of(options.model, options.device, n_nights, jobs)
         asked = (options.channels, options.unit, options.lights_off, options.lights_on)
         night = stage(path, model, *asked, options.device, forward=forward)
@@ -191,7 +191,7 @@ def _lost(item: tuple[str, Path], reason: str) -> StagingOutcome:
 
 
 def _marks(path: Path, options: Options, model_sha256: str) -> dict[str, str]:
-    """Return hashes of a recording and of how it is staged; the device does not count."""
+    """Return hashes of a recording and of how it is staged, device excluded."""
     how = {**asdict(options), "model": model_sha256, "psdnorm": psdnorm.__version__}
     del how["device"], how["scoring"]
     if options.scoring is not None:
@@ -216,7 +216,7 @@ def _model_of(
 
 
 def row_of(outcome: StagingOutcome) -> list[str]:
-    """Return the row of a night in ``summary.tsv``; it names the file and not its folder."""
+    """Return the row of a night in ``summary.tsv``; it names the file but not its folder."""
     file = outcome.path.name
     summary = outcome.summary or {}
     statistics = summary.get("statistics", {})

@@ -51,18 +51,18 @@ _DERIVATION = re.compile(
 _EAR_ALONE = re.compile(rf"{_EEG}(?P<ear>{_EAR})(?:{_BETWEEN}{_COMMON})?")
 # SHHS and home recorders name no site
 _NOWHERE = re.compile(r"eeg[-_:.]?(?:\(?(?:sec|\d{1,3}|l|r|left|right)\)?)?")
-# by the AASM: they come first where there are more than enough
+# by the AASM: preferred if there are more than enough
 _RECOMMENDED = ("f3", "f4", "c3", "c4", "o1", "o2")
 
 
 def find_montage(labels: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Find at most six EEG derivations among the labels of channels; return them and notes.
 
-    A channel that names two sites (``EEG Fpz-Cz``, ``C3-M2``, ``C4:M1``) is taken as it is. One
-    with a common reference is taken against the mastoid or ear of the other side where that was
-    recorded, else as it is, with a note. A channel that is just called EEG is taken only where no
-    label names a site. There is one derivation per site, front to back and left to right, as name
-    and the expression that ``psdnorm.io`` reads it by.
+    A channel that names two sites (``EEG Fpz-Cz``, ``C3-M2``, ``C4:M1``) is used as recorded. One
+    with a common reference is re-referenced to the contralateral mastoid or ear if that was
+    recorded, else used as recorded, with a note. A channel that is just called EEG is used only if
+    no label names a site. There is one derivation per site, front to back and left to right: its
+    name and the expression by which ``psdnorm.io`` reads it.
 
     >>> find_montage(["EEG Fpz-Cz", "EOG horizontal", "C4", "M1"])
     ({'Fpz-Cz': 'EEG Fpz-Cz', 'C4-M1': 'C4-M1'}, [])
@@ -151,7 +151,7 @@ def _place(site: str) -> tuple[int, int]:
 
 
 def _other_side(site: str) -> str:
-    """Return the number of the ear on the other side; for the midline, the right one's."""
+    """Return the number of the contralateral ear; for the midline, that of the right ear."""
     return "1" if site[-1] in "02468" else "2"
 
 
@@ -162,10 +162,10 @@ def _spelt(place: str) -> str:
     return f"{place[:-1].upper()}z" if place.endswith("z") else place.upper()
 
 
-# what the standard deviation of 30 s of sleep EEG is like, in µV, far beyond what is usual
+# generous limits on the standard deviation of 30 s of sleep EEG, in µV
 _LEAST_UV, _MOST_UV = 2.0, 300.0
-# no amplifier is so quiet, and none reaches so far: between these, a signal may be flat or too
-# large for other reasons than its unit
+# no amplifier is this quiet, and none reaches this far: between these, a signal may be flat or too
+# large for reasons other than its unit
 _SURELY_BELOW_UV, _SURELY_ABOVE_UV = 1e-3, 1e6
 
 
@@ -189,9 +189,9 @@ def spread_uv(row: NDArray[np.float32], sfreq: float) -> float:
 
 
 def doubt_unit(spreads_uv: list[float], given: str | None, source: str) -> str:
-    """Say if a signal would be EEG in another unit only, "" if not.
+    """Say so if a signal looks like EEG only in another unit, else return "".
 
-    Raises RecordingError where nothing but a wrong unit can explain it and none was ``given``.
+    Raises RecordingError if only a wrong unit can explain the signal and none was ``given``.
     """
     known = [spread for spread in spreads_uv if np.isfinite(spread)]
     if not known:
@@ -220,8 +220,8 @@ class PlannedChannel(NamedTuple):
     name: str
     expression: str
     sfreq: float
-    factor: float  # from what the file calls µV to µV, where the user gave another unit
-    electrodes: tuple[str, ...]  # labels of what is held against a reference
+    factor: float  # from what the file calls µV to µV, if the user gave another unit
+    electrodes: tuple[str, ...]  # labels of the electrodes that are referenced to others
 
 
 def plan_channels(
@@ -240,7 +240,7 @@ def plan_channels(
     for name, expression in found.items():
         try:
             planned.append(_planned(source, name, (expression,), recipe, unit))
-        except RecordingError as error:  # others may do
+        except RecordingError as error:  # others may be usable
             left_out.append(error)
             notes.append(f"{name} is left out: {error}")
     if left_out and not planned:
@@ -283,16 +283,16 @@ def _planned(
 _SEGMENT_S = 4
 _HIGHEST_HZ = 30.0
 _LEAST_POWER = 1e-4  # µV²/Hz, in place of the power of a flat signal
-# samples that are read at a time: 8 h of six channels at 256 Hz come at once, 48 h one by one
+# samples read at a time: six channels at 256 Hz are read together for 8 h, one by one for 48 h
 _AT_ONCE = 2**26
 _LEAST_REST_S = 0.01  # less is rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrogram:
-    """How the power of one channel goes over the night, in dB of µV²/Hz.
+    """The power of one channel over the night, in dB of µV²/Hz.
 
-    Power is the mean over each 30 s epoch, (E, F); NaN in epochs that are not finite.
+    Power is averaged over each 30 s epoch, (E, F); NaN in epochs that are not finite.
     """
 
     channel: str
@@ -326,9 +326,9 @@ class PreparedNight:
     """A night as a model sees it, channel by channel."""
 
     n_epochs: int = 0
-    # what prepare would store of the usable channels, each (E, T) in the type of the recipe
+    # the usable channels as prepare would store them, each (E, T) in the dtype of the recipe
     prepared: dict[str, NDArray[np.float16 | np.float32]] = field(default_factory=dict)
-    # their epochs that are finite, not flat, and in no gap, each (E,)
+    # which of their epochs are finite, not flat, and not in a gap, each (E,)
     measured: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)  # channel → why
     conditions: list[ChannelCondition] = field(default_factory=list)
@@ -374,7 +374,7 @@ def prepare_night(
     if not ends:
         raise RecordingError(next(iter(night.unusable.values())))
     night.n_epochs = min(lengths)
-    last = slice(night.n_epochs)  # all channels have these; in the order of the plan, not of rates
+    last = slice(night.n_epochs)  # all channels have these; below, in planned order
     usable = [each.name for each in planned if each.name in night.prepared]
     night.prepared = {name: night.prepared[name][last] for name in usable}
     night.measured = {name: night.measured[name][last] for name in usable}
@@ -422,7 +422,7 @@ def _batches(source: Source, planned: Sequence[PlannedChannel]) -> Iterator[list
 def _prepare_each(
     recording: Recording, between: Recording, quality: Quality, recipe: Recipe, night: PreparedNight
 ) -> None:
-    """Prepare channels one by one from what lies ``between`` gaps, and put them back in time."""
+    """Prepare channels one by one from the signal ``between`` gaps, then put the gaps back."""
     alone, in_gap = replace(recipe, n_channels=1), recording.in_gap
     for index, name in enumerate(recording.channels):
         one = replace(between, signal=between.signal[index : index + 1], channels=(name,))
@@ -430,7 +430,7 @@ def _prepare_each(
         try:
             prepared = preprocess(one, alone, quality=quality.at(np.s_[:, [index]]))
             with np.errstate(over="ignore"):
-                # rounded as in a store: that is what a network was trained on
+                # rounded as in a store, since networks were trained on that
                 stored = prepared.signals[:, 0].astype(recipe.dtype)
             if not np.isfinite(stored).all():
                 raise RecordingError(f"{name} has samples that are not finite in {recipe.dtype}")

@@ -1,4 +1,4 @@
-"""The model that stages: a checkpoint, and the recipe that it was trained with."""
+"""The staging model: a checkpoint, and the recipe that it was trained with."""
 
 import os
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from psdnorm.training import WEIGHTS, align_night, alignment_of
 
 NOTICE = "For research and demonstration, not for diagnosis."
 _SHIPPED = "shipped"
-# of a prepared signal, by the scaling of the recipe
+# unit of a prepared signal, by the scaling of the recipe
 _UNITS = {
     "none": "µV",
     "epoch": "standard deviations of the epoch",
@@ -60,7 +60,7 @@ class StagingModel:
 
 
 def load_model(folder: str | os.PathLike[str] | None = None) -> StagingModel:
-    """Load the model that stages.
+    """Load the staging model.
 
     Parameters
     ----------

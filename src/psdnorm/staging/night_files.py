@@ -76,7 +76,7 @@ class FoundRecordings(NamedTuple):
 
 
 def find_recordings(arguments: Sequence[str]) -> FoundRecordings:
-    """Find recordings by files, folders (searched with all below) and patterns (``in/*.edf``)."""
+    """Find recordings by files, folders (searched recursively) and patterns (``in/*.edf``)."""
     problems: list[Problem] = []
     found: dict[Path, Path] = {}
     n_scorings = 0
@@ -106,7 +106,7 @@ def distinct_names(paths: Sequence[Path]) -> dict[str, Path]:
     used = [1] * len(paths)
     while True:
         names = ["-".join(part[-n:]) for part, n in zip(parts, used, strict=True)]
-        folded = [name.casefold() for name in names]  # some file systems know no case
+        folded = [name.casefold() for name in names]  # some file systems ignore case
         times = Counter(folded)
         twice = [index for index, name in enumerate(folded) if times[name] > 1]
         ambiguous = [index for index in twice if used[index] < len(parts[index])]
@@ -131,7 +131,7 @@ def _paths(argument: str, problems: list[Problem]) -> tuple[list[Path], list[Pat
 
 
 def _is_scoring(path: Path) -> bool:
-    """Whether an EDF holds annotations alone; an unreadable one raises when it is staged."""
+    """Whether an EDF holds only annotations; an unreadable one raises when it is staged."""
     return path.suffix.lower() in _EDFS and holds_only_annotations(path)
 
 
@@ -223,14 +223,14 @@ def _number(cell: str, line: str) -> float:
 def write_edf_annotations(
     path: str | Path, stages: ArrayLike, start: datetime | None = None, *, notice: str | None = None
 ) -> None:
-    """Write a hypnogram as an EDF+ file of annotations alone, one per 30 s epoch.
+    """Write a hypnogram as an annotations-only EDF+ file, one annotation per 30 s epoch.
 
     Parameters
     ----------
     stages : array of int, (E,)
         Written as ``Sleep stage W``, ``1``, ``2``, ``3``, ``R`` and ``?``.
     start : datetime, optional
-        Of the recording; 1 January 1985, midnight, stands for an unknown one.
+        Of the recording; if unknown, 1 January 1985, midnight, is written.
     notice : str, optional
         An annotation at 0 s without a duration, for readers of the file.
     """
@@ -240,7 +240,7 @@ def write_edf_annotations(
 
 
 def edf_start(start: datetime | None) -> datetime | None:
-    """Return a start that EDF+ can hold; None for others, as anonymised files have them."""
+    """Return a start if EDF+ can hold it, else None: anonymised files may have others."""
     return start if start is not None and start.year in _EDF_YEARS else None
 
 
@@ -314,7 +314,7 @@ def write_night(
     Parameters
     ----------
     folder : path
-        Made if it does not exist. Files that psdnorm did not write are not replaced: StoreError.
+        Created if it does not exist. Files that psdnorm did not write are not replaced: StoreError.
     name : str, optional
         The files are ``NAME.json``, ``NAME.tsv``, ``NAME-hypnogram.edf``, ``NAME.txt``,
         ``NAME.html`` and ``NAME.png``; by default the name of the recording without its suffix.
@@ -373,7 +373,7 @@ def _write_summary(
     night: "StagedNight",
     agreement: Agreement | None,
     marks: Mapping[str, str],
-    endings: Sequence[str] | None,  # of the other files; None as long as they are not finished
+    endings: Sequence[str] | None,  # of the other files; None until they are finished
 ) -> None:
     shift = night.shift
     # infinite in a flat channel
@@ -422,7 +422,7 @@ def is_finished(folder: str | os.PathLike[str], name: str, marks: Mapping[str, s
 
 
 def check_free(folder: Path, name: str, source: str, recording: str | None) -> None:
-    """Raise if files are in the way that were not staged from the same ``recording``, a hash."""
+    """Raise if existing files were not staged from the same ``recording``, a hash."""
     taken = [path for e in (SUMMARY, *FILES) if os.path.lexists(path := folder / f"{name}{e}")]
     if not taken:
         return
@@ -441,7 +441,7 @@ def check_free(folder: Path, name: str, source: str, recording: str | None) -> N
 
 
 def check_place(folder: Path) -> None:
-    """Raise if a folder cannot be made or written to; it is not made yet."""
+    """Raise if a folder cannot be created or written to; does not create it."""
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise StoreError(f"{folder} is not a folder, expected one for the outputs (-o)")
     check_writable(next(each for each in (folder, *folder.absolute().parents) if each.is_dir()))
@@ -449,14 +449,14 @@ def check_place(folder: Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ReopenedNight:
-    """A staged night as its files say."""
+    """A staged night, read back from its files."""
 
     folder: Path
     name: str
     stages: NDArray[np.int8]
     probabilities: NDArray[np.float64]
-    start: datetime | None  # None also where EDF+ cannot hold it
-    lights_s: tuple[float | None, float | None]  # off and on, as far as they were given
+    start: datetime | None  # None also if EDF+ cannot hold it
+    lights_s: tuple[float | None, float | None]  # off and on, None if not given
     notice: str | None
     has_summary: bool  # without NAME.json start, lights and notice are None
 
@@ -466,7 +466,7 @@ class ReopenedNight:
 
 
 def reopen(path: str | Path) -> ReopenedNight:
-    """Open ``NAME.tsv``, which may be given without its ending, and the summary beside it."""
+    """Open ``NAME.tsv``, named with or without its extension, and the summary beside it."""
     given = Path(path)
     table = given if given.suffix == TABLE else given.with_name(f"{given.name}{TABLE}")
     if not table.is_file():
@@ -493,7 +493,7 @@ def reopen(path: str | Path) -> ReopenedNight:
 
 
 def least_confident(probabilities: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Return the ``n`` epochs whose most likely stage is least likely, least confident first.
+    """Return the ``n`` epochs with the least likely top stage, least confident first.
 
     Epochs that could not be staged (NaN) come first; all E are returned if there are fewer.
 
@@ -515,13 +515,13 @@ def write_review(
     *,
     notice: str | None = None,
 ) -> NDArray[np.intp]:
-    """Write the least confident epochs as EDF+ annotations, to go through in EDFbrowser.
+    """Write the least confident epochs as EDF+ annotations, for review in EDFbrowser.
 
     Each holds the stage and its probability as a question, ``N2? 0.41``: readers do not take it for
-    a scoring until a person puts a stage in its place.
+    a scoring until a person replaces it by a stage.
 
-    Parameters are those of :func:`write_edf_annotations` and :func:`least_confident`; by ``start``
-    EDFbrowser aligns the annotations with a signal. Returns the epochs written, by time.
+    Parameters are those of :func:`write_edf_annotations` and :func:`least_confident`; EDFbrowser
+    aligns the annotations with a signal by ``start``. Returns the epochs written, by time.
     """
     night = checked_stages(stages)
     known = checked_probabilities(probabilities, len(night))
@@ -564,10 +564,10 @@ def read_corrected(
     Parameters
     ----------
     path : str or Path
-        In any format of :func:`psdnorm.io.read_stages`. Epochs that it does not mention stay as
-        they were; those that it calls unscored become unscored.
+        In any format of :func:`psdnorm.io.read_stages`. Epochs that it does not mention keep their
+        stage; those that it calls unscored become unscored.
     stages : array of int, (E,)
-        As they were before.
+        Before the correction.
     start : datetime, optional
         Of the recording, as in :func:`psdnorm.io.read_stages`.
     """

@@ -69,7 +69,7 @@ def clock_ticks(start: datetime | None, duration_s: float) -> tuple[list[float],
 
 
 def time_words(start: datetime | None, seconds: float) -> str:
-    """Return a clock time, or the time since the start where the start is not known.
+    """Return a clock time, or the time since the start if the start is not known.
 
     >>> time_words(datetime(2021, 3, 4, 22, 41), 7260), time_words(None, 7260)
     ('00:42:00', '2:01:00 after the start')
@@ -100,7 +100,7 @@ _VERDICTS = {
 
 
 def sleep_words(night: "StagedNight") -> str:
-    """Return how long was slept and how sure the epochs are."""
+    """Return the time asleep and the confidence of the epochs, in words."""
     found = night.statistics
     if math.isnan(found.tst_min):
         return "No epoch could be staged."
@@ -117,7 +117,7 @@ def sleep_words(night: "StagedNight") -> str:
 
 
 def picture_words(night: "StagedNight") -> str:
-    """Return what the picture of a night shows, for those who cannot see it."""
+    """Return the alternative text for the picture of a night."""
     hours = len(night.hypnogram) * EPOCH_S / 3600
     parts = [f"Hypnogram, probabilities, spectrogram and confidence over {hours:.2f} hours."]
     asleep = np.flatnonzero(night.hypnogram > 0)
@@ -199,11 +199,11 @@ def _with_unit(field: str, value: float) -> str:
 
 _WIDTH, _HEIGHT = 10.0, 8.4
 _LETTERS_PER_LINE, _MOST_LETTERS = 100, 300  # of a title
-# page and PNG show the same picture, and drawing takes longer than all else
+# page and PNG show the same picture, and drawing takes longer than everything else
 _PICTURES: "WeakKeyDictionary[StagedNight, bytes]" = WeakKeyDictionary()
 _UNNAMED = "_"  # leaves an artist out of the legend
 _REM, _REM_COLOUR = STAGES.index("REM"), STAGE_COLOURS["REM"]
-# of more epochs, means are drawn: they would fill the panel with ink
+# for more epochs, means are drawn: single epochs would fill the panel with ink
 _MOST_DRAWN = 24 * 3600 // EPOCH_S
 _MEAN_OVER = 5 * 60 // EPOCH_S
 
@@ -250,7 +250,7 @@ def night_png(night: "StagedNight") -> bytes:
 
 
 def as_png(canvas: "Canvas") -> bytes:
-    """Return a drawing as PNG; letters that the font lacks silently become boxes."""
+    """Return a drawing as PNG; characters missing from the font silently become boxes."""
     with styled(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         picture = io.BytesIO()
@@ -259,13 +259,13 @@ def as_png(canvas: "Canvas") -> bytes:
 
 
 def _without_formulas(canvas: "Canvas") -> None:
-    """Show texts literally: a $ in a file's name does not begin a formula."""
+    """Show texts literally: a $ in a file name does not begin a formula."""
     for text in canvas.findobj(matplotlib().text.Text):
         text.set_parse_math(False)
 
 
 def printable(text: str) -> str:
-    """Return a text with ? for what cannot be printed: names of files may hold anything."""
+    """Replace unprintable characters by ?: file names may contain anything."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
@@ -340,7 +340,7 @@ def _draw_confidence(axes: "Axes", night: "StagedNight", edges_s: NDArray[np.int
 
 
 def _means(values: NDArray[np.float32], step: int) -> NDArray[np.float64]:
-    """Return means of ``step`` values each, NaN where none is known."""
+    """Return means of ``step`` values each, NaN where all are unknown."""
     padded = np.pad(values.astype(np.float64), (0, -len(values) % step), constant_values=np.nan)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Mean of empty slice")
@@ -426,7 +426,7 @@ def _draw_strip(axes: "Axes", place: int, distance: Distance, farthest: float) -
     axes.barh(place, 1, height=0.5, color=SKY, alpha=0.35, label=of_training)
     typical, value = _in_limits(distance)
     axes.plot(typical, place, marker="|", ms=14, mew=2, ls="", color=BLUE, label=of_median)
-    # NaN is far too: a flat channel has no distance
+    # NaN counts as far, too: a flat channel has no distance
     is_far = not value <= farthest
     marker, at = (">", farthest) if is_far else ("D", value)
     axes.plot(at, place, marker=marker, ms=8, ls="", color=VERMILION, mec=BLACK, label=of_night)
@@ -436,7 +436,7 @@ def _draw_strip(axes: "Axes", place: int, distance: Distance, farthest: float) -
 
 
 def _in_limits(distance: Distance) -> tuple[float, float]:
-    """Return the median and the night's distance over the limit; NaN without a limit."""
+    """Return the median and the night's distance in units of the limit; NaN without a limit."""
     limit = distance.limit if distance.limit > 0 else np.nan
     return distance.typical / limit, distance.value / limit
 
@@ -556,7 +556,7 @@ def _add_shift(page: Page, night: "StagedNight") -> None:
 
 
 def _spectra_words(shift: ShiftReport) -> str:
-    """Return at which frequency the filter of each channel does most."""
+    """Return the frequency at which the filter of each channel does most."""
     parts = ["Spectra of the night, and the filter towards those of the training nights."]
     for channel, gains_db in dict(zip(shift.channels, shift.filter_db, strict=True)).items():
         known = np.isfinite(gains_db)

@@ -27,7 +27,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-# half precision does not sum to 1 more precisely
+# probabilities in half precision do not sum to 1 more precisely
 _SUM_TOLERANCE = 1e-2
 
 
@@ -90,7 +90,7 @@ def name_of(stage: int, unscored: str) -> str:
 GIVEN = "given"
 AROUND_SLEEP = "sleep period ± 30 min"
 _MARGIN_EPOCHS = 30 * 60 // EPOCH_S
-# no night in bed is longer: such a recording goes on by day
+# no night in bed is longer: a longer recording continues into the day
 _LONGEST_NIGHT_EPOCHS = 14 * 3600 // EPOCH_S
 
 
@@ -137,7 +137,8 @@ def find_lights(
 def _main_sleep(asleep: NDArray[np.bool_]) -> tuple[int, int]:
     """Return the stretch in which sleep outweighs wake the most, with dozing up to 30 min around.
 
-    Naps and wrong epochs of sleep by day stay out; a long waking is in if more sleep follows.
+    It excludes naps and epochs wrongly staged as sleep by day, and includes a long awakening if
+    more sleep follows.
     """
     gained = np.concatenate([[0], np.cumsum(np.where(asleep, 1, -1))])  # (E + 1,)
     lowest = np.minimum.accumulate(gained)
@@ -152,7 +153,7 @@ def _main_sleep(asleep: NDArray[np.bool_]) -> tuple[int, int]:
 def _border(name: str, time_s: float, n_epochs: int) -> int:
     """Return the epoch that begins nearest to a time."""
     duration_s = EPOCH_S * n_epochs
-    # part of an epoch may follow the last whole one
+    # an incomplete epoch may follow the last complete one
     if not 0 <= time_s < duration_s + EPOCH_S:
         raise ArgumentError(
             f"{name} is {time_s:g} s, expected seconds from the start of the recording, 0 to "
@@ -179,16 +180,16 @@ _PERSISTENT_EPOCHS = 5 * 60 // EPOCH_S
 class SleepStatistics:
     """Sleep statistics between lights off and lights on; NaN where they are not defined.
 
-    Unscored epochs count as neither wake nor sleep, but time goes on in them.
+    Unscored epochs count as neither wake nor sleep, but as time.
 
     Attributes
     ----------
     lights : str
         Where lights off and on come from: ``"given"``, ``"sleep period ± 30 min"``, ``"main sleep
-        period ± 30 min"`` and how much sleep is outside, which of them was given, or that no epoch
-        is sleep.
+        period ± 30 min"`` and how much sleep is outside, which of the two was given, or that no
+        epoch is sleep.
     lights_off_s, lights_on_s : float
-        Seconds from the start of the recording, on the border of an epoch.
+        Seconds from the start of the recording, on an epoch boundary.
     tib_min, tst_min : float
         Time in bed, lights off to lights on; total sleep time: N1, N2, N3 and REM.
     sleep_efficiency_percent, sleep_maintenance_percent : float
@@ -255,7 +256,7 @@ def sleep_statistics(
     stages : array of int, (E,)
         0…4 as W, N1, N2, N3, REM; -1 where unscored.
     lights_off, lights_on : float, optional
-        In seconds from the start of the recording, taken to the nearest border of an epoch. By
+        In seconds from the start of the recording, rounded to the nearest epoch boundary. By
         default 30 min before the first and after the last epoch of sleep, within the recording; in
         more than 14 h, 30 min around the stretch in which sleep outweighs wake the most, so that a
         nap or a wrong epoch by day does not stretch the night.
@@ -263,7 +264,7 @@ def sleep_statistics(
     Returns
     -------
     SleepStatistics
-        Without sleep, total sleep time and sleep period are 0 and what needs an onset is NaN.
+        Without sleep, total sleep time and sleep period are 0 and all that needs an onset is NaN.
         Without a scored epoch, minutes of stages and of sleep are NaN, too.
 
     Examples
@@ -376,8 +377,8 @@ def short_rows(statistics: Mapping[str, Any], *, shares: bool = True) -> list[tu
 class Disagreement(NamedTuple):
     """An epoch on which scoring and prediction differ; ``pandas.DataFrame`` takes a list of them.
 
-    The epoch is counted from 0, stages go by name, and the confidence is the probability of the
-    predicted one, NaN if it is unknown.
+    Epochs are counted from 0, stages are names, and the confidence is the probability of the
+    predicted stage, NaN if it is unknown.
     """
 
     epoch: int
@@ -449,7 +450,7 @@ def agreement(
     if probabilities is not None:
         confidence = confidence_of(staged, checked_probabilities(probabilities, len(staged)))
     differ = np.flatnonzero(compared & (scored != staged))
-    # NaN comes last; a stable sort leaves equals in order of time
+    # NaN comes last; a stable sort keeps ties in order of time
     ordered = differ[np.argsort(-confidence[differ], kind="stable")].tolist()
     return Agreement(
         n_compared=int(compared.sum()),

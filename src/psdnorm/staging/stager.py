@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class StagedNight:
-    """A night and its hypnogram; nothing in it says who slept.
+    """A night and its hypnogram; nothing in it identifies the sleeper.
 
     Attributes
     ----------
     source : str
         The file's name, without its folder.
     start : datetime or None
-        When the first sample was taken, where the file says so.
+        Time of the first sample, if the file says so.
     hypnogram : ndarray of int8, (E,)
         W, N1, N2, N3, REM = 0…4; -1 where no channel could be staged.
     probabilities : ndarray of float32, (E, 5)
@@ -62,7 +62,7 @@ class StagedNight:
     pairs : tuple of tuple of str
         The P groups of channels, usually pairs, that voted.
     pair_probabilities : ndarray of float32, (P, E, 5)
-        What each of them gave; NaN where none of its channels was measured.
+        Those of each group; NaN where none of its channels was measured.
     shift : ShiftReport
         How far to trust it.
     spectrogram : Spectrogram
@@ -70,7 +70,7 @@ class StagedNight:
     model : dict
         Name, architecture and checksum of the model.
     notes : tuple of str
-        How it came about: channels fed twice, units, gaps, flags.
+        How it was staged: channels fed twice, units, gaps, flags.
     notice : str or None
         Printed on every output.
     """
@@ -95,7 +95,7 @@ class StagedNight:
 
     @property
     def disagreement(self) -> NDArray[np.float32]:
-        """Share of the pairs whose own stage differs from the vote, (E,); NaN without votes."""
+        """Share of the pairs that disagree with the vote, (E,); NaN without votes."""
         votes = ~np.isnan(self.pair_probabilities).any(axis=2)  # (P, E)
         own = np.nan_to_num(self.pair_probabilities).argmax(axis=2)
         others = (votes & (own != self.hypnogram)).sum(axis=0)
@@ -161,8 +161,8 @@ def stage(
         comes with psdnorm.
     channels : str, sequence or mapping, optional
         EEG channels or derivations, as ``"Fpz-Cz, Pz-Oz"``; by default all with known labels. All
-        groups of as many as the model takes vote, ten at most. Untrusted groups vote only if no
-        group is trusted.
+        groups of the model's number of channels vote, ten at most. Untrusted groups vote only if
+        no group is trusted.
     unit : {"V", "mV", "uV", "nV"}, optional
         Unit of the numbers in the file, if the file is wrong about it.
     lights_off, lights_on : float or str, optional
@@ -175,7 +175,7 @@ def stage(
     Raises
     ------
     RecordingError
-        If the recording cannot be read, has no EEG channel that is known, less than one epoch, or
+        If the recording cannot be read, has no known EEG channel, is shorter than an epoch, or has
         amplitudes that only a wrong unit can explain. A night whose channels are all flat is
         returned without stages, with the verdict "do not trust".
     """
@@ -187,7 +187,7 @@ def stage(
     source = open_source(raw_or_path)
     planned, notes = plan_channels(source, wanted, chosen.recipe, unit)
     night = prepare_night(source, planned, chosen.recipe, unit)
-    # outputs are passed on: they name the file and not its folder
+    # outputs may be shared: they name the file but not its folder
     unusable = night.unusable.items()
     night.unusable = {name: why.replace(source.called, source.name) for name, why in unusable}
     off_s, on_s = _lights_s(lights_off, lights_on, night)
@@ -217,7 +217,7 @@ def stage(
 
 
 def seconds_of(name: str, time: float | str | None, start: datetime | None) -> float | None:
-    """Return a time in seconds from the start of a recording; ``name`` is the argument's.
+    """Return a time in seconds from the start of a recording; ``name`` is that of the argument.
 
     A clock time is the first one after the start.
 
@@ -245,7 +245,7 @@ def seconds_of(name: str, time: float | str | None, start: datetime | None) -> f
 def _lights_s(
     off: float | str | None, on: float | str | None, night: PreparedNight
 ) -> tuple[float | None, float | None]:
-    """Return both in seconds; raise if they do not fit, before anything takes long."""
+    """Return both in seconds; raise if they do not fit, before any long computation."""
     off_s = seconds_of("lights_off", off, night.start)
     on_s = seconds_of("lights_on", on, night.start)
     if _is_clock(on) and off_s is not None and on_s is not None:

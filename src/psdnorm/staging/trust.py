@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 IN_RANGE, UNUSUAL, NOT_TRUSTED = "in range", "unusual", "do not trust"
 VERDICTS = (IN_RANGE, UNUSUAL, NOT_TRUSTED)
-# in limits, each some 2.5 standard deviations from the middle of the training nights: more than 4
+# in limits; each is some 2.5 standard deviations from the middle of the training nights, so over 4
 TRUSTED_EXCESS = 1.75
 # a band with less of a channel's power than this, in dB, is weak: losing it loses little signal
 WEAK_BAND_DB = -6.0
@@ -51,9 +51,9 @@ class Reason(NamedTuple):
     verdict: str
     sentence: str
     # its subject: ("dead", channel), ("channel", channel), OF_INPUT or OF_LAYERS; of several
-    # reasons with one subject, the worst is reported. Empty where it stands for itself
+    # reasons with one subject, the worst is reported. Empty if it stands alone
     about: tuple[str, ...] = ()
-    excess: float = 0.0  # how far beyond, in limits
+    excess: float = 0.0  # how far out, in limits
 
     @property
     def weight(self) -> tuple[int, float]:
@@ -62,7 +62,7 @@ class Reason(NamedTuple):
 
 
 def dead(channel: str) -> Reason:
-    """Return the reason of a channel without any power."""
+    """Return the reason for a channel without any power."""
     sentence = f"{channel} is flat or was not measured."
     return Reason(NOT_TRUSTED, sentence, ("dead", channel), math.inf)
 
@@ -161,7 +161,7 @@ def _of_channel(
     for name, (excess, level, typical) in levels.items():
         is_lost = name != "power" and level < typical < WEAK_BAND_DB
         (lost if is_lost else beyond).append(excess)
-    # losing two weak bands is unusual at most; with a third, most of what tells stages is lost
+    # losing two weak bands is unusual at most; with a third, most of what separates stages is lost
     lost.sort()
     beyond += [*lost[:-2], *(min(each, TRUSTED_EXCESS) for each in lost[-2:])]
     verdict = verdict_of(max(beyond))
@@ -170,7 +170,7 @@ def _of_channel(
     more_db = {name: level - typical for name, (_, level, typical) in levels.items()}
     what, db = "power", more_db.pop("power")
     if more_db and levels["power"][0] < max(excess for excess, _, _ in levels.values()):
-        # shares of power: one band that has more leaves less for all others
+        # these are shares of power: if one band has more, all others have less
         middle_db = statistics.median(more_db.values())
         band = max(more_db, key=lambda name: abs(more_db[name] - middle_db))
         db = more_db[band] - middle_db
@@ -182,7 +182,7 @@ def _of_channel(
 
 
 def _of_swap(night: NightSpectra, spread: Spread, channels: Sequence[str]) -> list[Reason]:
-    # swapping changes the sign of the gap; one smaller than in 99 % of the training nights is moot
+    # swapping flips the sign of the gap; one below that of 99 % of the training nights says nothing
     if spread.least_gap <= 0 or len(channels) != 2 or channels[0] == channels[1]:
         return []
     gap = swap_gap(night.sqrt_psd, spread.sqrt_barycenter, night.size)
@@ -208,7 +208,7 @@ _MOST_EPOCHS = 240  # whose spectra are taken, evenly spaced
 
 @dataclass(frozen=True)
 class ChannelCondition:
-    """What is wrong with a channel, in a share of the epochs, and the verdict on the night.
+    """What is wrong with a channel, in what share of the epochs, and the verdict on the night.
 
     Kinds are not finite, flat, saturated, clipped, amplitude, noise, line and electrode; verdicts
     are "unusual" and "do not trust".
@@ -240,7 +240,7 @@ def channel_conditions(
 
 
 def conditions_of(recording: Recording, quality: Quality) -> list[ChannelCondition]:
-    """Return the conditions of a recording that was examined already."""
+    """Return the conditions of a recording that was already examined."""
     sfreq, n_epochs = recording.sfreq, len(recording.stages)
     found: list[ChannelCondition] = []
     for channel, (name, row) in enumerate(zip(recording.channels, recording.signal, strict=True)):
@@ -267,7 +267,7 @@ def electrode_conditions(
             if share >= UNUSUAL_SHARE:
                 of_epochs = f"{share_in_words(share)} of the epochs"
                 sentence = f"The electrode {electrode} of {each.name} is flat in {of_epochs}."
-                # no worse: it may be the one that all others were recorded against
+                # no worse: it may be the reference electrode of the recording
                 found.append(ChannelCondition(each.name, "electrode", share, UNUSUAL, sentence))
     return found
 
@@ -359,12 +359,12 @@ def _outside(value: float, usual: tuple[float, float], possible: tuple[float, fl
 
 @dataclass(frozen=True)
 class Distance:
-    """How far a night's PSDs are from a barycenter, beside the training nights.
+    """How far a night's PSDs are from a barycenter, compared with the training nights.
 
     ``where`` is "input", or the name of a PSDNorm layer in the model, and ``value`` the
-    Bures–Wasserstein distance in the unit of the prepared signal (of the layer's input). Of the
-    training nights ``typical`` is the median, 99 % are below ``limit``, in this and all other
-    measures at once, and a share of ``rank`` is nearer.
+    Bures–Wasserstein distance in the unit of the prepared signal (of the layer's input).
+    ``typical`` is the median of the training nights; 99 % of them are below ``limit``, in this and
+    all other measures at once, and a share of ``rank`` is nearer.
     """
 
     where: str
@@ -387,8 +387,8 @@ class ShiftReport:
         Of the input (unless a channel was not measured), then of each PSDNorm layer; empty if the
         model does not know its training nights.
     channels : tuple of str
-        C names, of the pair whose distances and spectra these are: of those that voted, the
-        farthest out of range, or the first if all are in range.
+        C names of the pair that the distances and spectra describe: of the pairs that voted, the
+        one farthest out of range, or the first if all are in range.
     frequencies_hz : ndarray, (F,)
     night_psd, training_psd : ndarray, (C, F)
         One-sided densities, in squared units of the recipe per Hz, of the prepared night and of
@@ -412,7 +412,7 @@ class ShiftReport:
 
 @dataclass(frozen=True, eq=False)
 class PairShift:
-    """How far channels that a model is shown together are from its training nights."""
+    """How far a group of channels, fed to a model together, is from its training nights."""
 
     channels: tuple[str, ...]
     spectra: NightSpectra
@@ -426,7 +426,7 @@ class PairShift:
 
     @property
     def verdict(self) -> str:
-        """The verdict by their spectra alone."""
+        """The verdict from their spectra alone."""
         return worst_of([reason.verdict for reason in self.reasons])
 
     @property
@@ -442,7 +442,7 @@ def shift_report(
     sfreq: float,
     conditions: Sequence[ChannelCondition] = (),
 ) -> ShiftReport:
-    """Compare a night with those that a model was trained on; raise if it does not fit the model.
+    """Compare a night with a model's training nights; raise if it does not fit the model.
 
     Parameters
     ----------
@@ -475,7 +475,7 @@ def measure_pair(
     alive = night.sqrt_psd.sum(axis=1) > 0  # NaN is not
     reasons = [dead(channel) for channel, lives in zip(channels, alive, strict=True) if not lives]
     if spread is None:
-        why = "The model does not know its training nights: how far this one is from them is open."
+        why = "The model does not know its training nights: the distance from them is unknown."
         return PairShift(tuple(channels), night, (), (*reasons, Reason(UNUSUAL, why)))
     found = measures(night, spread.sqrt_barycenter)
     reasons += reasons_of(night, found, spread, channels)
@@ -530,12 +530,12 @@ def _density(sqrt_psd: NDArray[np.float64], night: NightSpectra) -> NDArray[np.f
 
 
 def doubt_of_unit(night: "PreparedNight", groups: Sequence[tuple[str, ...]]) -> list[Reason]:
-    """Return the doubt of the unit as a reason if nothing that votes has the amplitude of EEG."""
+    """Return the doubt about the unit as a reason if no voter has the amplitude of EEG."""
     bad = [each for each in night.conditions if each.verdict == NOT_TRUSTED]
     wrong = {each.channel for each in bad if each.kind in ("amplitude", "flat")}
     if night.unit_doubt and wrong.issuperset(name for group in groups for name in group):
         return [Reason(NOT_TRUSTED, f"{night.unit_doubt}.")]
-    # other channels or a drift have raised it
+    # the doubt comes from other channels or from a drift
     night.notes += filter(None, [night.unit_doubt])
     return []
 
@@ -547,7 +547,7 @@ def report_of_votes(
     excluded: Sequence[PairShift],
     doubts: Sequence[Reason] = (),
 ) -> ShiftReport:
-    """Return the verdict of the pairs that voted; a remark names what did not."""
+    """Return the verdict of the pairs that voted; a remark names those that did not."""
     if not voters:
         return _nothing_staged(night, doubts)
     voted = {name for pair in voters for name in pair.channels}

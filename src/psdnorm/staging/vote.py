@@ -74,7 +74,7 @@ def predict_groups(
     """Return the model's probabilities for each group of channels, (P, E, 5).
 
     NaN in epochs in which no channel of the group was measured; the model is shown the others as
-    if they followed each other.
+    if they were consecutive.
     """
     stride = STRIDE_ALONE if len(groups) == 1 else STRIDE_TOGETHER
     predict = model.network.to(device) if forward is None else forward
@@ -82,7 +82,7 @@ def predict_groups(
     for vote, group in zip(votes, groups, strict=True):
         measured = np.any([night.measured[name] for name in group], axis=0)
         if measured.any():
-            # without epochs of a pause: zeros would spoil what norms measure over a window
+            # leave out pauses: zeros would spoil the statistics that norms measure over a window
             signals = np.stack([night.prepared[name][measured] for name in group], axis=1)
             shown, fill = model.inputs(signals), forward is not None
             vote[measured] = predict_epochs(predict, shown, stride=stride, fill=fill, device=device)
@@ -94,8 +94,8 @@ def count_votes(
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Return stages, (E,), and mean probabilities, (E, 5), weighted by ``shares``, (P, E).
 
-    A share is that of the group's channels that were measured. Where no group votes, the stage is
-    -1 and the probabilities are NaN.
+    A share is the fraction of the group's channels that were measured. Where no group votes, the
+    stage is -1 and the probabilities are NaN.
     """
     counts = np.where(np.isnan(votes).any(axis=2), 0.0, shares)  # (P, E)
     total = counts.sum(axis=0)

@@ -63,7 +63,7 @@ def test_norms_are_compared_on_the_runs_that_both_have(timed):
 def test_times_are_called_this_machines_and_adabn_has_none(timed):
     table, found = numbers(timed, "timing")
     assert "adabn3" not in {norm for _, norm, _ in found}
-    assert any("of the machine that did the runs" in note for note in table.notes)
+    assert any("on the machine that did the runs" in note for note in table.notes)
     assert any("no time of LayerNorm, InstanceNorm and TMA" in note for note in table.notes)
     assert found["inference_s", "tma", None].text == "–"
 

@@ -91,7 +91,7 @@ def begun_with(out: Path) -> dict[str, Any]:
 def claim_dissection(
     out: Path, nights: dict[str, Any], kinds: Collection[str], *, to_predict: bool
 ) -> None:
-    """Write a folder's settings; raise if it has others, or ``to_predict`` another version."""
+    """Write a folder's settings; raise if it has others or, ``to_predict``, another version."""
     described = {"format": _FORMAT, **nights, "psdnorm": psdnorm.__version__}
     there = begun_with(out)
     if there:
@@ -118,8 +118,8 @@ def claim_dissection(
 
 
 PREDICTED, WHICH = "scores", "weights.json"
-# if a command is stopped, the most important norms have predicted; TMA has BatchNorm's network, and
-# AdaBN comes with the run that it adapts
+# the most important norms come first, in case a command is stopped; TMA has BatchNorm's network,
+# and AdaBN comes with the run that it adapts
 _FIRST = {"psd": 0, "batch": 1, TMA: 1}
 
 
@@ -225,7 +225,7 @@ class Made(NamedTuple):
 
     condition: ShiftCondition
     subject: str
-    reason: str = ""  # why the recipe cannot prepare it, if so
+    reason: str = ""  # why the recipe cannot prepare it, if it cannot
 
     @property
     def recording(self) -> str:
@@ -237,7 +237,7 @@ class Made(NamedTuple):
 class TestNights:
     """Nights of the same subjects under several conditions; in a store, a condition is a cohort."""
 
-    __test__ = False  # not a class of tests, for pytest
+    __test__ = False  # tells pytest that this is not a test class
 
     folder: Path  # of the store
     recipe: Recipe
@@ -372,7 +372,7 @@ class Dissection:
     def recipe(self) -> Recipe:
         """The recipe of the networks' training nights."""
         path = self.experiment.folder(self.runs[0]) / CONFIG
-        if not path.exists():  # an AdaBN run that is not there yet
+        if not path.exists():  # an AdaBN run that does not exist yet
             path = self.experiment.folder(self.runs[0].base) / CONFIG
         try:
             return Recipe.from_dict(read_json(path)["recipe"])
@@ -397,7 +397,7 @@ class Dissection:
         ]
 
     def damaged(self) -> dict[Run, str]:
-        """Return why the weights of some runs cannot be used; AdaBN has its base run's reason."""
+        """Return why the weights of some runs cannot be used; AdaBN gets its base run's reason."""
         # those that have predicted everything are loaded only if their weights have changed since
         changed = [run for run in self.runs if self._has_changed(run)]
         needed = dict.fromkeys(run.base for run in [*(run for run, _ in self.left()), *changed])
@@ -442,7 +442,7 @@ class Dissection:
         return {"cell": run.to_json(), "sha256": sha256}
 
     def _has_changed(self, run: Run) -> bool:
-        """Tell whether a network with weights has predicted with others."""
+        """Tell whether a run has predicted with other weights than it has now."""
         path = self._which(run)
         if not path.exists() or not weights_of(self.experiment, run).exists():
             return False

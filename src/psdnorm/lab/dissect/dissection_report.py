@@ -48,22 +48,22 @@ CASE = ["kind", "strength"]
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """Accuracies of every network, subject and condition, and what was lost by each shift."""
+    """Accuracies of every network, subject and condition, and the losses to each shift."""
 
     # arm, training (cohort held out and seed), kind, strength, subject, balanced_accuracy (a share)
     accuracies: pd.DataFrame
     names: dict[str, str]  # of the arms, in the order of the paper
     recipe: str
-    subjects: int  # that were to be simulated
-    conditions: tuple[ShiftCondition, ...] = ()  # that were asked for, predicted or not
-    version: str = psdnorm.__version__  # of psdnorm, which predicted
+    subjects: int  # planned, whether simulated or not
+    conditions: tuple[ShiftCondition, ...] = ()  # requested, whether predicted or not
+    version: str = psdnorm.__version__  # of the psdnorm that predicted
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
-        """Points lost by each subject of each training: a row of ``accuracies``, and ``lost``.
+        """Points lost by each subject in each training: rows of ``accuracies``, and ``lost``.
 
         A shifted night is compared with the same subject's unshifted one, predicted by the same
-        network. Subjects without either are left out.
+        network. Subjects that lack either are left out.
         """
         keys = ["arm", "training", "subject"]
         is_plain = self.accuracies["kind"] == UNSHIFTED.kind
@@ -258,7 +258,7 @@ def _missing_scores(losses: Losses) -> list[str]:
 
 
 def _shifts(some: Sequence[tuple[str, float]], cases: Sequence[tuple[str, float]]) -> str:
-    """Name shifts; a kind without its strengths where all of its ``cases`` are meant."""
+    """Name shifts; a kind is named without strengths if all of its ``cases`` are meant."""
     if len(some) == len(cases):
         return "any shift"
     parts = []
@@ -372,7 +372,7 @@ class Choice:
         return [*sentences, *self._harm(), *self._other_winner(), *self._fewer_trainings()]
 
     def _absence(self) -> list[str]:
-        """Say who has no score, and at which strengths."""
+        """Say which norms have no score, and at which strengths."""
         together: dict[tuple[float, ...], list[str]] = {}
         for arm, without in self.absent.items():
             together.setdefault(tuple(without), []).append(arm)
@@ -654,7 +654,7 @@ def _page(
 def _pick_row(choice: Choice) -> list[str]:
     best, lost = choice.losses.names[choice.best], choice.rows["lost"]
     alike = choice.losses.listed(choice.alike)
-    # the least number means nothing if no other one is more beyond noise
+    # the smallest loss means nothing if no other one is larger beyond noise
     picked = [best, alike or "none"] if choice.worse else ["nobody", "all"]
     if choice.worse and choice.nearly_alike:
         picked = ["nobody", "all, nearly: less than half a point"]

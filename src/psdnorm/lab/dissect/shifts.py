@@ -1,8 +1,8 @@
 """The same simulated nights with one kind of shift at a time, at three strengths.
 
 The unshifted night is of the reference population, at a usual rate. A shifted one has the same
-subject and seed, and one knob is turned: as every part of a night has its own branch of the seed,
-all other parts are the same samples.
+subject and seed, with one knob turned: since every part of a night has its own branch of the seed,
+all other parts are the same, sample by sample.
 """
 
 from collections.abc import Iterable

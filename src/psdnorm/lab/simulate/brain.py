@@ -55,8 +55,8 @@ class Subject:
 
     age_y: float
     sex: str  # "F" or "M"
-    deviation_db: NDArray  # (10,): band powers beside the reference population's, age included
-    tendency: NDArray  # (5,): log-odds of entering each stage beside the reference population's
+    deviation_db: NDArray  # (10,): band powers relative to the reference population, age included
+    tendency: NDArray  # (5,): log-odds of entering each stage, relative to the reference population
     alpha_hz: float
     spindle_hz: float
     alpha_height: float  # factor on the height of the alpha peak over the background
@@ -68,7 +68,7 @@ class Subject:
 
 
 def draw_subject(profile: CohortProfile, table: Fitted, rng: np.random.Generator) -> Subject:
-    """Draw a subject of a cohort; the profile is scaled already."""
+    """Draw a subject of a cohort; the profile is already scaled."""
     age_y = float(np.clip(profile.age_mean_y + profile.age_sd_y * rng.standard_normal(), 4, 95))
     sex = "F" if rng.random() < profile.female_share else "M"
     effect = age_effects(age_y)
@@ -131,7 +131,7 @@ def draw_unrest(states: NDArray, sd_db: float, rng: np.random.Generator) -> NDAr
     steps = rng.standard_normal((len(states), 2 * N_BANDS))
     of_channel = np.repeat(rng.standard_normal((len(states), 2)), N_BANDS, axis=1)
     fresh = (0.6 * steps + 0.8 * of_channel) * np.sqrt(1 - UNREST_MEMORY**2)
-    # one process by night and by day; it starts in its stationary distribution
+    # one process for night and day; it starts in its stationary distribution
     fresh[0] /= np.sqrt(1 - UNREST_MEMORY**2)
     slow = scipy.signal.lfilter([1.0], [1.0, -UNREST_MEMORY], fresh, axis=0)
     return sd_db * slow * (states == ACTIVE)[:, None]
@@ -176,7 +176,7 @@ class Texture:
 
     alpha_height: NDArray  # (6,): of the alpha peak in each state, before the subject's factor
     alpha_sd_hz: float  # width of the alpha peak
-    alpha_db: NDArray  # (6,): added to the alpha band, so that the alpha power of a state stays
+    alpha_db: NDArray  # (6,): added to the alpha band to keep the alpha power of a state
     # (4,): place and width of other peaks and troughs
     peak_hz: NDArray
     peak_sd_hz: NDArray
@@ -230,7 +230,7 @@ def draw_texture(
 
 
 def _mean_gain(height: NDArray, width_hz: float) -> NDArray:
-    """Factor of a peak on the mean power of the alpha band."""
+    """Factor by which a peak changes the mean power of the alpha band."""
     return 1 + height * np.sqrt(2 * np.pi) * width_hz / _ALPHA_WIDTH_HZ
 
 
@@ -376,7 +376,7 @@ def _from_epochs(values: NDArray, edges_s: NDArray, n_blocks: int) -> NDArray[np
 
 
 def _interpolation(frequency_hz: NDArray) -> NDArray:
-    """Matrix that draws straight lines between bands in log-log coordinates, (5, F)."""
+    """Matrix that interpolates linearly between bands in log-log coordinates, (5, F)."""
     centres = np.log([np.sqrt(low * high) for low, high in SIMULATED_BANDS_HZ.values()])
     where = np.log(np.maximum(frequency_hz, LOWEST_HZ))
     basis = np.array([np.interp(where, centres, row) for row in np.eye(N_BANDS)])
@@ -597,7 +597,7 @@ def add_gaze(
     subject: np.random.Generator,
     rng: np.random.Generator,
 ) -> None:
-    """Add the potential of the gaze to a recording, in place; ``subject`` is the eyes' stream."""
+    """Add the gaze potential to a recording, in place; ``subject`` is the eyes' random stream."""
     habits = np.exp(SUBJECT_SD * subject.standard_normal((4, len(STATES))))
     jump_s = subject.uniform(*JUMP_S)
     # one value per second, and one beyond the last second
@@ -660,7 +660,7 @@ class Variety:
         return replace(who, rates=rates, gains=gains, stray=self.stray)
 
     def seen(self, weights: dict[str, NDArray]) -> dict[str, NDArray]:
-        """Return a montage's weights, each (2,), with these factors."""
+        """Return a montage's weights, each (2,), times these factors."""
         factors = zip(weights.items(), self.montage, strict=True)
         return {source: weight * factor for (source, weight), factor in factors}
 
@@ -686,7 +686,7 @@ def draw_variety(
 def _draw_stray(leak: float, rng: np.random.Generator) -> dict[str, NDArray]:
     shares = leak * np.exp(rng.standard_normal((len(KINDS), len(STATES))))
     most = [max(kind.per_minute) for kind in KINDS.values()]
-    # artefacts come in all states anyway
+    # artefacts occur in all states anyway
     return {
         name: share * rate
         for name, share, rate in zip(KINDS, np.minimum(shares, 0.5), most, strict=True)

@@ -1,4 +1,4 @@
-"""Simulated nights: written as each cohort's download would hold them, or added to a store."""
+"""Simulated nights, written in the layout of each cohort's download or added to a store."""
 
 import contextlib
 import io
@@ -72,7 +72,7 @@ def linked(reference: str) -> Electrodes:
 _MASTOIDS, _EARS = apart("C3", "C4", "M"), apart("C3", "C4", "A")
 _FRONT_TO_BACK = derived("EEG Fpz-Cz", "EEG Pz-Oz")
 _SECOND_EEGS = ("EEG(sec)", "EEG(SEC)", "EEG2", "EEG 2", "EEG sec")
-# one or more montages, which take turns from subject to subject
+# one or more montages, which alternate between subjects
 WAYS: dict[str, tuple[Electrodes, ...]] = {
     "ABC": (_MASTOIDS,),
     "CCSHS": (_EARS,),
@@ -90,7 +90,7 @@ WAYS: dict[str, tuple[Electrodes, ...]] = {
 
 
 def electrodes_of(cohort: str, index: int) -> Electrodes:
-    """Return the electrodes in the files of a cohort's subject, given by its place."""
+    """Return the electrodes in the files of a cohort's subject, given by index."""
     return WAYS[cohort][index % len(WAYS[cohort])]
 
 
@@ -472,7 +472,7 @@ def _open_cohort(root: Path, mark: dict[str, Any], night: PlannedNight) -> None:
 
 def _write_text(path: Path, text: str) -> None:
     _make(path.parent)
-    with contextlib.suppress(OSError):  # what cannot be read is written, or raises, below
+    with contextlib.suppress(OSError):  # an unreadable file is rewritten, or raises, below
         if path.read_bytes() == text.encode():
             return
     with written(path) as file:
@@ -491,7 +491,7 @@ _BY_US = "psdnorm simulate"
 def add_nights(
     folder: str | Path, nights: Sequence[PlannedNight], recipe: Recipe, jobs: int = 1
 ) -> Generator[PlannedNight, None, None]:
-    """Simulate and prepare nights and add them to a store; nights that are there stay."""
+    """Simulate and prepare nights and add them to a store; existing nights are kept."""
     store = Store.plan(Path(folder).absolute(), recipe.to_dict(), recipe.layout())
     if store.made:
         _check_settings(store, nights)
@@ -503,7 +503,7 @@ def add_nights(
 
 
 def _check_settings(store: Store, nights: Sequence[PlannedNight]) -> None:
-    """Raise if a store has nights of a cohort with other settings, or another night of a name."""
+    """Raise if a store has nights of a cohort with other settings, or another one of a name."""
     rows = store.index[["cohort", "source"]].drop_duplicates()
     there = {
         cohort: [source for source in sources if source.startswith(_BY_US)]
@@ -525,7 +525,7 @@ def _check_settings(store: Store, nights: Sequence[PlannedNight]) -> None:
 
 
 def bytes_missing_in(folder: str | Path, nights: Sequence[PlannedNight], recipe: Recipe) -> int:
-    """Return the size of the signals that are not in a store yet, if no wake is trimmed."""
+    """Return the size of the signals that are not in a store yet, assuming no wake is trimmed."""
     layout = recipe.layout()
     per_epoch = layout.n_channels * layout.n_times * np.dtype(layout.dtype).itemsize
     missing = [n for n in nights if not night_path(Path(folder), name_of(n)).exists()]

@@ -77,7 +77,7 @@ def simulate_sleep(
 def simulate_hypnogram(
     n_epochs: int, table: Fitted, tendency: NDArray, rng: np.random.Generator
 ) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
-    """Simulate a night: active wake, quiet wake, sleep, active wake: stages and ``is_active``."""
+    """Simulate stages and ``is_active``: active wake, quiet wake, sleep, active wake."""
     # real nights do not note lights off: the sleep latency (lognormal, median 12 min) and the wake
     # before lights off and after rising (15-35 and 10-30 min in an 8-h night) are assumptions
     hours = n_epochs * EPOCH_S / 3600

@@ -21,7 +21,7 @@ from psdnorm.lab.simulate.simulated_night import (
 )
 from psdnorm.runtime import digest
 
-# a prefix, the first subject's number, and how many digits numbers have at least
+# prefix, number of the first subject, minimum number of digits
 _NUMBERS = {
     "ABC": ("", 900001, 6),
     "CCSHS": ("", 1800001, 7),
@@ -128,7 +128,7 @@ def plan_nights(
 
 
 def fewer_visits(nights: Sequence[PlannedNight], n_nights: int) -> list[str]:
-    """Return a sentence for each cohort with fewer nights per subject than were asked for."""
+    """Return a sentence for each cohort with fewer nights per subject than requested."""
     sentences = []
     for cohort in dict.fromkeys(night.cohort for night in nights):
         subjects = {night.index for night in nights if night.cohort == cohort}

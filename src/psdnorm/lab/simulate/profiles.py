@@ -32,8 +32,8 @@ class Fitted:
     # (5, 4, 11, 5): next stage, given the stage, the cycle and the place in it (see NightPosition)
     probabilities: NDArray
     bout_quantiles: NDArray  # (5, 4, 41): epochs, at 41 probabilities, by stage and cycle
-    # (5,): log-odds of entering each stage beside the probabilities above: a correction that gives
-    # the shares of real nights, and the spread between subjects
+    # (5,): log-odds of entering each stage, on top of the probabilities above: a correction that
+    # gives the shares of real nights, and the spread between subjects
     tendency_mean: NDArray
     tendency_sd: NDArray
     real_bout_quantiles: NDArray  # (5, 101): of the real nights, to compare with
@@ -83,7 +83,7 @@ def band_powers_db(signal: NDArray, sfreq: float) -> NDArray:
         density[..., (frequency_hz >= low) & (frequency_hz < high)].mean(axis=-1)
         for low, high in SIMULATED_BANDS_HZ.values()
     ]
-    # a flat channel gets a power below any that was ever recorded
+    # a flat channel gets a power below any ever recorded
     return 10 * np.log10(np.maximum(np.stack(means, axis=-1), 1e-6)).swapaxes(0, 1)
 
 
@@ -99,7 +99,7 @@ MOST_BOUNDARY_S = 12.0
 class CohortProfile:
     """What makes a cohort's nights differ from the reference, the young adults of Sleep-EDF.
 
-    Knobs are scaled by ``shift`` (`at`), but for the first five: at 0 they do nothing, at 1 they
+    All knobs but the first five are scaled by ``shift`` (`at`): at 0 they do nothing, at 1 they
     have the value given here. Spreads are over subjects unless they say otherwise.
 
     - ``name``: the cohort, as in the paper.
@@ -125,25 +125,25 @@ class CohortProfile:
       slow-wave activity as N3 is called N3 (negative: that a shallow N3 epoch is called N2).
     - ``transition_noise``: chance that an epoch beside a transition has its neighbour's label.
     - ``scorer_sd``: spread between scorers of ``n1_bias``, and half as much of ``n3_bias``.
-    - ``event_rate_sd``, ``event_gain_sd``: spread of the logarithms of how often each kind of event
-      comes, and of how large it is.
+    - ``event_rate_sd``, ``event_gain_sd``: spread of the log rate and the log amplitude of each
+      kind of event.
     - ``state_sd_db``: spread of each state's band powers, one by one.
     - ``montage_sd``: spread of the logarithms of the montage's weights.
-    - ``drift_uv``: median RMS of what is slower than the EEG: sweat, breath and cables.
-    - ``day_h``: hours of a recording that are day, up and about, before and after the night.
-    - ``unrest_sd_db``: spread of what active wake is like, over hours and nights.
+    - ``drift_uv``: median RMS of signals slower than the EEG: sweat, breathing and cables.
+    - ``day_h``: hours of a recording before and after the night, up and about.
+    - ``unrest_sd_db``: spread of active wake, over hours and nights.
     - ``epoch_log_spread``: log of the factor on the spread of a stage's epochs.
     - ``epoch_memory``: added to the correlation of one epoch with the next.
     - ``waxing_sd_db``: spread of each band's power within an epoch.
     - ``alpha_sd``: spread of the logarithm of the alpha peak's height in each state, and half as
-      much of its width; the alpha band's power stays.
+      much of its width; the alpha band's power is kept.
     - ``peak_sd_db``: spread of peaks and troughs anywhere from 1 to 28 Hz, in each state.
-    - ``infraslow_db``: added to what is slower than 0.5 Hz.
+    - ``infraslow_db``: added to the power below 0.5 Hz.
     - ``coherence_sd``: spread of the correlation between the sources of the background.
-    - ``event_leak``: median share of an event's rate at which it also comes in states that it does
-      not mark.
+    - ``event_leak``: median share of an event's rate at which it also occurs in states for which it
+      is not typical.
     - ``boundary_s``: how far a boundary between two epochs may lie from the grid, at most 12.
-    - ``gaze``: factor on what jumping and rolling eyes do to frontal channels: 1 is typical.
+    - ``gaze``: factor on the effect of jumping and rolling eyes on frontal channels: 1 is typical.
     """
 
     name: str

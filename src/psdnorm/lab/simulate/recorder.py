@@ -16,7 +16,7 @@ DERIVATIONS = (
     "O2-A1", "Cz-A1",
 )  # fmt: skip
 REFERENCE = ("Fpz-Cz", "Pz-Oz")
-# weight of each source in the derivations above; 1 is that of Fpz-Cz or Pz-Oz for its own
+# weight of each source in the derivations above; Fpz-Cz and Pz-Oz weigh their own source by 1
 _WEIGHTS = {
     # background
     "anterior":  (  1,    0, 0.75, 0.75, 1.05, 0.05, 0.95, 0.95,  0.2,   0.2,   0.8),
@@ -29,7 +29,7 @@ _WEIGHTS = {
     "k_complex": (  1, 0.45,    1,    1, 1.05,  0.4,  1.1,  1.1,  0.5,   0.5,   1.2),
     "vertex":    (0.8,  0.4,  1.3,  1.3,  0.8, 0.35,    1,    1,  0.4,   0.4,   1.5),
     "sawtooth":  (0.8,  0.4,  1.3,  1.3,  0.8, 0.35,    1,    1,  0.4,   0.4,   1.4),
-    # artefacts; eyes and heart are seen from the other side at the right electrodes
+    # artefacts; the right electrodes see eyes and heart from the other side
     "eye":       (  1,  0.1, 0.25, -0.2,  1.2, 0.08,  0.6, -0.5,  0.1, -0.08, -0.15),
     "muscle":    (  1,  0.9,  0.7,  0.7,  0.8,  0.7,  0.9,  0.9,  0.8,   0.8,   0.6),
     "movement":  (  1,  0.6,    1,    1,    1,  0.6,    1,    1,    1,     1,     1),
@@ -112,7 +112,7 @@ def minimum_phase(amplifier: Amplifier, sfreq: int) -> NDArray:
     """Impulse response of an amplifier without its gain, 4 s long, by the cepstrum."""
     n = 8 * round(TAPS_S * sfreq)
     magnitude = amplifier.response(scipy.fft.rfftfreq(n, 1 / sfreq))
-    # a zero at 0 Hz has no logarithm; 80 dB down serves as one
+    # a zero at 0 Hz has no logarithm; use -80 dB instead
     cepstrum = scipy.fft.irfft(np.log(np.maximum(magnitude, 1e-4)), n=n)
     cepstrum[1 : n // 2] *= 2
     cepstrum[n // 2 + 1 :] = 0

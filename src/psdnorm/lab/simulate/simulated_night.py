@@ -205,7 +205,7 @@ def _streams(seed: int, cohort: str, subject: str, night: int) -> dict[str, np.r
     }
 
 
-# pairs of derivations that are commonly recorded, more likely than any other two
+# commonly recorded pairs of derivations, drawn more often than other pairs
 USUAL_PAIRS = (
     recorder.REFERENCE,
     ("C3-A2", "C4-A1"),
@@ -215,7 +215,7 @@ USUAL_PAIRS = (
     ("Fp1+Fp2-Cz", "Pz-Oz (LER)"),
 )
 USUAL_SHARE = 0.75
-# of nights with one channel, which is given twice
+# of nights with a single channel, which is given twice
 SINGLE_SHARE = 0.15
 # of channels with inverted polarity
 REVERSED_SHARE = 0.1

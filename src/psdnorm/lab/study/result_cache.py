@@ -83,7 +83,7 @@ class Archive:
         """Write the files of a finished run, over those of an interrupted one."""
         files = {name: self._content(run, name) for name in (CONFIG, SCORES)}
         if lender is not None:
-            # if that study has borrowed the run itself, the name of the study that trained it stays
+            # if that study borrowed the run itself, the name of the study that trained it is kept
             described = {LENDER: lender} | self._document(_member(run, CONFIG))
             files[CONFIG] = json_text(described).encode()
         if _member(run, HISTORY) in self._members:
@@ -124,8 +124,8 @@ def packed_path(study: Study, lender: str | None = None) -> Path:
 
 
 def pack(study: Study, experiment: ExperimentFolder) -> Path | None:
-    """Pack what is finished of a study; return None if nothing is."""
-    # a run only with all its AdaBN runs: no weights are packed, so it would be trained again
+    """Pack the finished runs of a study; return None if there are none."""
+    # a run only with all its AdaBN runs: weights are not packed, so it would be trained again
     finished = [unit for unit in units_of(study.runs) if all(map(experiment.is_done, unit))]
     runs = [run for unit in finished for run in unit]
     if not runs:
@@ -169,7 +169,7 @@ class Packed:
 
     archive: Archive
     runs: tuple[Run, ...]
-    lender: str | None = None  # the other study that they are of
+    lender: str | None = None  # the other study that they come from
 
 
 def available(
@@ -206,7 +206,7 @@ def usable(
     finished: Mapping[Run, bytes | None],
 ) -> list[Run]:
     """Return the runs in packed results that are not finished yet, and not in progress."""
-    # a run and its AdaBN runs are of one network: all of them come from one place
+    # a run and its AdaBN runs share one network: all of them must come from one place
     return [
         run
         for unit in units_of(study.runs)
@@ -221,7 +221,7 @@ def usable(
 
 
 def unusable(study: Study, experiment: ExperimentFolder) -> list[Run]:
-    """Return packed runs of a study that cannot be unpacked as those of their unit differ."""
+    """Return packed runs of a study that cannot be unpacked because those of their unit differ."""
     path = packed_path(study)
     if not path.exists():
         return []
@@ -264,7 +264,7 @@ def take(
     runs: Collection[Run],
     lender: str | None = None,
 ) -> list[Run]:
-    """Unpack runs; return them, without those that other processes have begun meanwhile."""
+    """Unpack runs and return them, except those that other processes have begun meanwhile."""
     taken: list[Run] = []
     for unit in units_of(study.runs):
         wanted = [run for run in unit if run in runs]

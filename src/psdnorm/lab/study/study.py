@@ -94,7 +94,7 @@ class Study:
     path : Path
         The file.
     runs : tuple of Run
-        Each once, those that share a compiled network together.
+        Without duplicates; those that share a compiled network are adjacent.
     keep : {"scores", "predictions", "weights"}
     expected_epochs : int
         Until early stopping, for estimates.
@@ -260,7 +260,7 @@ def planned_nights(nights: SimulatedNights) -> list[PlannedNight]:
 
 
 def planned_amounts(study: Study) -> Amounts:
-    """Return the amounts of work of a study's runs before its nights are made, nothing trimmed."""
+    """Return the work of a study's runs before its nights are made, assuming none is trimmed."""
     import pandas as pd
 
     nights = planned_nights(study.nights)
@@ -288,7 +288,7 @@ def made_store(
     jobs: int,
     watched: Callable[[Iterable[PlannedNight], int], Iterable[PlannedNight]],
 ) -> Store:
-    """Open the store of a study; simulate the nights that are missing, shown by ``watched``."""
+    """Open the store of a study; simulate missing nights, with progress shown by ``watched``."""
     folder, recipe = store_folder(work, nights), load_recipe(nights.recipe)
     planned = planned_nights(nights)
     if bytes_missing_in(folder, planned, recipe):
@@ -352,7 +352,7 @@ class Meter(PieceMeter):
 
 
 def seconds_of(study: Study, amounts: Amounts) -> dict[Run, float]:
-    """Estimate the seconds of every run on one H200 that all of them share."""
+    """Estimate the seconds of every run if all of them share one H200."""
     size, epochs = study.protocol.batch_size, study.expected_epochs
     return {
         run: amounts.of(run).in_batches(size).seconds(run, H200[run.model], epochs)

@@ -26,7 +26,7 @@ from psdnorm.report.results import Results
 from psdnorm.store import Store
 
 Draw = Callable[[], Drawing]
-_PLACES = 3  # of a curve that is worth a figure where there are any
+_PLACES = 3  # on a curve; one with fewer gets a figure only if no curve has more
 
 
 class Figures(list[Figure]):
@@ -46,15 +46,15 @@ class Figures(list[Figure]):
 def build_figures(results: Results, store: Store | None = None) -> Figures:
     """Draw all that a folder of runs can show.
 
-    For each model and training size ranks, subjects, gains, stages, calibration and training
-    curves, then sweeps of a setting, spectra if ``store`` has the nights of the runs, and nights.
+    For each model and training size: ranks, subjects, gains, stages, calibration and training
+    curves; then sweeps of a setting, spectra if ``store`` has the nights of the runs, and nights.
     """
     planned = _planned(results, store)
     return draw_all(planned, simulated=results.simulated, recipe=results.recipe)
 
 
 def draw_all(draws: Iterable[Draw], *, simulated: bool, recipe: str) -> Figures:
-    """Draw what can be drawn, and say of the rest why it cannot."""
+    """Draw what can be drawn, and say why the rest cannot."""
     figures: list[Figure] = []
     missing: list[str] = []
     with styled():

@@ -35,7 +35,7 @@ _LINES = ("--", ":", "-.")
 def draw_curves(
     curves: Sequence[Curve], means: Means, *, x_label: str, is_log: bool = False
 ) -> "Canvas":
-    """Draw both means over a setting: curves as lines, baselines across."""
+    """Plot both means against a setting: curves as lines, baselines as horizontal lines."""
     canvas, axes = panels(2, columns=2, width=10, height=3.5, sharey=True)
     for panel, mean in zip(axes, MEANS, strict=True):
         _draw(panel, curves, means, mean, is_log)
@@ -65,7 +65,7 @@ def _draw(axes: "Axes", curves: Sequence[Curve], means: Means, mean: str, is_log
             axes.axhline(y[0], color=look.colour, ls=look.line, lw=1.2, label=curve.label)
             axes.axhspan(y[0] - spread[0], y[0] + spread[0], color=look.colour, alpha=0.12, lw=0)
         else:
-            # a norm at several settings: other lines
+            # a norm with several curves: other line styles
             number = sum(other.norm == curve.norm for other in curves[:place])
             style = {"linestyle": _LINES[number % 3 - 1], "mfc": "white"} if number else {}
             axes.plot(x, y, **look.styled(ms=4.5, lw=1.4, label=curve.label, **style))
@@ -118,7 +118,7 @@ class Sweep:
     """A setting that is varied."""
 
     axis: str  # column of the runs that is varied
-    fixed: str  # column that stays
+    fixed: str  # column that stays fixed
     title: str
     x_label: str
     unit: str
@@ -141,7 +141,7 @@ NORM_DEPTH = Sweep(
 
 
 def varied(results: Results, contest: Contest, sweep: Sweep) -> list[Curve]:
-    """Return a curve for every norm that was run at two places of a sweep or more."""
+    """Return a curve for every norm that was run at two or more places of a sweep."""
     runs = results.of(model=contest.model, balanced=contest.balanced).runs
     runs = runs[runs[sweep.axis].notna()]
     runs = runs[runs[sweep.axis] != AUTO_SIZE] if sweep is FILTER_SIZE else runs
@@ -149,13 +149,13 @@ def varied(results: Results, contest: Contest, sweep: Sweep) -> list[Curve]:
 
 
 def draw_sweep(results: Results, contest: Contest, sweep: Sweep) -> Drawing:
-    """Draw balanced accuracy over a setting; norms that do not vary are baselines."""
+    """Plot balanced accuracy against a setting; norms that do not vary are baselines."""
     curves = varied(results, contest, sweep)
     others = contest.labels.keys() - {curve.norm for curve in curves}
     baselines = [norm for norm in contest.labels if norm in others]
     curves += [Curve(norm, contest.labels[norm], {None: contest.arms[norm]}) for norm in baselines]
     if sweep is FILTER_SIZE:
-        # a line across for every norm whose filter size was chosen for each cohort
+        # a horizontal line for every norm whose filter size was chosen for each cohort
         drawn = {arm for curve in curves for arm in curve.arms.values()}
         runs = results.of(model=contest.model, balanced=contest.balanced).runs
         chosen = runs[(runs["filter_size"] == AUTO_SIZE) & ~runs["arm"].isin(drawn)]
@@ -174,7 +174,7 @@ def draw_sweep(results: Results, contest: Contest, sweep: Sweep) -> Drawing:
 
 
 def draw_training_size(results: Results, model: str) -> Drawing:
-    """Draw balanced accuracy over the training subjects of all cohorts together."""
+    """Plot balanced accuracy against the number of training subjects of all cohorts together."""
     title = f"{TRAINING_SIZE}: {model_name(model)}"
     curves, means, repeated = training_size_curves(results, model, title)
     canvas = draw_curves(
@@ -187,8 +187,8 @@ def draw_training_size(results: Results, model: str) -> Drawing:
         name=f"training-size-{model}",
         title=title,
         words=f"{words_of(curves, means, 'subjects')} {said}".strip(),
-        caption=f"{means.caption} Factors are read off the curves in {MEAN_DATASET}, straight over "
-        "log N and made to rise; where curves are flat, a small difference in score is a large "
+        caption=f"{means.caption} Factors are read off the curves in {MEAN_DATASET}, made to rise "
+        "and linear in log N; where curves are flat, a small difference in score is a large "
         f"factor. {' '.join(repeated)}".strip(),
         canvas=canvas,
         missing=incomplete(curves, means, title),
@@ -196,7 +196,7 @@ def draw_training_size(results: Results, model: str) -> Drawing:
 
 
 def _mark(axes: "Axes", curves: list[Curve], factors: Factors) -> None:
-    """Join the sizes at which BatchNorm and PSDNorm are as good, and write the factors."""
+    """Join the sizes at which BatchNorm and PSDNorm are equally good, and write the factors."""
     lines = []
     for curve in curves:
         if curve.label not in factors:

@@ -96,7 +96,7 @@ def draw_hypnodensity(compared: Iterable[Contest]) -> Drawing:
 
 
 def _others_nights(contest: Contest, shown: str) -> str:
-    """Return a sentence on how to see PSDNorm's nights, where another norm's are shown."""
+    """Return a sentence on how to see PSDNorm's nights, if another norm's are shown."""
     without = [contest.labels[norm] for norm in _PREFERRED if norm in contest.labels]
     if shown in _PREFERRED or not without:
         return ""
@@ -107,7 +107,7 @@ def _others_nights(contest: Contest, shown: str) -> str:
 
 
 def _with_predictions(contest: Contest) -> tuple[Contest, str, Results] | None:
-    """Return the norm to show, and its runs of the seed with most predictions."""
+    """Return the norm to show, and its runs of the seed with the most predictions."""
     runs = contest.results.runs
     kept = runs[[(Path(folder) / PREDICTIONS).exists() for folder in runs["folder"]]]
     order = [*_PREFERRED, *contest.labels]
@@ -171,7 +171,7 @@ def read_subject(path: Path, cohort: str, subject: str) -> pd.DataFrame:
         absent = [name for name in _COLUMNS if name not in schema.names]
         if absent:
             raise StoreError(f"{path} has no columns {', '.join(absent)}")
-        # each night is a row group of its own, and its statistics name the subject
+        # each night is its own row group, whose statistics name the subject
         table = pq.read_table(path, columns=_COLUMNS, filters=wanted).to_pandas()
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
@@ -220,16 +220,16 @@ def _night_words(night: ShownNight) -> str:
 
 
 BLOCKS = 3
-NIGHTS = 3  # of a cohort
+NIGHTS = 3  # per cohort
 _SEGMENT_S = 4.0
-_FLOOR = 1e-12  # of power, so that a dead channel is very low instead of minus infinity
+_FLOOR = 1e-12  # of power, so that a dead channel is very low instead of minus infinity in dB
 
 
 @dataclass(frozen=True)
 class Spectrum:
     """Mean PSDs of cohorts at one place of a network."""
 
-    # mean over channels of the power, over nights of the dB; (n_cohorts, F), the columns are the
+    # power averaged over channels, in dB averaged over nights; (n_cohorts, F), the columns are the
     # frequencies in Hz from 0 to the low-pass, both exclusive
     decibels: pd.DataFrame
 
@@ -254,7 +254,7 @@ def _chosen_nights(store: Store) -> dict[str, list[str]]:
 
 
 def passband_hz(store: Store) -> float:
-    """Return the low-pass of a store's recipe; infinity where it has none."""
+    """Return the low-pass of a store's recipe; infinity if it has none."""
     found: Any = store.recipe.get("lowpass_hz")
     return float(found) if is_number(found, 0, math.inf) else math.inf
 
@@ -262,9 +262,9 @@ def passband_hz(store: Store) -> float:
 def spectra_of(
     folder: Path, store: Store, nights: dict[str, list[str]]
 ) -> tuple[list[Spectrum], list[str]]:
-    """Measure spectra in the input of a trained network and behind each of its first norms.
+    """Measure spectra at the input of a trained network and after each of its first norms.
 
-    Returns a sentence for each night that cannot be read, too.
+    Also returns a sentence for each night that cannot be read.
     """
     trained = load_trained(folder / WEIGHTS)
     model, source = trained.model, trained.source(store, torch.device("cpu"))
@@ -286,7 +286,7 @@ def spectra_of(
     for at_place in zip(*cohorts, strict=True):
         means = [pd.concat(levels, axis=1).mean(axis=1) for levels in at_place]
         table = pd.DataFrame(means, index=[*measured])
-        # what is left above is the noise of rounding
+        # above it, only rounding noise is left
         spectra.append(Spectrum(table.loc[:, table.columns <= passband_hz(store)]))
     return spectra, missing
 
@@ -303,7 +303,7 @@ def _middle(store: Store, recording: str) -> Tensor:
 
 @torch.no_grad()
 def _places(model: Pretrained, x: Tensor) -> Iterator[tuple[float, Tensor]]:
-    """Yield the rate in Hz and the rows (C, L) of the input and of each first block's norm."""
+    """Yield the rate in Hz and the rows (C, L) of the input and after each first block's norm."""
     config: dict[str, Any] = model.config
     rate = float(config["sfreq"])
     rows = x.transpose(1, 2).flatten(2)  # (1, C, S · T)
@@ -325,7 +325,7 @@ def _decibels(rows: Tensor, rate: float) -> "pd.Series[float]":
     """Return the one-sided density of the mean over channels in dB, by frequency in Hz."""
     size = max(4, round(_SEGMENT_S * rate))
     psd = ops.welch_psd(ops.center(rows.double()), size, "hann").mean(dim=0)
-    bins = np.arange(1, (size + 1) // 2)  # between 0 and half of the rate
+    bins = np.arange(1, (size + 1) // 2)  # between 0 and half the rate
     return pd.Series(10 * np.log10(2 * psd.numpy()[bins] / rate + _FLOOR), bins * (rate / size))
 
 
@@ -335,7 +335,7 @@ _STYLES = ("-", "--", ":")
 
 
 def draw_spectra(contest: Contest, store: Store | None) -> Drawing:
-    """Draw mean spectra of every cohort at the input and behind the first blocks' norms."""
+    """Draw mean spectra of every cohort at the input and after the norms of the first blocks."""
     what = f"{_SPECTRA} ({contest.name})"
     runs = contest.results.runs
     runs = runs[[(Path(folder) / WEIGHTS).is_dir() for folder in runs["folder"]]]
@@ -343,7 +343,7 @@ def draw_spectra(contest: Contest, store: Store | None) -> Drawing:
         raise CannotDraw(f"{what}: no weights were kept (psdnorm lodo --keep weights keeps them).")
     if store is None:
         raise CannotDraw(f"{what}: no store of nights was given.")
-    # of the cohort and seed where most norms have weights
+    # of the cohort and seed for which the most norms have weights
     runs = max((group for _, group in runs.groupby(["seed", "hold_out"])), key=len)
     hold_out, seed = str(runs["hold_out"].iloc[0]), int(runs["seed"].iloc[0])
     differs = ExperimentFolder(contest.results.path).other_nights(store)
@@ -374,10 +374,10 @@ def draw_spectra(contest: Contest, store: Store | None) -> Drawing:
         title=f"{_SPECTRA}: {contest.name}, {hold_out} held out",
         words=_spectra_words(found, hold_out, contest.labels),
         caption=f"Networks of seed {seed}. Up to {NIGHTS} nights of each cohort, 35 epochs from "
-        "the middle of each. One line per cohort: mean over nights of the power in dB, which is "
-        f"the mean over channels (of features behind a block). The numbers say how far the "
+        "the middle of each. One line per cohort: power, averaged over channels (after a block, "
+        f"over features), in dB, averaged over nights. The numbers say how far the "
         f"held-out cohort is from the mean of the others. {said}Blocks are drawn at "
-        "their own rate, so that frequencies end earlier from block to block.",
+        "their own rate, so that frequencies end earlier with each block.",
         canvas=_draw_columns(found, hold_out, contest.labels),
         missing=list(dict.fromkeys(missing)),
     )

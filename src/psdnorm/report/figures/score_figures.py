@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Compared = NemenyiResult | WilcoxonHolmResult
 Labels = dict[str, str]  # what each norm is called
-_BAR, _ROW = 0.42, 0.62  # heights of a bar and of a label, in the unit of y
+_BAR, _ROW = 0.42, 0.62  # heights of a bar and of a label, in units of y
 _SIDE = 0.36  # room for labels on either side, as a share of the axis
 _TESTS = ("Nemenyi", "Wilcoxon–Holm")
 
@@ -94,7 +94,7 @@ def _draw_rank_panel(axes: "Axes", result: Compared, labels: Labels) -> None:
         at = result.mean_ranks[list(clique)]
         y = -(number + 0.75) * _BAR
         axes.plot([at.min(), at.max()], [y, y], color="black", lw=3, solid_capstyle="round")
-        # a bar may pass a norm that is not of the group: dots mark those that are
+        # a bar may pass over a norm outside the group: dots mark the members
         axes.plot(at, [y] * len(at), "o", ms=5, mfc="white", mec="black", label="members")
     if isinstance(result, NemenyiResult) and result.critical_difference <= len(result.p) - 1:
         ends = [1, 1 + result.critical_difference]
@@ -103,7 +103,7 @@ def _draw_rank_panel(axes: "Axes", result: Compared, labels: Labels) -> None:
 
 
 def _bars(result: Compared) -> list[tuple[str, ...]]:
-    """Return the groups to draw; none where nothing was tested."""
+    """Return the groups to draw; none if nothing was tested."""
     return result.cliques if result.p.notna().all(axis=None) else []
 
 
@@ -176,7 +176,7 @@ def forest(
     is_seeded = has_seeds(values)
     overall = bootstrap_gains(values, reference, resample_seeds=is_seeded)
     cohorts = values.index.unique("cohort")
-    if len(cohorts) == 1:  # whose means are its own
+    if len(cohorts) == 1:  # both means are those of the cohort
         gains = overall.gains[overall.gains["mean"] == MEAN_DATASET].assign(row=cohorts[0])
     else:
         of_means = overall.gains.assign(row=overall.gains["mean"])
@@ -258,7 +258,7 @@ _SUBJECTS = "Balanced accuracy of each subject"
 
 
 def draw_scatter(contest: Contest) -> Drawing:
-    """Draw each subject's score under PSDNorm over that under BatchNorm and the best baseline."""
+    """Plot each subject's score with PSDNorm against BatchNorm's and the best baseline's."""
     norm = next((name for name in ("psd", "psd-white") if name in contest.labels), None)
     if norm is None:
         raise CannotDraw(f"{_SUBJECTS} ({contest.name}): PSDNorm has no result.")
@@ -290,7 +290,7 @@ def scattered(
     title: str,
     remarks: str,
 ) -> Drawing:
-    """Draw each subject's score under a norm over that under references, a panel for each."""
+    """Plot each subject's score with a norm against its score with each reference, in panels."""
     results = [share_improved(subjects, norm, reference) for reference in references]
     canvas, axes = panels(len(results), columns=2, width=4.2 * len(results) + 0.4, height=4.4)
     for panel, improved in zip(axes, results, strict=True):
@@ -345,11 +345,11 @@ def _subject_words(result: ImprovedResult, labels: Labels) -> str:
 
 
 SEEDS_OMITTED = "Seeds without all cohorts are not counted."
-_STAGES = "F1 of each stage, difference to BatchNorm"
+_STAGES = "F1 of each stage, difference from BatchNorm"
 
 
 def draw_stages(contest: Contest) -> Drawing:
-    """Draw the difference to BatchNorm in each stage's F1, with its spread over seeds."""
+    """Draw the difference from BatchNorm in each stage's F1, with its spread over seeds."""
     contest.needs_batch_norm(_STAGES)
     seeds = contest.seeds[MEAN_DATASET].index
     if seeds.empty:
@@ -372,7 +372,7 @@ def draw_stages(contest: Contest) -> Drawing:
 def by_stage(
     scores: pd.DataFrame, reference: str, labels: Labels, *, name: str, title: str, remarks: str
 ) -> Drawing:
-    """Draw the differences to a reference in each stage's F1."""
+    """Draw the differences from a reference in each stage's F1."""
     found = _differences(scores, reference, [norm for norm in labels if norm != reference])
     bars = "bars are ± the standard deviation over seeds (ddof = 1)"
     spread = bars if scores["seed"].nunique() > 1 else "one seed has no ±"
@@ -415,10 +415,10 @@ def _draw_stages(known: dict[str, pd.DataFrame], labels: Labels) -> "Canvas":
 def _differences(scores: pd.DataFrame, reference: str, norms: list[str]) -> dict[str, pd.DataFrame]:
     """Return the differences of Mean(Dataset) in points, by norm: seeds by stages."""
     columns = [f"f1_{stage}" for stage in STAGES]
-    means = scores.groupby(["norm", "seed", "cohort"])[columns].mean()  # NaN aside
+    means = scores.groupby(["norm", "seed", "cohort"])[columns].mean()  # ignoring NaN
     means = 100 * means.set_axis(list(STAGES), axis="columns")
     return {
-        # cohort by cohort: one without a stage under either norm counts for neither
+        # per cohort: one that lacks a stage under either norm counts for neither
         norm: overall_means(means.loc[norm] - means.loc[reference], ["seed"])[MEAN_DATASET]
         for norm in norms
     }
@@ -438,7 +438,7 @@ _CALIBRATION = "Calibration"
 
 
 def draw_calibration(contest: Contest) -> Drawing:
-    """Draw accuracy over confidence for each norm."""
+    """Plot accuracy against confidence for each norm."""
     known = {}
     for norm in contest.labels:
         bins = bins_of(contest.results.of(norm=norm).subjects)
@@ -502,7 +502,7 @@ def _draw_bins(axes: "Axes", bins: CalibrationBins, norm: str) -> None:
     axes.set_box_aspect(1)
 
 
-MOST_RUNS = 12  # of a norm
+MOST_RUNS = 12  # per norm
 _LEARNING = "Training curves"
 _DASHED = (0, (3, 2))
 _COLUMNS = ["step", "train_loss", "validation_loss"]
@@ -563,7 +563,7 @@ def read_history(path: Path) -> pd.DataFrame:
         losses = table[_COLUMNS].astype(float)
     except KeyError as error:
         raise StoreError(f"{path} needs the columns {', '.join(_COLUMNS)}") from error
-    except ValueError as error:  # pandas' own are of this kind, too
+    except ValueError as error:  # errors of pandas are ValueErrors, too
         reason = str(error).splitlines()[0]
         raise StoreError(f"{path} is not a table of losses: {reason:.80}") from error
     if losses["validation_loss"].notna().sum() == 0:

@@ -2,7 +2,7 @@
 
 From *PSDNorm: Temporal Normalization for Deep Learning in Sleep Staging* (Gnassounou, Collas,
 Flamary, Gramfort; ICLR 2026). Numbers are as printed, one row per value, misprints and all;
-:func:`misprints` lists what does not fit together.
+:func:`misprints` lists the contradictions.
 
 Not available, because the text gives no numbers for them: the critical-difference diagrams
 (fig:cd_diagram, fig:critical_diagram_all_subjects), power spectral densities after each encoder

@@ -27,20 +27,20 @@ class PaperTable:
     caption : str
         In our words.
     metric : str or None
-        What all values measure, if possible one of ``psdnorm.evaluation.METRICS``; None where
-        rows differ.
+        What all values measure, one of ``psdnorm.evaluation.METRICS`` if possible; None if rows
+        differ.
     mean_over : tuple of str
-        "datasets", "subjects": what its means are over. The paper does not say it of a plain
-        "Mean"; the rows do.
+        "datasets", "subjects": what its means are taken over. For a plain "Mean" the paper does
+        not say; the rows do.
     rows : DataFrame
         One row per value, in the order of the page:
 
         - ``metric``;
-        - ``model``, ``norm``, ``filter_size``, ``balanced`` (a number, or "all"): those of a
-          :class:`psdnorm.training.Run`, missing where they make no sense;
+        - ``model``, ``norm``, ``filter_size``, ``balanced`` (a number, or "all"): as in a
+          :class:`psdnorm.training.Run`, missing where they do not apply;
         - ``dataset``: a cohort, Mean(Dataset), Mean(Subject) or Total;
         - ``value``, ``std``: scores in percent. NaN where the paper prints NaN or nothing;
-        - ``bold``: whether it is in bold print.
+        - ``bold``: whether it is printed in bold.
     notes : tuple of str
         Remarks on reading it.
     """
@@ -113,25 +113,25 @@ def _rows(name: str) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Misprint:
-    """Something that the paper says and its tables do not.
+    """Something that the paper says and its tables do not support.
 
     Attributes
     ----------
     name : str
         Short, unique.
     tables : tuple of str
-        Those that show it, as in :func:`~psdnorm.report.paper.paper_tables`.
+        Tables that show it, named as in :func:`~psdnorm.report.paper.paper_tables`.
     place : {"text", "caption", "table"}
-        Where it is said.
+        Where the paper says it.
     kind : {"claim", "mean", "spread", "bold", "wording", "rounding"}
         A claim that the tables do not support; a mean that does not follow from its rows; a ± that
         is something else; the best value not in bold; wrong wording; digits cut off.
     says, shows : str
         What the paper says, and what its tables show.
     value : float or None
-        The number in ``shows`` that speaks against it.
+        The number in ``shows`` that contradicts it.
     norm, balanced, dataset : optional
-        Those of the row, if it is about a single one.
+        Of the row, if it concerns a single one.
     """
 
     name: str

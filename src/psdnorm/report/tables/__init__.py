@@ -1,7 +1,7 @@
-"""The tables of the paper from a folder of runs, its own numbers below ours.
+"""The paper's tables, made from a folder of runs, with the paper's own numbers below ours.
 
-:func:`build_tables` gives ``(tables, missing)``: tables, and a sentence for each that cannot be
-built. A table's ``rows`` hold headings too, rows of a single entry.
+:func:`build_tables` returns ``(tables, missing)``: tables, and a sentence for each that cannot be
+built. A table's ``rows`` include headings, which are rows with a single entry.
 """
 
 from psdnorm.report.tables.paper_tables import build_tables

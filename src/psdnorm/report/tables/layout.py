@@ -36,7 +36,7 @@ class Scores:
             self.missing.setdefault((run.arm, run.hold_out), set()).add(run.seed)
         people = results.subjects[["cohort", "subject", "missing_stages"]]
         misses_one = people.groupby(["cohort", "subject"])["missing_stages"].max().gt(0)
-        # by cohort: the number of subjects, and of those who do not have all stages
+        # by cohort: the number of subjects, and of subjects without all stages
         self.people = misses_one.groupby("cohort").agg(subjects="size", incomplete="sum")
 
     def datasets(self, arm: Arm) -> set[str]:
@@ -44,7 +44,7 @@ class Scores:
         return {dataset for other, dataset in self._seeds if other == arm}
 
     def datasets_of(self, arms: Iterable[Arm]) -> tuple[str, ...]:
-        """Return the datasets on which any of some arms has a result, sorted."""
+        """Return the datasets on which at least one of the arms has a result, sorted."""
         return tuple(sorted(set().union(*map(self.datasets, arms))))
 
     def settings(self, arms: Iterable[Arm]) -> list[Setting]:
@@ -56,7 +56,7 @@ class Scores:
         return self._seeds.get((arm, dataset), set())
 
     def score(self, arm: Arm, metric: str, dataset: str, over: Iterable[str]) -> Any:
-        """Return mean and std in percent, seeds and subjects; of a mean only if complete."""
+        """Return mean and std in percent, seeds and subjects; for `MEANS`, only if complete."""
         found = self._rows.get((arm.label, metric, dataset))
         if found is None or found.mean != found.mean:
             return None
@@ -93,11 +93,11 @@ METRIC_NAMES = {
 def block_notes(
     heading: str, arms: Sequence[Arm], datasets: Sequence[str], metrics: list[str], scores: Scores
 ) -> list[str]:
-    """Return a note on each arm, dataset, seed and metric that a block does not have."""
+    """Return a note on each arm, dataset, seed and metric that is missing from a block."""
     several = len({arm.balanced for arm in arms}) > 1
     names = {arm: arm.named() + (f" @{arm.balanced}" if several else "") for arm in arms}
     places = [(arm, dataset) for arm in arms for dataset in datasets]
-    # those that any arm has on any dataset, and those that were requested
+    # seeds that any arm has on any dataset, and requested seeds
     seeds = set().union(*(scores.seeds(*p) | scores.missing.get(p, set()) for p in places))
     said: dict[str, list[str]] = {}
     for arm in arms:
@@ -149,7 +149,7 @@ def general_notes(scores: Scores, datasets: Collection[str], metrics: Sequence[s
 
 
 def _absent_seeds(arm: Arm, datasets: Sequence[str], seeds: set[int], scores: Scores) -> list[str]:
-    """Return which datasets and seeds an arm does not have, and what that does to its means."""
+    """Return which datasets and seeds an arm lacks, and how that affects its means."""
     have = {dataset: scores.seeds(arm, dataset) for dataset in datasets}
     absent = [dataset for dataset in datasets if not have[dataset]]
     sentences = [f"no result on {listed(absent)}, and therefore no means"] if absent else []
@@ -276,7 +276,7 @@ class Block:
     heading: str
     facts: dict[str, Any]  # what all its numbers share: fields of `Arm`, metric, dataset
     rows: list[Named]  # names of the rows, and what their numbers share
-    datasets: tuple[str, ...]  # that its means are over
+    datasets: tuple[str, ...]  # that its means are taken over
     setting: str = ""  # its name in notes, if not the heading: blocks with equal notes share one
 
 
@@ -290,7 +290,7 @@ class TableLayout:
     blocks: list[Block]
     first: str = "Dataset"  # name of the first column
     paper: str | None = None  # the table of the paper that is shown below
-    bold: bool = True  # whether the best of a row is in bold: not where columns cannot be compared
+    bold: bool = True  # whether the best of a row is bold; False if columns are not comparable
     notes: list[str] = field(default_factory=list)
 
     def facts(self, block: Block) -> list[dict[str, Any]]:
@@ -374,7 +374,7 @@ def _row(
 
 
 def _layout_seeds(facts: dict[str, Any], datasets: Sequence[str], scores: Scores) -> frozenset[int]:
-    """Return the seeds that a number is over: of a mean, those that have every dataset."""
+    """Return the seeds behind a number; for a mean, those that have every dataset."""
     over = datasets if facts["dataset"] in MEANS else [facts["dataset"]]
     found = (scores.seeds(_arm(facts), dataset) for dataset in over)
     return frozenset.intersection(*map(frozenset, found))

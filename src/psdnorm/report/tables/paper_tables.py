@@ -44,7 +44,7 @@ from psdnorm.training import (
     setting_name,
 )
 
-# by metric, as the paper calls it: the name of the column, and digits after the point
+# by metric, as the paper calls it: name of the column and number of decimals
 COHORT_COLUMNS = {
     "subjects": ("Subjects", 0),
     "recordings": ("Nights", 0),
@@ -60,7 +60,7 @@ _PEOPLE = ("age_years", "female_percent", "male_percent")
 
 
 def build_tables(results: Results, store: Store | None = None) -> Tables:
-    """Build every table of the paper in its order, then tables of what it shows as figures only.
+    """Build the paper's tables in its order, then tables of what it shows only as figures.
 
     Ages and sexes of people come from the index of ``store``.
     """
@@ -88,13 +88,13 @@ class _Plan:
     title: str
     arms: tuple[Arm, ...]  # the columns; of any model and setting
     needs: tuple[str, ...]  # at least one of these norms must have a result
-    model: str | None = None  # the only model that it shows
-    balanced: int | None = None  # the only size that it shows
+    model: str | None = None  # the only model shown
+    balanced: int | None = None  # the only size shown
     metric: str = "balanced_accuracy"
 
     @property
     def columns(self) -> list[Named]:
-        """Columns; a norm with two filter sizes is named with them."""
+        """Columns; the name of a norm with two filter sizes includes the size."""
         norms = [arm.norm for arm in self.arms]
         twice = {norm for norm in norms if norms.count(norm) > 1}
         return [column(arm, ["filter_size"] if arm.norm in twice else []) for arm in self.arms]
@@ -173,7 +173,7 @@ def _at(setting: tuple, arms: Iterable[Arm]) -> list[Arm]:
 
 
 def _protocol_note(plan: _Plan, settings: Sequence[tuple], scores: Scores) -> str:
-    """Return a note on the filter sizes and depths that are shown here, and elsewhere."""
+    """Return a note on the filter sizes and depths that are shown here and elsewhere."""
     norms = {arm.norm for arm in plan.arms}
     shown = [facts for _, facts in plan.columns]
     arms = [arm for setting in settings for arm in _at(setting, scores.arms) if arm.norm in norms]
@@ -233,7 +233,7 @@ def _depths(scores: Scores) -> Iterator[TableLayout]:
 def _curves(
     scores: Scores, axis: str, of_protocol: int | None, on_curve: Sequence[Arm], notes: list[str]
 ) -> Iterator[TableLayout]:
-    """Yield a table for each setting that has a norm at another value than the protocol's."""
+    """Yield a table for each setting with a norm at a value other than the protocol's."""
     varied = [arm for arm in on_curve if getattr(arm, axis) != of_protocol]
     for setting in scores.settings(varied):
         norms = {arm.norm for arm in _at(setting, varied)}
@@ -282,7 +282,7 @@ def _training_sizes(scores: Scores) -> Iterator[TableLayout]:
 
 
 def _other_metrics(scores: Scores) -> TableLayout:
-    """Lay out metrics in rows; norms at unusual settings only if there is no other."""
+    """Lay out metrics as rows; norms at unusual settings only if there are no others."""
     arms = sorted(
         {Arm.of_protocol(arm.model, arm.norm, ALL) for arm in scores.arms if arm.is_protocol}
         or {Arm(a.model, a.norm, a.filter_size, a.norm_depth, ALL) for a in scores.arms},
@@ -333,7 +333,7 @@ def dataset_table(results: Results, store: Store | None = None) -> Table:
 
 def _counted(results: Results) -> tuple[pd.DataFrame, list[str]]:
     """Return subjects, nights, epochs and stages by dataset, and notes on them."""
-    notes = ["Epochs are those that count in the scores: scored, and central in their sequence."]
+    notes = ["Epochs are those counted in the scores: scored, and central in their sequence."]
     columns = {stage: [f"{stage}_as_{other}" for other in STAGES] for stage in STAGES}
     sums = {stage: results.subjects[own].sum(axis=1) for stage, own in columns.items()}
     stages = pd.DataFrame(sums)
@@ -419,7 +419,7 @@ _SIZE_NOTE = (
 
 
 def size_table(results: Results) -> Table | str:
-    """Build the table of training sizes; a sentence if it cannot be built."""
+    """Build the table of training sizes, or return a sentence that says why it cannot be built."""
     try:
         counts = _counts(results)
     except PsdnormError as error:
@@ -485,13 +485,12 @@ _TIMING_DIGITS = {SPEED: 1, N_RUNS: 0}
 _TIMING_NOTES = [
     "Norms have the filter size (f = 5) and depth (first 3 blocks) of the protocol where they have "
     "any; runs of other sizes and depths are not shown.",
-    "Times are of the machine that did the runs; the paper's are of another one.",
-    "Ours are the seconds of a whole run divided by its epochs, with start, validation and the "
-    "prediction of the held-out dataset; ± is over runs (ddof = 1).",
-    "The overhead over BatchNorm is from the runs that both have: the same held-out dataset and "
-    "seed.",
+    "Times were measured on the machine that did the runs; the paper used another one.",
+    "Ours are the seconds of a whole run, including startup, validation and the prediction of the "
+    "held-out dataset, divided by its epochs; ± is over runs (ddof = 1).",
+    "The overhead over BatchNorm is computed from runs with the same held-out dataset and seed.",
     "Inference is the prediction of a run's held-out dataset, read from disk; sequences per second "
-    "are those of all runs divided by the seconds of all.",
+    "are the sequences of all runs divided by their seconds.",
     "The shortest times are in bold where all norms have the same runs: the same held-out "
     "datasets and seeds.",
 ]
@@ -500,7 +499,7 @@ Times = dict[Arm, pd.DataFrame]  # epoch_s, inference_s, sequences by held-out d
 
 
 def timing_table(results: Results) -> Table | str:
-    """Build the table of times; a sentence if it cannot be built."""
+    """Build the table of times, or return a sentence that says why it cannot be built."""
     runs = _runs(results)
     if not runs:
         return "Times of training (timing): they need a trained run."

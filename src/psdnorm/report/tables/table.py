@@ -31,8 +31,8 @@ class Table:
     head : list of str
         Names of the columns.
     rows : list of list of TableCell
-        As many entries as ``head`` has, the first of them the row's name; or a single one, which
-        is the heading of the rows that follow.
+        Either as many entries as ``head``, the first being the row's name, or a single entry,
+        the heading of the rows that follow.
     notes : list of str
         Sentences.
     """
@@ -66,7 +66,7 @@ def figure(mean: float | None, std: float | None = None, digits: int = 2) -> str
 def with_best(
     entries: list[TableCell], *, lowest: bool = False, digits: int = 2
 ) -> list[TableCell]:
-    """Return entries with the best in bold, if there are two; what is equal in print is equal."""
+    """Return entries with the best in bold, if there are two; values are compared as printed."""
     rounded = [None if entry.value is None else round(entry.value, digits) for entry in entries]
     known = [value for value in rounded if value is not None]
     if len(known) < 2:
@@ -75,7 +75,7 @@ def with_best(
     return [replace(e, bold=own == best) for e, own in zip(entries, rounded, strict=True)]
 
 
-# of the CSV files: first what tells numbers apart
+# of the CSV files; those that identify a number come first
 COLUMNS = [
     *("table", "block", "metric", "model", "norm", "filter_size", "norm_depth", "balanced"),
     *("dataset", "mean", "std", "seeds", "subjects", "bold", "recipe", "simulated"),
@@ -89,7 +89,7 @@ _LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
-    "[": "{[}",  # at the start of a row it would belong to the end of the row before
+    "[": "{[}",  # at the start of a row it would be read as an argument of the preceding \\
     "*": "{*}",
     "±": r"$\pm$",
     "−": "$-$",
@@ -105,7 +105,7 @@ _LATEX = {
 def markdown(table: Table) -> str:
     """Write a table as Markdown: its title, the table, and the notes as a list.
 
-    By hand, as pandas would need tabulate.
+    Written by hand, as pandas would need tabulate.
     """
     width = len(table.head)
     rows = [[_escaped(name) for name in table.head], [":--", *["--:"] * (width - 1)]]
@@ -160,7 +160,7 @@ def csv_text(table: Table) -> str:
         for entry in row
         if entry.facts
     ]
-    # as objects, so that whole numbers stay whole where others are missing
+    # as objects, so that integers stay integers in columns with missing values
     frame = pd.DataFrame(rows, columns=COLUMNS, dtype=object)
     return frame.to_csv(index=False, lineterminator="\n")
 
@@ -182,10 +182,10 @@ def write_tables(tables: Iterable[Table], folder: str | os.PathLike[str]) -> lis
 
 
 def _escaped(text: str) -> str:
-    """Return text that Markdown shows as it is."""
+    """Escape text for Markdown."""
     return re.sub(r"([\\`*_<>|\[\]~$])", r"\\\1", text).replace("\n", " ")
 
 
 def _tex(text: str) -> str:
-    """Return text that LaTeX sets as it is."""
+    """Escape text for LaTeX."""
     return "".join(_LATEX.get(character, character) for character in text.replace("\n", " "))

@@ -1,4 +1,4 @@
-"""The verdict on a contest: who won, by how much, how surely, and what cannot be said."""
+"""The verdict on a contest: who won, by how much, how certain that is, and its limits."""
 
 from psdnorm.report.verdict.duel import (
     DUEL_HEAD,

@@ -58,9 +58,9 @@ class Duel:
     gains: dict[str, Gain]  # by "Mean(Dataset)" and "Mean(Subject)"
     improved: ImprovedResult
     hardest: HardestResult  # of the fifth with the lowest mean of both scores
-    hardest_by_reference: HardestResult  # of the lowest under the reference: favours the norm
+    hardest_by_reference: HardestResult  # of the lowest under the reference, favours the norm
     caption: str  # what the intervals are based on, and what they do not cover
-    reservation: str  # why no claim can go beyond this data; empty if it can
+    reservation: str  # why claims cannot go beyond this data; empty if they can
 
 
 def duels(values: pd.DataFrame, reference: str) -> dict[str, Duel]:
@@ -87,7 +87,7 @@ def duels(values: pd.DataFrame, reference: str) -> dict[str, Duel]:
 
 def reservation(values: pd.DataFrame) -> str:
     """Return why nothing can be claimed beyond these scores, as "one seed and 2 cohorts"."""
-    # docs/statistics.md: how often norms that are alike seem to differ with so few
+    # docs/statistics.md: how often equal norms seem to differ with so little data
     reasons, seeds = [], seeds_of_cohorts(values)
     if len(seeds) and seeds.min() == 1:
         reasons.append("one seed" if seeds.max() == 1 else "one seed in some cohorts")
@@ -149,7 +149,7 @@ def points(value: float) -> str:
 
 
 def spread(mean: float, by_seed: "pd.Series[float]") -> str:
-    """Return a mean in percent and its standard deviation over seeds, where there are two.
+    """Return a mean in percent and its standard deviation over seeds, if there are several.
 
     >>> spread(0.71, pd.Series([0.70, 0.72])), spread(0.7, pd.Series([0.7]))
     ('71.00 ± 1.41', '70.00')
@@ -171,7 +171,7 @@ def gain_words(name: str, reference: str, gains: dict[str, Gain], reserved: str 
 
 
 def _claim(reference: str, gains: dict[str, Gain], reserved: str) -> str:
-    """Return a claim about a norm and a reference: one, or one by each mean if they disagree."""
+    """Return the claim about a norm and a reference, or one per mean if the means disagree."""
     verbs = _RESERVED if reserved else _CLAIMS
     found = {mean: verbs.get(gain.judgement, _UNDECIDED) for mean, gain in gains.items()}
     if len({*found.values()}) == 1:

@@ -53,11 +53,11 @@ class Verdict:
 
     results: Results
     contest: Contest
-    winner: str  # the norm with the highest Mean(Dataset); of those that share it, the first
+    winner: str  # the norm with the highest Mean(Dataset), the first one if several tie
     focus: str  # the norm that the sentences are about: PSDNorm where it was run, else the winner
-    duels: dict[str, Duel]  # every other norm against BatchNorm; empty where that was not run
-    # by norm and mean: the gain over the best baseline; of a baseline, over the best of the others.
-    # Empty where BatchNorm is the only baseline: see duels
+    duels: dict[str, Duel]  # every other norm against BatchNorm; empty if that was not run
+    # by norm and mean: the gain over the best baseline (for a baseline, over the best of the
+    # others); empty if BatchNorm is the only baseline: see duels
     over_best: dict[str, dict[str, Gain]]
     factors: Factors  # how many times fewer training subjects PSDNorm needs than BatchNorm
 
@@ -80,7 +80,7 @@ class Verdict:
         return f"{result} ({data}).{self._better_setting(mean)}"
 
     def _better_setting(self, mean: float) -> str:
-        """Name the best of other filter sizes and depths where it is above the winner."""
+        """Name the best other filter size or depth if it is above the winner."""
         others = means_of_others(self.results, self.contest)
         highest = float(others.max())  # NaN where there is none
         if not highest > mean or percent(highest) == percent(mean):
@@ -91,11 +91,11 @@ class Verdict:
         return f" {best}, {which}, has more: {percent(highest)} %."
 
     def _next(self) -> str:
-        """Return the norm with the highest Mean(Dataset) but the winner."""
+        """Return the norm with the highest Mean(Dataset) after the winner."""
         return str(self.contest.means.loc[MEAN_DATASET].drop(self.winner).idxmax())
 
     def _lead(self) -> str:
-        """Say how far the winner is ahead: of BatchNorm, or BatchNorm of the next."""
+        """Say how far the winner is ahead of BatchNorm, or BatchNorm, if it won, of the next."""
         if self.winner == BATCH:
             name, gain = norm_name(self._next()), self.duels[self._next()].gains[MEAN_DATASET]
             if gain.judgement == UNSURE:
@@ -116,7 +116,7 @@ class Verdict:
         if following == BATCH:
             return ""
         for norm, reference in ((self.winner, following), (following, self.winner)):
-            # of two PSDNorms neither is the other's baseline: their difference is unknown
+            # neither of two PSDNorms is the other's baseline: their difference is unknown
             gain = self.over_best.get(norm, {}).get(MEAN_DATASET)
             if gain is not None and gain.reference == reference and gain.judgement == UNSURE:
                 return f", but not distinguishable from {norm_name(following)}"
@@ -124,7 +124,7 @@ class Verdict:
 
     @cached_property
     def sentences(self) -> list[str]:
-        """How much, how surely, for whom, on what data."""
+        """How much, how certain, for whom, on what data."""
         contest = self.contest
         if not len(contest.subjects):
             return []
@@ -152,7 +152,7 @@ class Verdict:
         return [*found, *filter(None, [contest.partial]), self._data()]
 
     def _over_best_words(self) -> list[str]:
-        """Compare the focus with the best baseline, in each mean with its own."""
+        """Compare the focus with the best baseline of each mean."""
         if self.focus not in self.over_best:
             return []
         contest, gains = self.contest, self.over_best[self.focus]
@@ -161,7 +161,7 @@ class Verdict:
         references = dict.fromkeys(norm_name(gain.reference) for gain in gains.values())
         best = next(iter(references))
         if is_baseline and n_baselines == 1 and best == norm_name(BATCH):
-            return []  # the sentence before says it
+            return []  # the previous sentence says it
         kind = "the best of the other norms" if is_baseline else "the best baseline"
         reference = f"{best}, the only {'other norm' if is_baseline else 'baseline'}"
         if n_baselines > 1:
@@ -185,7 +185,7 @@ class Verdict:
 
     @cached_property
     def limits(self) -> list[str]:
-        """What cannot be said."""
+        """What cannot be concluded."""
         results, contest = self.results, self.contest
         found = [SIMULATED] if results.simulated else []
         found += limits_of_seeds(contest.n_seeds)
@@ -266,7 +266,7 @@ class Verdict:
         return rows
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for programs: words, and numbers as shares; None for NaN."""
+        """Return the verdict for programs: words, and numbers as shares; None for NaN."""
         duels, tables = self.duels.items(), self.contest.tables
         counts = ("share", "low", "high", "improved", "tied", "worse")
         document = {
@@ -326,7 +326,7 @@ def _over_best(values: pd.DataFrame) -> dict[str, dict[str, Gain]]:
 
 
 def limits_of_seeds(n_seeds: tuple[int, int]) -> list[str]:
-    """Return what one seed cannot say, by the fewest and most seeds that count in a cohort."""
+    """Return what one seed cannot show, given the fewest and most seeds counted in a cohort."""
     fewest, most = n_seeds
     where = " in some cohorts" if most > 1 else ""
     said = f"One seed{where}: how much of this is the luck of one training is not known."
@@ -334,7 +334,7 @@ def limits_of_seeds(n_seeds: tuple[int, int]) -> list[str]:
 
 
 def limits_of_intervals(n_seeds: tuple[int, int], n_cohorts: int) -> str:
-    """Return what intervals allow for, by the fewest and most seeds that count in a cohort."""
+    """Return what intervals allow for, given the fewest and most seeds counted in a cohort."""
     others = f"{'other cohorts and ' * (n_cohorts > 1)}other people"
     if n_seeds[1] == 1:
         return f"Intervals allow for {others}, not for other trainings: of one seed, none is known."
@@ -391,7 +391,7 @@ def _fewer(result: FewerSubjectsResult, by_seed: list[float]) -> dict[str, Any]:
 
 
 def _known(value: Any) -> Any:
-    """Return a document as JSON has it: gains as dicts, None for NaN."""
+    """Return a document in the types of JSON: gains as dicts, None for NaN."""
     if isinstance(value, dict | Gain):
         items = value if isinstance(value, dict) else vars(value)
         return {str(name): _known(each) for name, each in items.items()}
