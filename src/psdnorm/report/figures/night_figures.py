@@ -230,7 +230,7 @@ class Spectrum:
     """Mean PSDs of cohorts at one place of a network."""
 
     # power averaged over channels, in dB averaged over nights; (n_cohorts, F), the columns are the
-    # frequencies in Hz from 0 to the low-pass, both exclusive
+    # frequencies in Hz above 0 and up to the low-pass
     decibels: pd.DataFrame
 
     @property
