@@ -58,7 +58,8 @@ class Recorder:
             self.tables[f"{key}/{path.name}"] = rows_of(path)
         summary = json.loads((report / "report.json").read_text(encoding="utf-8"))
         found = list(leaves({name: summary[name] for name in summary if name not in IGNORED}))
-        numbers = [[name, json.dumps(value)] for name, value in found if not isinstance(value, str)]
+        # sorted, as the order of keys is no number
+        numbers = sorted([n, json.dumps(value)] for n, value in found if not isinstance(value, str))
         self.tables[f"{key}/report.json"] = [["name", "value"], *numbers]
         self.texts[f"{key}/report.json"] = [value for _, value in found if isinstance(value, str)]
 
