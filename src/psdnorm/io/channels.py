@@ -150,7 +150,7 @@ def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> 
 
 
 class _AbsentError(LookupError):
-    """A file does not have a channel."""
+    """A channel is missing from a file."""
 
 
 class _Reader:

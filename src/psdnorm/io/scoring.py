@@ -484,7 +484,7 @@ def _check(ordered: Sequence[Bout], path: str | Path) -> None:
             )
     lengths_s = [bout.duration_s for bout in scored]
     odd = [s for s in lengths_s if abs(s - EPOCH_S * round(s / EPOCH_S)) > _JITTER_S]
-    # the last epoch may be cut short; an odd length in the majority means epochs of another length
+    # the last epoch may be cut short: only a majority of odd lengths shows epochs not of 30 s
     if 2 * len(odd) > len(scored):
         raise RecordingError(
             f"{path} has stages that last {odd[0]:g} s, expected epochs of {EPOCH_S} s"
