@@ -195,7 +195,7 @@ def _as_table(folder: Path, rows: list[dict[str, Any]]) -> pa.Table:
         if len(rows) > 1:  # one by one, to name the broken one
             return pa.concat_tables([_as_table(folder, [row]) for row in rows])
         path = night_path(folder, rows[0]["recording"])
-        raise StoreError(f"{path} is corrupted: its head is not that of a night") from error
+        raise StoreError(f"{path} is corrupted: its header is not that of a night") from error
 
 
 def _read_row(path: str, recording: str, recipe: str) -> dict[str, Any]:

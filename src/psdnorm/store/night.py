@@ -218,7 +218,7 @@ def read_head(path: Path) -> Head:
             start = file.read(_FIRST_READ)
             length = struct.unpack("<Q", start[:8])[0] if len(start) >= 8 else 0
             if not 0 < length <= _MOST_HEAD:
-                raise StoreError(f"{path} is not a night of a store: it has no head")
+                raise StoreError(f"{path} is not a night of a store: it has no header")
             start += file.read(max(0, 8 + length - len(start)))
             head = _decode(path, start, length, size)
             if len(start) < head.offset:
@@ -265,7 +265,7 @@ def _decode(path: Path, start: bytes, length: int, size: int) -> Head:
     except (ValueError, KeyError, TypeError, RecursionError):
         sound = False
     if not sound:
-        raise StoreError(f"{path} is corrupted: its head is not that of a night")
+        raise StoreError(f"{path} is corrupted: its header is not that of a night")
     offset = 8 + length + shape[0]
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     stages = np.frombuffer(start[8 + length : offset], np.int8)
