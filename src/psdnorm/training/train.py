@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KEEP = ("scores", "predictions", "weights")
-_MOST_MEASURED = 200  # training nights: limits at 99 % need a few hundred, and each takes time
+_MOST_MEASURED = 200  # training nights: limits at 99 % need about a hundred, and each takes time
 
 
 @dataclass(frozen=True)
