@@ -136,8 +136,8 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
     if cohort.people is not None and cohort.people.family and lone:
         n_subjects = len({night.subject for night in nights})
         notes.append(
-            f"no family is known of {len(lone)} of {n_subjects} subjects of {cohort.name}: "
-            "relatives may come on both sides of a split"
+            f"the family of {len(lone)} of {n_subjects} subjects of {cohort.name} is unknown: "
+            "relatives may be on both sides of a split"
         )
     if scorings:
         notes.append(f"{root} has {len(scorings)} scorings without a recording")

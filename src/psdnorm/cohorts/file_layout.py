@@ -42,7 +42,7 @@ class Problem:
 
 def duplicate(file: Path, subject: str, visit: str, first: Path) -> Problem:
     night = f"subject {subject}, visit {visit}," if visit else f"subject {subject}"
-    return Problem(file, f"is of {night} as {first} is, and is left out")
+    return Problem(file, f"is of {night} like {first}, and is left out")
 
 
 def unscored(file: Path, expected: str) -> Problem:

@@ -43,7 +43,7 @@ def read_signals(
 ) -> tuple[NDArray[np.float32], float, Gaps]:
     """Return derivations, (C, T) in µV and 0 in gaps, the delay of their start in s, and gaps."""
     if header.duration_s == 0:
-        raise RecordingError(f"{path} has channels but not one record of them")
+        raise RecordingError(f"{path} has channels but no data record")
     with os_errors_as(RecordingError, path, "cannot be read"):
         records = _records(header, path)
         first_s, runs = _runs(header, records, sfreq, path)

@@ -195,5 +195,5 @@ def read_recording(
     stages = place(bouts, duration_s, scoring or source.called)
     stages[epochs_in_gaps(gaps_s, len(stages))] = UNSCORED
     if scoring is not None and (stages == UNSCORED).all():
-        raise RecordingError(f"{scoring} scores no epoch of {source.called} that has no gap in it")
+        raise RecordingError(f"{scoring} scores no epoch of {source.called} without a gap")
     return replace(read, signal=signal, stages=stages, start=start, gaps_s=gaps_s)

@@ -384,8 +384,8 @@ def place(bouts: Sequence[Bout], duration_s: float, path: str | Path) -> NDArray
     stages[covered_s.max(axis=1, initial=0.0) < EPOCH_S / 2] = UNSCORED
     if scored and (stages == UNSCORED).all():
         raise RecordingError(
-            f"{path} scores {first_s:g} to {last_s:g} s and half of no epoch of the signal's "
-            f"{duration_s:g} s, expected a hypnogram of it"
+            f"{path} scores {first_s:g} to {last_s:g} s, but no stage covers half an epoch of the "
+            f"signal's {duration_s:g} s, expected a hypnogram of it"
         )
     return stages
 

@@ -240,7 +240,7 @@ def _clip(
             raise RecordingError(
                 f"{recording.source}: {share_in_words(share)} of the samples of {name} are beyond "
                 f"±{clip:g}, where the recipe {recipe_name!r} clips, expected at most "
-                f"{share_in_words(MOST_BAD)}: is its unit right, has it an offset?"
+                f"{share_in_words(MOST_BAD)}: is its unit right, does it have an offset?"
             )
         if share >= LEAST_FLAGGED:
             flags.append(f"{name} clipped {share_in_words(share)}")

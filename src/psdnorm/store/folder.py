@@ -398,7 +398,7 @@ class Store:
         last = first_epoch + n_epochs
         if first_epoch < 0 or n_epochs < 1 or last > len(signals):
             raise ArgumentError(
-                f"epochs {first_epoch} to {last} of {recording!r} were asked for, expected some "
+                f"epochs {first_epoch} to {last} of {recording!r} were requested, expected some "
                 f"of its {len(signals)}"
             )
         epochs = slice(first_epoch, last)

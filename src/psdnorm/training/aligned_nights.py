@@ -130,7 +130,7 @@ def alignment_of(
         fits = False
     if not fits:
         raise CheckpointError(
-            f"{path} was trained on aligned nights (TMA) and does not say onto what: expected "
+            f"{path} was trained on aligned nights (TMA) but does not say onto what: expected "
             f"'sqrt_barycenter' with {n_channels} rows and the run's filter_size in its "
             "training_data"
         )

@@ -216,7 +216,7 @@ def origin(store: Store, recordings: Iterable[str]) -> str:
             if not np.isfinite(signals).all():
                 return (
                     f"{night_path(store.path, recording)} has samples that are not finite, from "
-                    f"epoch {epoch} on: prepare it anew"
+                    f"epoch {epoch} on: prepare it again"
                 )
     return (
         f"the samples of all nights that were used are finite; psdnorm inspect {store.path} "

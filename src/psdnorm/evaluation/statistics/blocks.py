@@ -40,7 +40,7 @@ class Basis:
     def caption(self) -> str:
         counted = self.counted
         if self.left_out:
-            counted += f"; {len(self.left_out):,} left out, which not every norm has"
+            counted += f"; {len(self.left_out):,} left out, as a norm has no score"
         note = self.note[:1].upper() + self.note[1:]
         sentences = (text.rstrip(".") + "." for text in (counted, note, self.caveat) if text)
         return " ".join(sentences)
@@ -53,7 +53,7 @@ def subject_caveat(n_subjects: int, n_cohorts: int) -> str:
         people += f" from {plural(n_cohorts, 'cohort')}"
     return (
         "Subjects of one cohort share its laboratory, devices and scorers, and are staged by the "
-        f"same few networks: {people} are not independent, so that p-values and intervals over "
+        f"same few networks: {people} are not independent, so p-values and intervals over "
         "subjects are too small."
     )
 
