@@ -80,8 +80,8 @@ def test_a_duplicate_is_named_and_the_first_is_kept(download, good, typed):
     double = {f"{EDFS}/baseline/abc-baseline-900001.EDF": typed.signal(C3=1)}
     found = find_nights("ABC", download(good | double))
     sentence = named(found, "900001", "900002")
-    assert "is of subject 900001, visit baseline, as " in sentence
-    assert sentence.endswith(" is, and is left out")
+    assert "is of subject 900001, visit baseline, like " in sentence
+    assert sentence.endswith(", and is left out")
 
 
 def test_mros_in_capitals_is_the_same_man(download, typed):

@@ -65,7 +65,7 @@ def test_a_folder_is_searched_and_duplicates_are_named(download, files):
     nights, problems = found(download(files))
     assert nights == [("n1", "", "n1.txt")]
     assert len(problems) == 1
-    assert "b/n1.edf is of subject n1 as " in problems[0]
+    assert "b/n1.edf is of subject n1 like " in problems[0]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_manifest_may_name_cohorts(download, files):
         ("S9,,,a/n1.txt,,,,", "has in row 4 no subject or no signal"),
         ("S9,,a/n1.edf,a/n1.txt,C3,C4,1,2,3", "has in row 4 9 cells, expected 8"),
         ("S9,,a/n1.edf,a/n1.txt,C3=;C4,,,", "row 4 'C3=;C4' as channels: channels must"),
-        ("s1,FIRST,b/n1.edf,a/n1.txt,,,,", "n1.edf is of subject S1, visit FIRST, as"),
+        ("s1,FIRST,b/n1.edf,a/n1.txt,,,,", "n1.edf is of subject S1, visit FIRST, like"),
     ],
 )
 def test_a_bad_row_is_named_and_the_others_are_kept(download, files, row, sentence):

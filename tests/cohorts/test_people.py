@@ -124,7 +124,7 @@ def cfs(download, typed, text):
     return find_nights("CFS", download(files | ({"datasets/cfs.csv": text} if text else {}))).notes
 
 
-LONE = "no family is known of {} of 3 subjects of CFS: relatives may come on both sides of a split"
+LONE = "the family of {} of 3 subjects of CFS is unknown: relatives may be on both sides of a split"
 
 
 def test_subjects_of_cfs_without_a_family_are_noted(download, typed):

@@ -140,7 +140,7 @@ def test_the_network_of_tma_sees_nights_aligned_to_its_barycenter(store, two, tm
 
 def test_a_tma_network_without_its_barycenter_is_rejected(store, two, tmp_path):
     lost = saved(tmp_path / "tma", store, training_data=LEARNED | {"cell": {"norm": "tma"}})
-    with pytest.raises(CheckpointError, match=r"\(TMA\) and does not say onto what"):
+    with pytest.raises(CheckpointError, match=r"\(TMA\) but does not say onto what"):
         compare_checkpoints(two[0], lost, store)
 
 

@@ -286,7 +286,7 @@ GOOD = edf([constant("C3", 10), constant("A2", 3)])
         (GOOD[:252] + b"0   " + GOOD[256:], "has '0' as the number of signals"),
         (GOOD[:184] + b"1024    " + GOOD[192:], "gives 1024 bytes as the size of its header"),
         (GOOD[:236] + b"1.5     " + GOOD[244:], "has 1.5 as the number of records"),
-        (GOOD[:236] + b"0       " + GOOD[244:768], "has channels but not one record"),
+        (GOOD[:236] + b"0       " + GOOD[244:768], "has channels but no data record"),
         (GOOD[:244] + b"-1      " + GOOD[252:], "has '-1' as the duration of a record"),
         (GOOD[:244] + b"0       " + GOOD[252:], "gives 0 s as the duration of a record"),
         (GOOD[:244] + b"nan     " + GOOD[252:], "has 'nan' as the duration of a record"),

@@ -304,10 +304,11 @@ def test_a_marker_gives_way_to_a_stage_that_lasts_and_to_no_other_marker(save):
 def test_a_scoring_that_covers_no_epoch_of_the_signal_is_refused(save):
     path = save(nsrr(("Wake|0", 0, 10), ("Stage 1 sleep|1", 30, 30)), "n.xml")
     assert refusal(path, 31.0).endswith(
-        "scores 0 to 60 s and half of no epoch of the signal's 31 s, expected a hypnogram of it"
+        "scores 0 to 60 s, but no stage covers half an epoch of the signal's 31 s, expected a "
+        "hypnogram of it"
     )
     path = save(edf_plus((0, 30, "Sleep stage 1"), time="22.09.35"), "h.edf")
-    assert "scores -30 to 0 s and half of no epoch" in refusal(path, start=START)
+    assert "scores -30 to 0 s, but no stage covers half an epoch" in refusal(path, start=START)
 
 
 def test_a_last_epoch_that_is_cut_short_is_none(save):

@@ -131,7 +131,7 @@ def test_a_second_file_of_a_subject_is_named_and_left_out(tmp_path):
     cohort_folder(source / "copy", "S01")
     preparation = Preparation("folder", source, tmp_path / "store", RECIPES["robust"])
     assert [str(problem) for problem in preparation.left_out] == [
-        f"{source}/copy/S01.edf is of subject S01 as {source}/S01.edf is, and is left out"
+        f"{source}/copy/S01.edf is of subject S01 like {source}/S01.edf, and is left out"
     ]
     assert {outcome.status for outcome in preparation.run()} == {"prepared"}
 

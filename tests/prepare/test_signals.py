@@ -223,7 +223,7 @@ def test_a_channel_of_which_more_than_half_would_be_clipped_is_refused(spoil, sh
     signal[1] = spoil(signal[1])
     message = (
         rf"^night.edf: {share} % of the samples of c1 are beyond ±500, where the recipe 'paper' "
-        r"clips, expected at most 50 %: is its unit right, has it an offset\?$"
+        r"clips, expected at most 50 %: is its unit right, does it have an offset\?$"
     )
     with pytest.raises(RecordingError, match=message):
         preprocess(recorded(signal), RECIPES["paper"])

@@ -78,7 +78,7 @@ def test_models_that_cannot_stage_raise(tmp_path):
 )
 def test_a_model_of_aligned_nights_without_its_barycenter_raises(tmp_path, facts):
     small_model(tmp_path, training_data=facts)
-    assert "(TMA) and does not say onto what" in refusal(tmp_path)
+    assert "(TMA) but does not say onto what" in refusal(tmp_path)
 
 
 def test_a_model_of_aligned_nights_sees_them_aligned_as_in_training(tmp_path):

@@ -1,4 +1,4 @@
-"""From a store to a network: splits by subject, sequences of epochs, and batches of them."""
+"""Load data for a network: splits by subject, sequences of epochs, and batches of sequences."""
 
 from psdnorm.batches.loader import (
     LENGTH,

@@ -1,7 +1,7 @@
 """Sequences of epochs, and batches of them gathered from nights in memory or on disk.
 
-By hand: torch's own threads, and fresh memory for every batch, were measured to cost several times
-the copy itself.
+Copies are threaded by our own code: torch's threads, and new memory for every batch, were measured
+to cost several times the copy itself.
 """
 
 import collections
@@ -30,7 +30,7 @@ LENGTH, STRIDE = 35, 21
 
 
 def window_starts(n_epochs: int, length: int = LENGTH, stride: int = STRIDE) -> NDArray[np.int64]:
-    """First epochs of the windows of a night; the last ends with it, and a short night has one.
+    """First epochs of a night's windows; the last one ends with it, and a short night has one.
 
     Examples
     --------
@@ -39,27 +39,27 @@ def window_starts(n_epochs: int, length: int = LENGTH, stride: int = STRIDE) -> 
     """
     last = max(0, n_epochs - length)
     starts = np.arange(0, last, stride)
-    return np.append(starts, last)  # arange stops before it
+    return np.append(starts, last)  # arange excludes it
 
 
 class Sequences:
     """Sequences of consecutive epochs: all, or only those with a scored epoch.
 
-    A night shorter than ``length`` has one sequence: the night, repeated from its start and
-    unscored from there on. The repetition has the night's own spectrum, which zeros would not.
+    A night shorter than ``length`` has one sequence: the night, repeated from its start, with the
+    repetition unscored. Unlike zeros, the repetition has the night's own spectrum.
 
-    ``index`` are rows of :attr:`psdnorm.store.Store.index`, ``length`` is S, and ``stride`` at most
-    that, so that no epoch is left out.
+    ``index`` contains rows of :attr:`psdnorm.store.Store.index`, ``length`` is S, and ``stride`` is
+    at most S, so that no epoch is skipped.
 
     Attributes
     ----------
     offsets : ndarray of int, (n_nights + 1,)
-        Where each night begins when all are concatenated, in epochs.
+        Start of each night in the concatenation of all, in epochs.
     stages : ndarray of int8, (offsets[-1],)
-        Of the concatenated nights.
+        Stages of the concatenated nights.
     night, start, n_own : ndarray of int, (n,)
-        Of each sequence: its night, its first epoch in it, and its epochs that are not a
-        repetition.
+        For each sequence: its night, its first epoch in the night, and its number of epochs
+        without repetition.
     """
 
     def __init__(
@@ -93,25 +93,25 @@ class Sequences:
         return len(self.night)
 
     def order(self, seed: int, epoch: int) -> NDArray[np.int64]:
-        """Return a permutation that depends on the number of sequences, seed and epoch alone."""
+        """Return a permutation that depends only on the number of sequences, seed and epoch."""
         if min(seed, epoch) < 0:
             raise ArgumentError(f"seed and epoch are {seed} and {epoch}, expected none below 0")
-        # raw bits are the same in every version of NumPy, which is not promised of shuffles
+        # raw bits are the same in every version of NumPy, which is not guaranteed for shuffles
         bits = np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(len(self))
         return np.argsort(bits, kind="stable")
 
 
-_GRAIN = 32768  # values from which on torch shares a copy among its threads
-_PART = 4  # pieces that a thread takes at once
-_MOST_THREADS = 8  # more wait for each other in Python
+_GRAIN = 32768  # values above which torch parallelises a copy
+_PART = 4  # arrays per work item of a thread
+_MOST_THREADS = 8  # more would wait for the GIL
 
 
 class Copying:
-    """Copy many arrays at once, also to another type, with a few threads.
+    """Copy many arrays at once with a few threads, converting the type if needed.
 
-    Torch would share each array among all its threads and wait for them 64 times in a batch, which
-    was measured to cost up to 40 times the copy where other processes hold the cores. Here each
-    thread has its own arrays, and there is one wait.
+    Torch would split each array among all its threads and synchronise them 64 times per batch,
+    which was measured to cost up to 40 times the copy when other processes occupy the cores. Here,
+    each thread has its own arrays, and they synchronise once.
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class Copying:
         copied: list[Future] = []
         for at in range(0, len(targets), _PART):
             part = targets[at : at + _PART], sources[at : at + _PART]
-            # what torch is to convert is cut up here: threads that do it wait for each other
+            # arrays to convert are split here: threads doing it would wait for each other
             parts.append(functools.partial(_copy, *part) if is_same else _conversion(*part))
             if self._others is not None and len(copied) < self.n_threads - 1:
                 copied.append(self._others.submit(_do_all, parts))
@@ -156,15 +156,15 @@ def _conversion(targets: Sequence[NDArray], sources: Sequence[NDArray]) -> Calla
 
 
 def _small(arrays: Sequence[NDArray]) -> list[Tensor]:
-    """Cut arrays of rows of one size into pieces that torch copies with one thread."""
+    """Split arrays with rows of equal size into pieces that torch copies with one thread."""
     n = max(1, (_GRAIN - 1) // arrays[0][0].size)
     return list(itertools.chain.from_iterable(torch.from_numpy(a).split(n) for a in arrays))
 
 
 class Rooms:
-    """Arrays that are used again when nobody refers to them any longer.
+    """A pool of arrays, reused once they are no longer referenced.
 
-    Fresh memory of the size of a batch costs more than filling it: the system clears every page.
+    Allocating the memory of a batch costs more than filling it: the system clears every page.
     """
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class Rooms:
         array = None
         while self._free and array is None:
             found = self._free.popleft()
-            array = found if found.shape == shape else None  # an epoch's last batch was smaller
+            array = found if found.shape == shape else None  # the last batch may be smaller
         if array is None:
             array = np.empty(shape, np.float32)
         view = array.view()
@@ -183,19 +183,19 @@ class Rooms:
 
 
 RESIDENCES = ("map", "pinned", "device")
-# of what is free; the network needs the rest
+# of free memory; the network needs the rest
 _SHARE = 0.6
 
 
 def choose_residence(n_bytes: int, device_free: int, host_free: int) -> str:
-    """Return the fastest residence that a store fits into; without a device its memory is 0."""
+    """Return the fastest residence that the store fits into; ``device_free`` is 0 if no device."""
     if n_bytes <= _SHARE * device_free:
         return "device"
     return "pinned" if n_bytes <= _SHARE * host_free else "map"
 
 
 def resolve_residence(asked: str, n_bytes: int, device: torch.device) -> str:
-    """Return the residence that was asked for, or for ``"auto"`` the one to choose by size."""
+    """Return the requested residence; for ``"auto"``, choose it by size."""
     if asked in RESIDENCES:
         return asked
     if asked != "auto":
@@ -203,12 +203,12 @@ def resolve_residence(asked: str, n_bytes: int, device: torch.device) -> str:
             f"residence is {asked!r}, expected 'auto', {', '.join(map(repr, RESIDENCES))}"
         )
     if device.type != "cuda":
-        return "map"  # the system's cache of files is in memory already
+        return "map"  # the operating system's page cache is in memory already
     return choose_residence(n_bytes, torch.cuda.mem_get_info(device)[0], available_memory())
 
 
 def available_memory() -> int:
-    """Return the bytes of memory that are free without swapping; 0 where unknown."""
+    """Return the memory available without swapping, in bytes; 0 if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         fields = dict(line.split(":", 1) for line in lines)
@@ -218,7 +218,7 @@ def available_memory() -> int:
 
 
 def mapped_night(store: Store, sequences: Sequences, night: int) -> Tensor:
-    """Map a night as the index knows it, (E, C, T)."""
+    """Memory-map a night, (E, C, T), checking its length against the index."""
     recording = sequences.recordings[night]
     signals = store.signals(recording)
     expected = sequences.offsets[night + 1] - sequences.offsets[night]
@@ -231,7 +231,7 @@ def mapped_night(store: Store, sequences: Sequences, night: int) -> Tensor:
 
 
 def load_all(store: Store, sequences: Sequences, device: torch.device, *, pin: bool) -> Tensor:
-    """Load all nights onto a device, concatenated, (ΣE, C, T), in the type of the store."""
+    """Load all nights, concatenated, to a device, (ΣE, C, T), in the type of the store."""
     layout = store.layout
     shape = (int(sequences.offsets[-1]), layout.n_channels, layout.n_times)
     dtype = getattr(torch, layout.dtype)
@@ -252,7 +252,7 @@ def load_all(store: Store, sequences: Sequences, device: torch.device, *, pin: b
 
 
 def _pin(everything: Tensor) -> None:
-    # not torch's pinned allocator, which takes the next power of two
+    # not torch's pinned allocator, which rounds up to the next power of two
     cudart = torch.cuda.cudart()
     address = everything.data_ptr()
     torch.cuda.check_error(cudart.cudaHostRegister(address, everything.nbytes, 0))
@@ -261,18 +261,18 @@ def _pin(everything: Tensor) -> None:
         torch.cuda.synchronize()  # no copy may still be reading
         cudart.cudaHostUnregister(address)
 
-    weakref.finalize(everything, unpin).atexit = False  # the system takes it all back by itself
+    weakref.finalize(everything, unpin).atexit = False  # the system frees it at exit
 
 
 LAST = ("keep", "drop", "fill")
-_AHEAD = 3  # batches that are read while the device works
+_AHEAD = 3  # batches to prefetch while the device works
 
 
 class Loader:
     """Batches of sequences for training or validation.
 
-    Batch b of epoch e is a function of the index, the sizes, ``seed``, e and b alone: it does not
-    depend on the residence, the device, or on what was drawn before.
+    Batch b of epoch e is a function only of the index, the sizes, ``seed``, e and b: it does not
+    depend on the residence, the device, or earlier batches.
 
     Parameters
     ----------
@@ -280,19 +280,19 @@ class Loader:
     index : DataFrame
         The nights to draw from: rows of ``store.index``.
     batch_size, length, stride : int
-        Sequences of a batch, epochs of a sequence, and epochs from one sequence to the next.
+        Sequences per batch, epochs per sequence, and epochs from one sequence to the next.
     seed : int or None
-        Of the order; None for the order of the nights, in every epoch.
+        Seed of the shuffle; None keeps the order of the nights in every epoch.
     last : {"keep", "drop", "fill"}
-        The last batch, if it is not full, is kept, dropped, or filled with the first sequences of
-        the epoch, unscored. With the latter two, all batches have one shape.
+        Whether an incomplete last batch is kept, dropped, or filled with the first sequences of
+        the epoch, unscored. With the latter two, all batches have the same shape.
     only_scored : bool
-        Leave out sequences in which nothing is scored; False to predict whole nights.
+        Skip sequences without a scored epoch; False to predict complete nights.
     device : str or torch.device
-        Where batches are wanted.
+        Device of the batches.
     residence : {"auto", "map", "pinned", "device"}
-        Where the nights are: on disk, memory-mapped; in pinned memory; on the device; by default
-        the fastest that they fit into.
+        Where the nights are stored: memory-mapped on disk, in pinned memory, or on the device; by
+        default, the fastest that they fit into.
 
     Examples
     --------
@@ -338,7 +338,7 @@ class Loader:
             place = self.device if on_device else torch.device("cpu")
             pin = not on_device and self.device.type == "cuda"
             self._everything = load_all(store, self.sequences, place, pin=pin)
-        # on the device from the start: then a batch waits for nothing that the host sends
+        # on the device from the start, so that a batch does not wait for transfers from the host
         self._stages = torch.from_numpy(self.sequences.stages).to(self.device)
         self._steps = torch.arange(length, device=self.device)  # (S,)
 
@@ -353,10 +353,10 @@ class Loader:
         return full + (rest > 0 and self.last != "drop")
 
     def epoch(self, epoch: int, first_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the batches of an epoch, from ``first_batch`` on.
+        """Yield the batches of an epoch, starting at ``first_batch``.
 
         Signals are float32, (N, S, C, T), and stages int64, (N, S), -1 where unscored. A run that
-        stopped after batch b of epoch e goes on with ``epoch(e, b + 1)``, then ``epoch(e + 1)``.
+        stopped after batch b of epoch e resumes with ``epoch(e, b + 1)``, then ``epoch(e + 1)``.
         """
         if not 0 <= first_batch <= len(self):
             raise ArgumentError(f"first_batch is {first_batch}, expected 0 to {len(self)}")
@@ -383,7 +383,7 @@ class Loader:
             yield signals(rows), stages
 
     def _order(self, epoch: int) -> tuple[NDArray[np.int64], int]:
-        """Sequences in the order of an epoch, and how many of them are not there to fill."""
+        """Return the sequences in the order of an epoch, and how many of them are not fillers."""
         n = len(self.sequences)
         order = np.arange(n) if self.seed is None else self.sequences.order(self.seed, epoch)
         if self.last == "drop":
@@ -414,7 +414,7 @@ class Loader:
         targets, sources = [], []
         for into, night, start, own in zip(rows, *(c.tolist() for c in columns), strict=True):
             signals = self._night(night)
-            for at in range(0, sequences.length, own):  # once, but for nights that are too short
+            for at in range(0, sequences.length, own):  # once, unless the night is too short
                 n = min(own, sequences.length - at)
                 targets.append(into[at : at + n])
                 sources.append(signals[start : start + n])
@@ -425,14 +425,14 @@ class Loader:
         return x
 
     def _night(self, night: int) -> Any:
-        """Return the signals of a night: a tensor where the device fetches them, or an array."""
+        """Return the signals of a night: a tensor if the device fetches them, else an array."""
         if night not in self._nights:
             if self._everything is None:
                 signals = mapped_night(self.store, self.sequences, night)
             else:
                 first, last = self.sequences.offsets[night : night + 2]
                 signals = self._everything[first:last]
-            # arrays are cut several times as fast as tensors
+            # slicing arrays is several times as fast as slicing tensors
             fetched = self.residence == "pinned" and self.device.type == "cuda"
             self._nights[night] = signals if fetched else signals.numpy()
         return self._nights[night]
@@ -447,7 +447,7 @@ class Loader:
 
 
 def ahead(items: Iterator[Tensor], depth: int) -> Iterator[Tensor]:
-    """Run an iterator in a thread, ``depth`` items ahead; its errors come out in their place."""
+    """Prefetch ``depth`` items of an iterator in a thread; errors are raised at their position."""
     worker = ThreadPoolExecutor(1, "psdnorm-ahead")
     ready = collections.deque(worker.submit(next, items, None) for _ in range(depth))
     try:

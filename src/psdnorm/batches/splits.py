@@ -1,13 +1,13 @@
 """Training, validation and test sets: split by subject, never by night.
 
-Everything rests on one order of the subjects of a dataset, a pure function of the seed and their
-names. The first N of it are balanced@N, and every fifth of it validates. So balanced@40 lies within
-balanced@100, as do its training and its validation set; and a subject that joins a dataset changes
-the order of no two others.
+The subjects of a dataset are ordered by a pure function of the seed and their names. balanced@N is
+the first N of them, and every fifth is in the validation set. So balanced@40 is a subset of
+balanced@100, and so are its training and its validation set; adding a subject to a dataset does not
+change the relative order of the others.
 
-The two sets are nested from N = m + 2 on, where m is the size of the largest family (1 where there
-are none): the first subject that validates is the third in order or, after a family, a later one.
-For smaller N the last family validates, so that there is a validation set, and trains when N grows.
+The two sets are nested from N = m + 2 on, where m is the size of the largest family (1 without
+families): the first validation subject is the third in order or, after a family, a later one. For
+smaller N, so that there is a validation set, it is the last family, which trains when N grows.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ def leave_one_dataset_out(
 ) -> Split:
     """Test on one dataset; train on the others and validate on a ``fraction`` of their subjects.
 
-    ``n_subjects`` is N of balanced@N, the most subjects that are used of each other cohort.
+    ``n_subjects`` is N of balanced@N, the maximum number of subjects from each other cohort.
     """
     cohorts = sorted(index["cohort"].unique())
     if held_out not in cohorts:
@@ -57,7 +57,7 @@ def leave_one_dataset_out(
 
 
 def balanced(index: "pd.DataFrame", n_subjects: int, *, seed: int = 0) -> "pd.DataFrame":
-    """Keep at most ``n_subjects`` subjects of each cohort; more of them include fewer."""
+    """Keep at most ``n_subjects`` subjects per cohort; larger selections include smaller ones."""
     if type(n_subjects) is not int or n_subjects < 1:
         raise ArgumentError(f"n_subjects is {n_subjects!r}, expected a positive integer")
     kept = set()
@@ -70,11 +70,11 @@ def balanced(index: "pd.DataFrame", n_subjects: int, *, seed: int = 0) -> "pd.Da
 def split_subjects(
     index: "pd.DataFrame", fraction: float = 0.2, *, seed: int = 0
 ) -> tuple["pd.DataFrame", "pd.DataFrame"]:
-    """Split into training and validation set by subject, within each cohort, by whole families.
+    """Split each cohort into training and validation set by subject, keeping families together.
 
-    ``fraction`` is the share of the validation set, met to half a subject in each cohort without
-    families; at least one subject goes there from a cohort of two. A cohort that is a single
-    subject or a single family stays in the training set.
+    ``fraction`` is the share of the validation set, exact to half a subject in each cohort without
+    families; a cohort of two or more contributes at least one subject. A cohort with only one
+    subject or one family stays in the training set.
     """
     if not 0 < fraction < 1:
         raise ArgumentError(f"fraction is {fraction!r}, expected a number between 0 and 1")
@@ -83,7 +83,7 @@ def split_subjects(
         taken: list[str] = []
         seen = 0
         for family in families:
-            # by where the family begins, not by its size: cutting it (balanced@N) changes nothing
+            # decided where the family begins, not by its size, which balanced@N may cut
             if len(taken) < int(fraction * (seen + 1) + 0.5):
                 taken += family
             seen += len(family)
@@ -95,9 +95,9 @@ def split_subjects(
 
 
 def class_weights(index: "pd.DataFrame") -> Tensor:
-    """Weights of the cross-entropy, (5,): n / (5 n_c), and 0 for a stage that is absent.
+    """Class weights for the cross-entropy, (5,): n / (5 n_c), and 0 for an absent stage.
 
-    n_c counts the scored epochs of stage c in an index, n all of them.
+    n_c is the number of scored epochs of stage c in an index, and n that of all stages.
     """
     counts = index[list(STAGES)].to_numpy(np.float64).sum(axis=0)
     weights = np.zeros(len(STAGES))
@@ -106,10 +106,10 @@ def class_weights(index: "pd.DataFrame") -> Tensor:
 
 
 def _ordered_families(index: "pd.DataFrame", seed: int) -> dict[str, list[list[str]]]:
-    """Subjects of each cohort in the order of the seed, those of a family next to each other."""
+    """Order the subjects of each cohort by the seed, keeping those of a family together."""
     groups: dict[str, dict[str, list[str]]] = {}
     for (cohort, subject), family in _family_of(index).items():
-        # a family's name may be a subject's too
+        # a family and a subject may have the same name
         name = f"subject/{subject}" if family is None else f"family/{family}"
         groups.setdefault(cohort, {}).setdefault(name, []).append(subject)
     return {
@@ -122,7 +122,7 @@ def _ordered_families(index: "pd.DataFrame", seed: int) -> dict[str, list[list[s
 
 
 def _family_of(index: "pd.DataFrame") -> dict[tuple[str, str], str | None]:
-    """Family of each subject, if any of its nights names one."""
+    """Return the family of each subject, or None if none of its nights names one."""
     columns = [index[name].to_numpy(object) for name in ("cohort", "subject", "family")]
     families: dict[tuple[str, str], str | None] = {}
     for cohort, subject, family in zip(*columns, strict=True):
@@ -139,11 +139,11 @@ def _family_of(index: "pd.DataFrame") -> dict[tuple[str, str], str | None]:
 
 
 def _place(seed: int, cohort: str, name: str) -> bytes:
-    # not NumPy's generators, whose shuffles may change with a version, nor hash(), which does
+    # not NumPy's shuffle, which may change between versions, nor hash(), which does change
     return hashlib.sha256(f"{seed}\0{cohort}\0{name}".encode()).digest()
 
 
 def _is_of(index: "pd.DataFrame", subjects: set[tuple[str, str]]) -> NDArray[np.bool_]:
-    # by place: labels repeat where indexes were put together
+    # by position: labels repeat if indexes were concatenated
     pairs = zip(index["cohort"], index["subject"], strict=True)
     return np.fromiter((pair in subjects for pair in pairs), bool, len(index))

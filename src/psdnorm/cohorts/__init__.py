@@ -1,4 +1,4 @@
-"""The cohorts as they lie on disk: which file is whose night, and what is known of the sleeper."""
+"""Cohorts on disk: which files belong to which night, and what is known about the sleeper."""
 
 from psdnorm.cohorts.discovery import NAMES, channels_used, find_nights, read_night
 from psdnorm.cohorts.file_layout import Found, NightFiles, Problem, below

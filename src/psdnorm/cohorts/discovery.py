@@ -1,4 +1,4 @@
-"""From a cohort's name and a folder to its nights."""
+"""Find the nights of a cohort in a folder."""
 
 import re
 from collections.abc import Iterator
@@ -41,21 +41,21 @@ def find_nights(
 ) -> Found:
     """Find the nights of a cohort, with problems and notes.
 
-    No file of a night is opened, but for an EDF+ without a scoring in a manifest: it may hold
-    stages of its own. A source that cannot be read or has no night raises RecordingError.
+    No file of a night is opened, except an EDF+ that a manifest lists without a scoring: it may
+    contain its own stages. A source that is unreadable or has no nights raises RecordingError.
 
     Parameters
     ----------
     cohort : str
-        One of :data:`NAMES`, in any case: a cohort of the table, ``folder`` or ``bids``.
+        One of :data:`NAMES`, case-insensitive: a known cohort, ``folder`` or ``bids``.
     source : str or Path
         The root of the download or of the BIDS dataset. For ``folder``: a manifest (``.csv``,
         ``.tsv``), a pattern such as ``data/{subject}/night{visit}.edf``, or a folder of EDFs.
     channels : sequence or mapping, optional
-        Other channels than the cohort's, as in :func:`psdnorm.io.read_channels`.
+        Channels to read instead of the cohort's, as in :func:`psdnorm.io.read_channels`.
     name : str, optional
-        What the cohort of ``folder`` and ``bids`` is called, by default just that, so that two
-        sources can share a store. A manifest's own column ``cohort`` goes before it.
+        Name of the cohort for ``folder`` and ``bids``, by default just that; lets two sources
+        share a store. A manifest's ``cohort`` column takes precedence.
     """
     known = next((known for known in NAMES if fold(known) == fold(cohort)), None)
     if known is None:
@@ -71,16 +71,16 @@ def find_nights(
 
 
 def read_night(night: NightFiles, source: Source | None = None) -> Recording:
-    """Read a night that was found; :func:`channels_used` says from which of its channels.
+    """Read a night that was found; :func:`channels_used` tells which channels are read.
 
-    ``source`` is its signal, where it has been opened already. A file that is damaged or lacks all
+    ``source`` is its signal if it is already open. A file that is damaged or has none of the
     candidates for a channel raises RecordingError.
     """
     return read_recording(source or night.signal, night.channels, night.scoring)
 
 
 def channels_used(night: NightFiles) -> dict[str, str]:
-    """Return, for each channel of a night, which of its candidates the file's header allows."""
+    """Return, for each channel of a night, the candidate that the file's header provides."""
     labels = read_header(night.signal).labels
     return {
         name: resolve(options, labels, night.signal)[0] for name, options in night.channels.items()
@@ -88,7 +88,7 @@ def channels_used(night: NightFiles) -> dict[str, str]:
 
 
 def _checked(name: str, cohort: str) -> str:
-    """Return the name of a source of one's own; raise ArgumentError if it is another cohort's."""
+    """Validate the name of a user's own source; raise ArgumentError if it is another cohort's."""
     if cohort not in _OWN:
         raise ArgumentError(
             f"name is {name!r} for {cohort}, expected none: only folder and bids take one"
@@ -114,7 +114,7 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
                 scorings.setdefault(key, {}).setdefault(template, []).append(path)
     signals = _signals(cohort, root, scorings, problems)
     if not signals:
-        # what was found instead explains it
+        # the first problem found explains it
         reason = f": {problems[0]}" if problems else ""
         raise RecordingError(
             f"{root} has no night of {cohort.name}, expected {cohort.signals[0]}{reason}"
@@ -123,7 +123,7 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
     nights = []
     for (subject, visit), signal in signals.items():
         person = person_in(census, subject, visit, cohort.visits)
-        # the first kind that exists
+        # the preferred kind among those that exist
         own = next(iter(scorings.pop((subject, visit), {}).values()), [])
         if not own:
             problems.append(Problem(signal, f"has no scoring, expected {cohort.scorings[0]}"))
@@ -136,8 +136,8 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
     if cohort.people is not None and cohort.people.family and lone:
         n_subjects = len({night.subject for night in nights})
         notes.append(
-            f"no family is known of {len(lone)} of {n_subjects} subjects of {cohort.name}: "
-            "relatives may come on both sides of a split"
+            f"the family of {len(lone)} of {n_subjects} subjects of {cohort.name} is unknown: "
+            "relatives may be on both sides of a split"
         )
     if scorings:
         notes.append(f"{root} has {len(scorings)} scorings without a recording")
@@ -147,7 +147,7 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
 def _signals(
     cohort: Cohort, root: Path, scorings: _Scorings, problems: list[Problem]
 ) -> dict[_Night, Path]:
-    """Return each night's signal; report files that fit no night or fit one twice."""
+    """Return the signal of each night; report files that match no night and duplicates."""
     found: dict[Path, _Night | None] = {}
     for template in cohort.signals:
         for path, night in fitting(cohort, template, root, problems):
@@ -172,7 +172,7 @@ def _signals(
 def fitting(
     cohort: Cohort, template: str, root: Path, problems: list[Problem]
 ) -> Iterator[tuple[Path, _Night | None]]:
-    """Yield each file in a template's folder with its night, or None if it does not fit."""
+    """Yield each file in a template's folder with its night, or None if it does not match."""
     visits = "|".join(re.escape(fold(visit)) for visit in cohort.visits)
     pattern = pattern_of(fold(template), {"subject": cohort.subject, "visit": visits})
     above, _, _ = template.rpartition("/")

@@ -1,4 +1,4 @@
-"""How the files of a cohort are laid out, and what a night on disk is."""
+"""The file layout of a cohort, and a night on disk."""
 
 import os
 import re
@@ -11,19 +11,19 @@ from typing import NamedTuple
 from psdnorm.errors import RecordingError
 from psdnorm.io import fold
 
-Candidates = Mapping[str, tuple[str, ...]]  # a channel's name → what may stand for it, in order
+Candidates = Mapping[str, tuple[str, ...]]  # channel name → its expressions, preferred first
 
 
 @dataclass(frozen=True)
 class NightFiles:
-    """One night that was found: its files, and what names and tables say of it."""
+    """One night that was found: its files, and its metadata from file names and tables."""
 
     cohort: str
     subject: str
     visit: str  # "" where a subject has only one night
     signal: Path
-    scoring: Path | None  # without one every epoch is unscored
-    channels: Candidates = field(hash=False)  # what will be read
+    scoring: Path | None  # if None, every epoch is unscored
+    channels: Candidates = field(hash=False)  # to be read
     family: str | None = None
     age: float | None = None  # in years
     sex: str | None = None  # F or M
@@ -31,7 +31,7 @@ class NightFiles:
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that is not as expected; as text, one sentence."""
+    """A file that is not as expected; its str is one sentence."""
 
     file: Path
     what: str
@@ -42,7 +42,7 @@ class Problem:
 
 def duplicate(file: Path, subject: str, visit: str, first: Path) -> Problem:
     night = f"subject {subject}, visit {visit}," if visit else f"subject {subject}"
-    return Problem(file, f"is of {night} as {first} is, and is left out")
+    return Problem(file, f"is of {night} like {first}, and is left out")
 
 
 def unscored(file: Path, expected: str) -> Problem:
@@ -54,8 +54,8 @@ def unscored(file: Path, expected: str) -> Problem:
 class Found(NamedTuple):
     """The nights found in a source, with problems and notes.
 
-    Problems are files that were left out and nights without a scoring; they stop no other night.
-    Notes are what a user may want to know and need not mend.
+    Problems are skipped files and nights without a scoring; they do not affect other nights.
+    Notes are for information and need no action.
     """
 
     nights: list[NightFiles]
@@ -67,13 +67,13 @@ _TOKEN = re.compile(r"\{(\w+)\}|(\*\*/)|(\*)|(\?)|(\[[^\]]+\])")
 
 
 def pattern_of(template: str, places: Mapping[str, str]) -> re.Pattern[str]:
-    """Return the regular expression of a path with ``{places}`` and a shell's wildcards."""
+    """Return the regular expression of a path with ``{places}`` and shell wildcards."""
     parts, end, named = [], 0, set[str]()
     for token in _TOKEN.finditer(template):
         parts.append(re.escape(template[end : token.start()]))
         end = token.end()
         place, folders, letters, letter, choice = token.groups()
-        if place in places:  # one that is named twice must hold the same both times
+        if place in places:  # a repeated place must match the same text
             parts.append(f"(?P={place})" if place in named else f"(?P<{place}>{places[place]})")
             named.add(place)
         elif place:
@@ -87,7 +87,7 @@ def pattern_of(template: str, places: Mapping[str, str]) -> re.Pattern[str]:
 
 
 def check_root(root: Path, expected: str) -> None:
-    """Raise RecordingError if a source is not a folder that can be read."""
+    """Raise RecordingError if a source is not a readable folder."""
     try:
         is_folder = stat.S_ISDIR(root.stat().st_mode)
     except PermissionError as error:
@@ -99,11 +99,11 @@ def check_root(root: Path, expected: str) -> None:
 
 
 def children(folder: Path, problems: list[Problem]) -> list[Path]:
-    """Return what lies in a folder, by name, without hidden files; report a closed folder."""
+    """List a folder, sorted by name, without hidden files; report an inaccessible folder."""
     what = "read"
     try:
         found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-        what = "entered"  # names may be all that is shown of what lies in it
+        what = "entered"  # a folder may be listable but not searchable
         os.stat(os.path.join(folder, "."))
     except OSError as error:
         problem = Problem(folder, f"cannot be {what}: {error.strerror or error}")
@@ -114,7 +114,7 @@ def children(folder: Path, problems: list[Problem]) -> list[Path]:
 
 
 def folders_named(root: Path, names: list[str], problems: list[Problem]) -> list[Path]:
-    """Return folders by their names below the root, without regard to case and blanks."""
+    """Return folders by their names below the root, ignoring case and blanks."""
     found = [root]
     for name in names:
         found = [
@@ -127,8 +127,8 @@ def folders_named(root: Path, names: list[str], problems: list[Problem]) -> list
 
 
 def below(root: Path, problems: list[Problem]) -> list[Path]:
-    """Return all that lies below a folder, by path; links are followed, closed folders reported."""
-    # a folder to which links lead again is entered once, one above the root never
+    """List a tree, sorted by path; links are followed, inaccessible folders reported."""
+    # a folder that links reach repeatedly is entered once, a parent of the root never
     entered = {root.resolve(), *root.resolve().parents}
     found, waiting = list[Path](), [root]
     while waiting:
@@ -138,7 +138,7 @@ def below(root: Path, problems: list[Problem]) -> list[Path]:
             except PermissionError as error:
                 problems.append(Problem(path, f"cannot be read: {error.strerror}"))
                 continue
-            except OSError:  # a link to nothing
+            except OSError:  # a dangling link
                 is_folder = False
             found.append(path)
             if is_folder and path.resolve() not in entered:

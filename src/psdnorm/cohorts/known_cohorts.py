@@ -1,7 +1,7 @@
-"""The cohorts, one entry each. To add one, add an entry here and a test beside the others.
+"""The known cohorts, one entry each. To add one, add an entry here and a test beside the others.
 
-Layouts and labels are those of the downloads; columns of the NSRR's tables are named as in its data
-dictionaries, ``nsrr_age`` and ``nsrr_sex`` in all that are harmonized.
+Layouts and labels match the downloads; columns of the NSRR's tables are named as in its data
+dictionaries, ``nsrr_age`` and ``nsrr_sex`` in all harmonized tables.
 """
 
 from collections.abc import Mapping
@@ -12,41 +12,41 @@ from psdnorm.cohorts.file_layout import Candidates
 
 @dataclass(frozen=True)
 class People:
-    """Where a cohort's tables hold age, sex and family of its subjects.
+    """Where a cohort's tables store age, sex and family of its subjects.
 
-    Names of files and columns are compared without blanks and case, and each may be absent.
+    Names of files and columns are compared ignoring blanks and case; each may be absent.
     """
 
     files: tuple[str, ...] = ("datasets/*.csv",)  # patterns below the download's root
-    subject: tuple[str, ...] = ("nsrrid",)  # columns; leading zeros of a number do not count
-    age: tuple[str, ...] = ("nsrr_age", "age")  # columns, in order
-    age_at: Mapping[str, str] = field(default_factory=dict)  # a visit's own column; before `age`
-    # columns, each with its codes for F and M; words (male, f) need none
+    subject: tuple[str, ...] = ("nsrrid",)  # columns; leading zeros of a number are ignored
+    age: tuple[str, ...] = ("nsrr_age", "age")  # columns, in order of preference
+    age_at: Mapping[str, str] = field(default_factory=dict)  # by visit; preferred to `age`
+    # columns, each with its codes for F and M; words (male, f) need no codes
     sex: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     family: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """One cohort as it is downloaded.
+    """One cohort as downloaded.
 
     Signals and scorings are paths below the download's root, in order of preference, with
-    ``{subject}``, ``{visit}`` and ``?`` for any letter, compared without blanks and case.
+    ``{subject}``, ``{visit}`` and ``?`` for any letter, compared ignoring blanks and case.
     """
 
     name: str  # as in the paper
     signals: tuple[str, ...]
     scorings: tuple[str, ...]
     channels: Candidates
-    line_hz: float  # mains frequency where it was recorded
+    line_hz: float  # mains frequency at the recording site
     people: People | None = None
-    subject: str = r"\d+"  # regular expression of its number, in lower case and without blanks
+    subject: str = r"\d+"  # regular expression of a subject's number, lower case, without blanks
     visits: tuple[str, ...] = ()
-    beside: str = ""  # how names of another cohort's files in the same folder begin
+    beside: str = ""  # file name prefix of another cohort in the same folder
 
 
 def central(*references: str) -> Candidates:
-    """Return what may stand for C3-A2 and C4-A1; references are "A" (ear) or "M" (mastoid)."""
+    """Return the candidates for C3-A2 and C4-A1; references are "A" (ear) or "M" (mastoid)."""
     return {
         f"{electrode}-A{side}": tuple(
             f"{prefix}{electrode}-{reference}{side}"
@@ -62,7 +62,7 @@ _GENDER = {"gender": {"1": "M", "2": "F"}}
 
 
 def _nsrr(*paths: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the signals and scorings of the NSRR; their paths differ in folder and ending."""
+    """Return the paths of NSRR signals and scorings, which differ in folder and ending."""
     return (
         tuple(f"polysomnography/edfs/{path}.edf" for path in paths),
         tuple(
@@ -101,7 +101,7 @@ HPAP = Cohort(
     central("M", "A"),
     line_hz=60,
     people=People(sex={"gender": {}}),  # M and F
-    # a diagnostic night, and one that is half under treatment: a subject may have both
+    # a fully diagnostic night, and one half under treatment; a subject may have both
     visits=("full", "split"),
 )
 
@@ -112,7 +112,7 @@ MROS = Cohort(
     line_hz=60,
     people=People(
         age_at={"visit1": "vsage1", "visit2": "vs2age1"},
-        sex={"gender": {"2": "M"}},  # men only; and the other way round than elsewhere
+        sex={"gender": {"2": "M"}},  # men only, and coded the other way round than elsewhere
     ),
     subject=r"[a-z]{2}\d+",
     visits=("visit1", "visit2"),
@@ -121,7 +121,7 @@ MROS = Cohort(
 SHHS = Cohort(
     "SHHS",
     *_nsrr("{visit}/{visit}-{subject}"),
-    # EEG(SEC) and EEG 2 are the first two in other letters
+    # also matches EEG(SEC) and EEG 2, as case and blanks are ignored
     {"C3-A2": ("EEG(sec)", "EEG2", "EEG sec"), "C4-A1": ("EEG",)},
     line_hz=60,
     people=People(age_at={"shhs1": "age_s1", "shhs2": "age_s2"}, sex=_GENDER),
@@ -155,7 +155,7 @@ SOF = Cohort(
 
 
 # Sleep Cassette, which fits the paper's counts best. The seventh letter is E, F or G, the
-# hypnogram's eighth names its scorer. Files may also lie side by side, as MNE downloads them.
+# hypnogram's eighth identifies its scorer. MNE downloads all files into a single folder.
 PHYS = Cohort(
     name="PHYS",
     signals=("sleep-cassette/SC4{subject}{visit}?0-PSG.edf", "SC4{subject}{visit}?0-PSG.edf"),
@@ -191,12 +191,12 @@ PHYS_ST = Cohort(
         files=("ST-subjects.xls", "ST-subjects.csv", "../ST-subjects.xls", "../ST-subjects.csv"),
         subject=("nr", "subject"),
         age=("age",),
-        sex={"M1/F2": {"1": "M", "2": "F"}},  # the other way round than Cassette's
+        sex={"M1/F2": {"1": "M", "2": "F"}},  # the opposite of Cassette's codes
     ),
     beside="SC4",
 )
 
-# SS3 alone: the other subsets have other montages, and some of them epochs of 20 s. It has no Fpz.
+# SS3 only: the other subsets have other montages, and some have epochs of 20 s. SS3 has no Fpz.
 MASS = Cohort(
     name="MASS",
     signals=("{subject} PSG.edf", "SS3/{subject} PSG.edf"),

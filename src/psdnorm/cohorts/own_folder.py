@@ -1,4 +1,4 @@
-"""Recordings of one's own: a manifest, a pattern of file names, a folder or a BIDS data set."""
+"""The user's own recordings: a manifest, a file name pattern, a folder or a BIDS dataset."""
 
 import csv
 import glob
@@ -34,7 +34,7 @@ _MANIFESTS = (".csv", ".tsv")
 _NEEDED = ("subject", "signal")
 _COLUMNS = (*_NEEDED, "visit", "scoring", "channels", "cohort", "family", "age", "sex")
 _NOTHING = ("", "n/a", "na", "nan", "none")
-# what a scoring is called beside its signal, in order
+# endings of a scoring beside its signal, preferred first
 _ENDINGS = (
     *("-nsrr.xml", "-profusion.xml", ".xml", "_events.tsv", ".tsv", ".csv", ".txt", ".eannot"),
     *("-hypnogram.edf", "_hypnogram.edf", "base.edf"),
@@ -43,7 +43,7 @@ _SIGNAL_ENDINGS = ("-psg", "_psg", " psg", "_eeg")
 
 
 def find_folder(source: str, channels: Candidates, cohort: str = "folder") -> Found:
-    """Find nights by a manifest, a pattern or in a folder; see :func:`find_nights`."""
+    """Find nights from a manifest, by a pattern or in a folder; see :func:`find_nights`."""
     problems: list[Problem] = []
     if Path(source).suffix.lower() in _MANIFESTS:
         found = _from_manifest(Path(source), channels, cohort, problems)
@@ -56,7 +56,7 @@ def find_folder(source: str, channels: Candidates, cohort: str = "folder") -> Fo
     if not found.nights:
         reason = f": {problems[0]}" if problems else ""
         raise RecordingError(f"{source} matches no recording{reason}")
-    # S01 and s01 are one subject: as two they could come on two sides of a split
+    # S01 and s01 are one subject: as two, they could end up on both sides of a split
     spelt: dict[tuple[str, str], str] = {}
     nights: dict[tuple[str, str, str], NightFiles] = {}
     for night in found.nights:
@@ -76,7 +76,7 @@ def _from_pattern(source: str, channels: Candidates, cohort: str, problems: list
             f"{source} has the place {{{unknown[0]}}}, expected {{subject}} and {{visit}} alone"
         )
     wild = source.replace("{subject}", "*").replace("{visit}", "*")
-    # glob passes over closed folders
+    # glob silently skips inaccessible folders
     for path in (Path(wild), *Path(wild).parents):
         if glob.has_magic(str(path)):
             folders = filter(os.path.isdir, glob.glob(str(path.parent), recursive=True))
@@ -95,7 +95,7 @@ def _from_files(
     cohort: str,
     problems: list[Problem],
 ) -> Found:
-    """Make nights of files; a template says where in their paths subject and visit are."""
+    """Make nights from files; a template gives the places of subject and visit in their paths."""
     beside = _scorings_beside([path for path in paths if _is_file(path, problems)], problems)
     scorings = set(beside.values())
     pattern = None
@@ -120,13 +120,13 @@ def _from_files(
 
 
 def _is_file(path: Path, problems: list[Problem]) -> bool:
-    """Return whether a path is a file that can be read as it is; report a signal that is not."""
+    """Return whether a path is an uncompressed file; report a signal that is not."""
     name = path.name.lower()
     if name.endswith(_PACKED):
-        if os.path.exists(path.with_suffix("")):  # it is unpacked beside
+        if os.path.exists(path.with_suffix("")):  # an unpacked copy is beside it
             return False
         what = "is compressed, expected it unpacked"
-    elif os.path.isfile(path):  # pathlib's raises in a closed folder
+    elif os.path.isfile(path):  # pathlib's raises in an inaccessible folder
         return True
     elif os.path.isdir(path):
         what = "is a folder, expected a file"
@@ -147,7 +147,7 @@ def _stem(path: Path) -> str:
 
 
 def _scorings_beside(paths: Sequence[Path], problems: list[Problem]) -> dict[Path, Path | None]:
-    """Return the scoring of each signal, None where there is none; a folder is listed once."""
+    """Return the scoring of each signal, or None; each folder is listed only once."""
     names = {
         folder: {fold(path.name): path for path in children(folder, problems)}
         for folder in dict.fromkeys(path.parent for path in paths)
@@ -243,17 +243,17 @@ def _add_row(
 
 
 def _fault(path: Path) -> str:
-    """Return what is wrong with a file that a manifest names; "" if nothing."""
+    """Return what is wrong with a file in a manifest; "" if nothing."""
     try:
         return "" if stat.S_ISREG(os.stat(path).st_mode) else "is not a file"
     except PermissionError as error:
         return f"cannot be read: {error.strerror}"
-    except (OSError, ValueError):  # a name may hold what no file's can
+    except (OSError, ValueError):  # ValueError: not a valid file name
         return "does not exist"
 
 
 def parse_channels(text: str) -> Candidates:
-    """Return the channels of a manifest's cell: ``C3-M2; C4-M1``, ``C3-A2 = C3-M2 | EEG C3``."""
+    """Parse the channels in a manifest: ``C3-M2; C4-M1``, ``C3-A2 = C3-M2 | EEG C3``."""
     wanted: dict[str, list[str]] = {}
     for part in filter(str.strip, text.split(";")):
         name, equals, options = (piece.strip() for piece in part.partition("="))
@@ -274,7 +274,7 @@ _BIDS_SCORINGS = ("_events.tsv", "_stages.tsv", "_hypnogram.tsv", "_annotations.
 
 
 def find_bids(source: str, channels: Candidates, cohort: str = "bids") -> Found:
-    """Find the nights of a BIDS data set, with ``participants.tsv``; see :func:`find_nights`."""
+    """Find the nights of a BIDS dataset, using ``participants.tsv``; see :func:`find_nights`."""
     root = Path(source)
     check_root(root, "the root of a BIDS dataset")
     problems: list[Problem] = []
@@ -304,7 +304,7 @@ def find_bids(source: str, channels: Candidates, cohort: str = "bids") -> Found:
 
 
 def _bids_signals(root: Path, problems: list[Problem]) -> list[Path]:
-    """Return sub-*/eeg/* and sub-*/ses-*/eeg/*, without derivatives and sourcedata."""
+    """Return the signals in sub-*/eeg and sub-*/ses-*/eeg, but not derivatives or sourcedata."""
     found = []
     for subject in _folders(root, "sub-*", problems):
         for session in (subject, *_folders(subject, "ses-*", problems)):
@@ -320,14 +320,14 @@ def _folders(above: Path, pattern: str, problems: list[Problem]) -> list[Path]:
 
 
 def _entities(path: Path) -> dict[str, str]:
-    """Return the entities of a name: sub-01_ses-2_eeg.edf has sub 01, ses 2."""
+    """Return the BIDS entities of a file name: sub-01_ses-2_eeg.edf has sub 01, ses 2."""
     pairs = (part.partition("-") for part in path.stem.split("_"))
     return {name: value for name, dash, value in pairs if dash and value}
 
 
 def _visit(entities: dict[str, str]) -> str:
-    """Return the session and the other entities; the task is left out if it is sleep."""
-    # by the name alone: a file that is added must rename no other night
+    """Return the session and the other entities, except the task if it is sleep."""
+    # from the file name only: adding a file must not rename other nights
     if fold(entities.get("task", "")) == "sleep":
         del entities["task"]
     session = entities.pop("ses", "")

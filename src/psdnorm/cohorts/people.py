@@ -1,4 +1,4 @@
-"""Age, sex and family from a cohort's tables, all of them optional."""
+"""Age, sex and family of subjects from a cohort's tables; all are optional."""
 
 import importlib
 from collections.abc import Iterable, Mapping
@@ -17,15 +17,15 @@ _Value = TypeVar("_Value")
 
 
 class Person(NamedTuple):
-    """What a table says of a subject."""
+    """What a table says about a subject."""
 
     age: float | None = None
     sex: str | None = None
     family: str | None = None
 
 
-# by number and visit: a table whose name has a visit in it describes that visit, another one all,
-# as visit ""; the first table that gives a value counts
+# by number and visit: a table with a visit in its name describes that visit, any other all visits,
+# as visit ""; the first table with a value is used
 Census = dict[tuple[str, str], Person]
 
 
@@ -33,13 +33,13 @@ def person_in(census: Census, subject: str, visit: str, visits: Iterable[str]) -
     number = _number(subject)
     known = _either(census.get((number, visit), Person()), census.get((number, ""), Person()))
     for other in visits:
-        # age is the visit's own, sex and family are not
+        # age depends on the visit, sex and family do not
         known = _either(known, census.get((number, other), Person())._replace(age=None))
     return known
 
 
 def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
-    """Read a cohort's tables; also return notes on tables that were left out, and why."""
+    """Read a cohort's tables; also return notes on skipped tables and the reasons."""
     census, notes, silent = Census(), list[str](), list[Path]()
     if cohort.people is None:
         return census, notes
@@ -47,7 +47,7 @@ def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
     tables = _tables(cohort.people.files, root, closed)
     notes += [f"{problem}, so ages and sexes in it are left out" for problem in closed]
     for path in tables:
-        # the longest, as visit-1 would be found in visit-18
+        # the longest match, as visit-18 also contains visit-1
         inside = [visit for visit in cohort.visits if len(visit) > 1 and visit in fold(path.name)]
         visit = max(inside, key=len, default="")
         try:
@@ -57,7 +57,7 @@ def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
         except ImportError:
             notes.append(f"{path} was not read, so its ages and sexes are left out: it needs xlrd")
             continue
-        except Exception as error:  # xlrd fails in many ways; no table is worth a night
+        except Exception as error:  # xlrd fails in many ways; a table must not cost a night
             notes.append(f"{path} was not read: {' '.join(str(error).split()):.200}")
             continue
         said = _people_in(table, cohort.people, visit)
@@ -66,7 +66,7 @@ def read_people(cohort: Cohort, root: Path) -> tuple[Census, list[str]]:
             continue
         for number, person in said.items():
             census[number, visit] = _either(census.get((number, visit), Person()), person)
-    # many tables of a download are about other things: one that has the columns is enough
+    # many tables of a download are unrelated: one with the columns is enough
     if silent and not census:
         people = cohort.people
         names = ", ".join(path.name for path in silent)
@@ -99,16 +99,16 @@ def _tables(patterns: Iterable[str], root: Path, closed: list[Problem]) -> list[
 
 
 def _read_xls(path: Path) -> Table:
-    # by name, as it is wanted by nobody else and has no types
+    # imported by name, as it is used nowhere else and has no type hints
     sheet = importlib.import_module("xlrd").open_workbook(str(path)).sheet_by_index(0)
     rows = [sheet.row_values(row) for row in range(sheet.nrows)]
     return [[f"{c:g}" if isinstance(c, float) else str(c) for c in row] for row in rows]
 
 
 def _people_in(table: Table, people: People, visit: str) -> dict[str, Person] | None:
-    """Return each subject's values in one table, by number; None if it lacks the columns."""
+    """Return each subject's values in one table, by number; None if columns are missing."""
     subjects = {fold(name) for name in people.subject}
-    # Telemetry's has a row above its names
+    # Telemetry's table has a row above the column names
     top = next((n for n, row in enumerate(table[:3]) if subjects & {fold(c) for c in row}), None)
     if top is None:
         return None
@@ -116,7 +116,7 @@ def _people_in(table: Table, people: People, visit: str) -> dict[str, Person] | 
     ages += people.age
     sexes: dict[str, Mapping[str, str]] = {"nsrr_sex": {}}
     sexes |= {fold(name): codes for name, codes in people.sex.items()}
-    # SHHS has 1200 columns
+    # only the needed columns: SHHS has 1200
     wanted = {*people.subject, *ages, *sexes, *people.family}
     places = [(n, name) for n, cell in enumerate(table[top]) if (name := fold(cell)) in wanted]
     if subjects.issuperset(name for _, name in places):
@@ -131,7 +131,7 @@ def _people_in(table: Table, people: People, visit: str) -> dict[str, Person] | 
             _first(_number(cells.get(name, "")) or None for name in people.family),
         )
         number = _number(subject)
-        # a value that is given twice and differently does not count
+        # conflicting values are dropped
         said[number] = _agreed(said[number], person) if number in said else person
     said.pop("", None)
     return said
@@ -150,7 +150,7 @@ def _agreed(first: Person, second: Person) -> Person:
 
 
 def _number(text: str) -> str:
-    """Return a number as it is compared: 07853 is 7853 and 7853.0; "" if there is none."""
+    """Normalize a number for comparison: 07853 and 7853.0 are 7853; "" if there is none."""
     name = fold(text).removesuffix(".0")
     if name in ("", ".", "n/a", "na", "nan"):
         return ""

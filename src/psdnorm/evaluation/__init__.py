@@ -1,8 +1,8 @@
-"""How good predictions are: metrics per subject, calibration, and means as the paper takes them.
+"""Evaluate predictions: metrics per subject, calibration, and means as in the paper.
 
-A run leaves one row of counts per subject (:mod:`psdnorm.evaluation.scores`). Counts of the same
-subject add up, so that nights, windows and workers can be scored apart; every metric follows from
-them, so that no report needs the predictions themselves. What they say about norms is in
+A run saves one row of counts per subject (:mod:`psdnorm.evaluation.scores`). Counts of the same
+subject can be summed, so nights, windows and workers can be scored separately; every metric is
+computed from them, so no report needs the predictions themselves. Norms are compared in
 :mod:`psdnorm.evaluation.statistics`.
 """
 

@@ -1,4 +1,4 @@
-"""Means over subjects and datasets, and their spread over seeds, as the paper takes them."""
+"""Means over subjects and datasets, and their spread over seeds, as in the paper."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,8 +15,8 @@ MEAN_DATASET, MEAN_SUBJECT = "Mean(Dataset)", "Mean(Subject)"
 def overall_means(scores: Any, by: Sequence[str] = ()) -> dict[str, Any]:
     """Average scores over datasets, each the mean of its subjects, and over all subjects.
 
-    ``scores`` is a Series or DataFrame whose index has a level ``cohort``, and those of ``by``,
-    each of whose values is averaged by itself. NaN is left out, and so is a dataset of NaN alone.
+    ``scores`` is a Series or DataFrame with an index level ``cohort`` and the levels in ``by``, by
+    which the averages are grouped. NaN is ignored, as is a dataset with only NaN.
 
     Examples
     --------
@@ -35,22 +35,22 @@ def aggregate(runs: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     """Average the metrics of subjects, per dataset and over datasets.
 
     In each seed, a dataset's value is the mean over its subjects; :func:`overall_means` gives the
-    other two. A subject of whom a metric is undefined does not count in it. A seed in which a
-    dataset is missing has no mean over datasets or subjects: it would be one of other people.
+    other two. Subjects with an undefined metric are excluded from its mean. A seed without all
+    datasets has no mean over datasets or subjects, as it would be over different people.
 
     Parameters
     ----------
     runs : DataFrame
         :func:`subject_metrics` of every run, with ``seed`` and the columns of ``by``.
     by : sequence of str
-        What else tells runs apart, such as ``["model", "norm"]``: each is averaged by itself.
+        Other columns that distinguish runs, such as ``["model", "norm"]``, to group the averages.
 
     Returns
     -------
     DataFrame
         One row per combination of ``by``, ``metric`` and ``dataset`` (a cohort, or one of the two
         means): ``mean`` and ``std`` over seeds (ddof = 1, NaN for a single one), the number of
-        ``seeds``, of ``datasets``, and of ``subjects`` (where seeds differ, the fewest).
+        ``seeds``, of ``datasets``, and of ``subjects`` (the minimum if seeds differ).
     """
     keys = [*by, "seed", "cohort", "subject"]
     check_columns("runs", runs, keys)
@@ -74,7 +74,7 @@ def _rows(scores: "pd.Series[float]") -> list[dict[str, object]]:
     means = datasets.mean().unstack("cohort")  # seeds by datasets
     counts = datasets.count().unstack("cohort", fill_value=0)
     rows = [_row(str(cohort), means[cohort], counts[cohort], 1) for cohort in means.columns]
-    means = means.dropna(axis="columns", how="all")  # undefined for all subjects of these
+    means = means.dropna(axis="columns", how="all")  # undefined for all their subjects
     seeds = means.dropna().index
     people = counts.loc[seeds, means.columns].sum(axis=1)
     whole = scores[scores.index.isin(seeds, level="seed")]

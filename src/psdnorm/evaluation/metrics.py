@@ -1,6 +1,6 @@
-"""Metrics of staging: accuracy, F1, kappa, confusion, calibration.
+"""Metrics of sleep staging: accuracy, F1, kappa, confusion, calibration.
 
-By hand, as scikit-learn's take the epochs of one subject, and these the counts of all at once.
+Not scikit-learn's, which take the epochs of one subject: these take the counts of all at once.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ N_STAGES = len(STAGES)
 def confusion_matrix(true: ArrayLike, predicted: ArrayLike) -> NDArray[np.int64]:
     """Count epochs by true stage (rows) and predicted stage (columns), (5, 5).
 
-    Both are (n,), 0…4 as W, N1, N2, N3, REM. Epochs where ``true`` is -1 are unscored and left out.
+    Both are (n,), 0…4 for W, N1, N2, N3, REM. Epochs where ``true`` is -1 are unscored and ignored.
 
     Examples
     --------
@@ -30,13 +30,13 @@ def confusion_matrix(true: ArrayLike, predicted: ArrayLike) -> NDArray[np.int64]
 
 
 def accuracy(confusion: ArrayLike) -> NDArray[np.float64]:
-    """Return the share of epochs that were predicted right, (…,)."""
+    """Return the share of correctly predicted epochs, (…,)."""
     counts = _checked(confusion)
     return _ratio(_right(counts).sum(axis=-1), counts.sum(axis=(-2, -1)))
 
 
 def balanced_accuracy(confusion: ArrayLike) -> NDArray[np.float64]:
-    """Return the mean recall over the stages that truly occur, (…,)."""
+    """Return the mean recall over the stages that occur in the scoring, (…,)."""
     counts = _checked(confusion)
     return _mean_known(_ratio(_right(counts), counts.sum(axis=-1)))
 
@@ -44,7 +44,7 @@ def balanced_accuracy(confusion: ArrayLike) -> NDArray[np.float64]:
 def f1_per_class(confusion: ArrayLike) -> NDArray[np.float64]:
     """Return the F1 score of each stage, (…, 5).
 
-    NaN for a stage that neither occurs nor is predicted, as scikit-learn's with
+    NaN for a stage that neither occurs nor is predicted, like scikit-learn with
     ``zero_division=nan``; 0 for one that only occurs or is only predicted.
     """
     counts = _checked(confusion)
@@ -57,7 +57,7 @@ def macro_f1(confusion: ArrayLike) -> NDArray[np.float64]:
 
 
 def weighted_f1(confusion: ArrayLike) -> NDArray[np.float64]:
-    """Return the mean F1 score, each stage weighted by how often it truly occurs, (…,)."""
+    """Return the mean F1 score, each stage weighted by its number of true epochs, (…,)."""
     counts = _checked(confusion)
     weights = counts.sum(axis=-1)
     scores = np.nan_to_num(f1_per_class(counts))  # NaN only where the weight is 0
@@ -67,7 +67,7 @@ def weighted_f1(confusion: ArrayLike) -> NDArray[np.float64]:
 def cohen_kappa(confusion: ArrayLike) -> NDArray[np.float64]:
     """Return Cohen's kappa, the agreement beyond chance, (…,).
 
-    NaN too where truth and prediction are one and the same stage throughout: chance agrees always.
+    Also NaN if truth and prediction are one and the same stage throughout: chance always agrees.
     """
     counts = _checked(confusion)
     total = counts.sum(axis=(-2, -1))
@@ -77,7 +77,7 @@ def cohen_kappa(confusion: ArrayLike) -> NDArray[np.float64]:
 
 
 def as_stages(true: ArrayLike) -> NDArray[np.intp]:
-    """Return true stages as integers, (n,), after validation."""
+    """Validate true stages and return them as integers, (n,)."""
     stages = np.asarray(true)
     if stages.ndim != 1:
         raise ShapeError(f"true has shape {stages.shape}, expected (n,)")
@@ -88,7 +88,7 @@ def as_stages(true: ArrayLike) -> NDArray[np.intp]:
 def count_confusions(
     true: NDArray, predicted: NDArray, groups: NDArray, n_groups: int
 ) -> NDArray[np.int64]:
-    """Count epochs by group, true and predicted stage, (G, 5, 5); all but G are (n,)."""
+    """Count epochs by group, true and predicted stage, (G, 5, 5); all arrays are (n,)."""
     if predicted.shape != true.shape:
         raise ShapeError(
             f"predicted has shape {predicted.shape}, expected that of true, {true.shape}"
@@ -112,7 +112,7 @@ def _check_stages(what: str, stages: NDArray, least: int, where: str) -> None:
 
 
 def _checked(confusion: ArrayLike) -> NDArray[np.float64]:
-    """Return counts as floats: exact up to 2**53, and products cannot overflow."""
+    """Validate counts and return them as floats: exact up to 2**53, and safe from overflow."""
     counts = np.asarray(confusion, dtype=np.float64)
     if counts.shape[-2:] != (N_STAGES, N_STAGES):
         raise ShapeError(
@@ -128,31 +128,31 @@ def _right(counts: NDArray) -> NDArray:
 
 
 def _ratio(part: NDArray, whole: NDArray) -> NDArray[np.float64]:
-    """Divide; NaN where there is nothing to divide by."""
+    """Divide; NaN where the denominator is 0."""
     return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole != 0)
 
 
 def _mean_known(values: NDArray) -> NDArray[np.float64]:
-    """Return the mean over the last axis of what is not NaN; NaN where all is."""
+    """Return the mean over the last axis, ignoring NaN; NaN if all values are."""
     known = ~np.isnan(values)
     return _ratio(np.where(known, values, 0).sum(axis=-1), known.sum(axis=-1))
 
 
 N_BINS = 15
-# what five probabilities in bfloat16 may miss 1 by; logits miss it by more
+# deviation from 1 that the sum of five bfloat16 probabilities may have; that of logits has more
 _MOST_OFF = 0.02
 
 
 @dataclass(frozen=True)
 class CalibrationBins:
-    """Sums over the epochs in each of B bins of confidence; those of two sets of epochs add up.
+    """Sums over the epochs in each of B confidence bins; those of two sets of epochs can be added.
 
     Bin b holds confidences in (b / B, (b + 1) / B].
     """
 
     counts: NDArray[np.int64]  # scored epochs, (…, B)
-    correct: NDArray[np.int64]  # of these, the ones that were predicted right, (…, B)
-    confidence_sums: NDArray[np.float64]  # of their highest probabilities, (…, B)
+    correct: NDArray[np.int64]  # correctly predicted epochs among these, (…, B)
+    confidence_sums: NDArray[np.float64]  # sums of their highest probabilities, (…, B)
 
     def __add__(self, other: Self) -> "CalibrationBins":
         if self.counts.shape != other.counts.shape:
@@ -167,21 +167,21 @@ class CalibrationBins:
 
     @property
     def accuracy(self) -> NDArray[np.float64]:
-        """Share predicted right in each bin, (…, B); NaN in an empty one."""
+        """Share of correct predictions per bin, (…, B); NaN in an empty bin."""
         return _ratio(self.correct, self.counts)
 
     @property
     def mean_confidence(self) -> NDArray[np.float64]:
-        """Mean confidence in each bin, (…, B); NaN in an empty one."""
+        """Mean confidence per bin, (…, B); NaN in an empty bin."""
         return _ratio(self.confidence_sums, self.counts)
 
 
 def calibration_bins(
     probabilities: ArrayLike, true: ArrayLike, n_bins: int = N_BINS
 ) -> CalibrationBins:
-    """Sort scored epochs into bins of equal width by the confidence of their prediction.
+    """Bin scored epochs by the confidence of their prediction, in bins of equal width.
 
-    ``probabilities`` are (n, 5), ``true`` stages (n,), -1 where unscored, and the bins (n_bins,).
+    ``probabilities`` are (n, 5), ``true`` stages (n,), -1 where unscored; the bins are (n_bins,).
     """
     stages = as_stages(true)
     p = as_probabilities(probabilities, stages)
@@ -190,16 +190,16 @@ def calibration_bins(
 
 
 def expected_calibration_error(bins: CalibrationBins) -> NDArray[np.float64]:
-    """Return the mean distance of accuracy and confidence, bins weighted by epochs, (…,).
+    """Return the mean gap between accuracy and confidence, bins weighted by epochs, (…,).
 
-    NaN where no epoch was scored.
+    NaN if no epoch was scored.
     """
     gaps = np.abs(bins.correct - bins.confidence_sums).sum(axis=-1)
     return _ratio(gaps, bins.counts.sum(axis=-1))
 
 
 def as_probabilities(probabilities: ArrayLike, true: NDArray) -> NDArray[np.float64]:
-    """Return probabilities, (n, 5), after validation: no logits, no NaN in scored epochs."""
+    """Validate and return probabilities, (n, 5): no logits, and no NaN in scored epochs."""
     p = np.asarray(probabilities, dtype=np.float64)
     if p.shape != (len(true), N_STAGES):
         raise ShapeError(f"probabilities have shape {p.shape}, expected {(len(true), N_STAGES)}")
@@ -215,7 +215,7 @@ def as_probabilities(probabilities: ArrayLike, true: NDArray) -> NDArray[np.floa
 def count_bins(
     true: NDArray, probabilities: NDArray, groups: NDArray, n_groups: int, n_bins: int = N_BINS
 ) -> CalibrationBins:
-    """Sort scored epochs into bins by group and confidence, (G, B), without validation."""
+    """Bin scored epochs by group and confidence, (G, B), without validating the arrays."""
     if type(n_bins) is not int or n_bins < 1:
         raise ArgumentError(f"n_bins is {n_bins!r}, expected a positive integer")
     scored = true != UNSCORED

@@ -1,9 +1,9 @@
-"""Scores of a run: one row of counts per subject, from which every metric follows.
+"""Scores of a run: one row of counts per subject, from which every metric is computed.
 
-Columns: ``cohort`` and ``subject``; ``W_as_N1`` and so on, the epochs of true stage W that were
-predicted N1; and for each bin of confidence ``bin_00_epochs``, ``bin_00_correct`` and
+Columns: ``cohort`` and ``subject``; ``W_as_N1`` and so on, the number of epochs of true stage W
+predicted as N1; and for each confidence bin ``bin_00_epochs``, ``bin_00_correct`` and
 ``bin_00_confidence``, as in :class:`~psdnorm.evaluation.metrics.CalibrationBins`. All visits of
-a subject are one row.
+a subject share one row.
 """
 
 import os
@@ -68,10 +68,10 @@ def score_night(
     probabilities: ArrayLike,
     counted: ArrayLike | None = None,
 ) -> pd.DataFrame:
-    """Score the epochs of one night: a row, which :func:`merge_scores` joins to those of others.
+    """Score the epochs of one night: a row, to be merged with others by :func:`merge_scores`.
 
-    ``true`` stages are (n,), -1 where unscored; ``probabilities`` (n, 5); ``counted`` (n,) marks
-    the epochs that count, say the central ones; None for all.
+    ``true`` stages are (n,), -1 where unscored; ``probabilities`` (n, 5); ``counted`` (n,) is a
+    mask of the epochs to count, such as the central ones; None counts all.
     """
     stages = metrics.as_stages(true)
     if counted is not None:
@@ -86,7 +86,7 @@ def score_night(
 
 
 def score_predictions(predictions: pd.DataFrame, only_central: bool = True) -> pd.DataFrame:
-    """Score predictions, all visits of a subject together.
+    """Score predictions, pooling all visits of a subject.
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ def score_predictions(predictions: pd.DataFrame, only_central: bool = True) -> p
         One row per epoch: ``cohort``, ``subject``, ``visit``, ``epoch``, ``central`` (bool),
         ``true`` (-1 where unscored) and five probabilities, ``p0`` … ``p4``.
     only_central : bool
-        Count only epochs from the middle of a window, as the paper's tables do; or all. A subject
-        without an epoch that counts has its row too.
+        Count only epochs from the middle of a window, as in the paper's tables; False counts all.
+        A subject without any counted epoch still has a row.
     """
     check_columns("predictions", predictions, [*EPOCH, "central", "true", *PROBABILITIES])
     if predictions["central"].dtype != bool:
@@ -113,7 +113,7 @@ def score_predictions(predictions: pd.DataFrame, only_central: bool = True) -> p
 
 
 def merge_scores(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Join scores, adding up the counts of the same subject; sorted by cohort and subject."""
+    """Merge scores, summing the counts of the same subject; sorted by cohort and subject."""
     parts = list(tables)
     if not parts:
         return SCHEMA.empty_table().to_pandas()
@@ -135,10 +135,10 @@ def bins_of(scores: pd.DataFrame) -> CalibrationBins:
 
 
 def subject_metrics(scores: pd.DataFrame) -> pd.DataFrame:
-    """Compute every metric of every subject, a row each.
+    """Compute all metrics of each subject, one row per subject.
 
-    Columns: ``cohort``, ``subject``, ``epochs`` that were scored, ``missing_stages``, the number of
-    stages that none of them has, and :data:`METRICS`, NaN where undefined.
+    Columns: ``cohort``, ``subject``, the number of scored ``epochs``, ``missing_stages``, the
+    number of stages that do not occur in them, and :data:`METRICS`, NaN where undefined.
     """
     confusion = confusions_of(scores)
     f1 = metrics.f1_per_class(confusion)
@@ -168,7 +168,7 @@ def write_scores(path: str | os.PathLike[str], scores: pd.DataFrame) -> None:
 
 
 def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read and validate what :func:`write_scores` wrote."""
+    """Read and validate scores written by :func:`write_scores`."""
     with parquet_errors_as(path):
         table = pq.ParquetFile(path).read()
     if not table.schema.equals(SCHEMA):
@@ -189,7 +189,7 @@ def check_columns(
 def check_rows(
     what: str, table: pd.DataFrame, keys: list[str], by: Sequence[str] = (), hint: str = ""
 ) -> None:
-    """Check that keys are known, and that there is one row for each combination of by and keys."""
+    """Check that keys are not missing, and that each combination of by and keys has one row."""
     unknown = table[keys].isna().any()
     if unknown.any():
         raise ArgumentError(f"{what} has rows without {unknown.idxmax()}")
@@ -205,7 +205,7 @@ def _scores(
 ) -> pd.DataFrame:
     """Count the epochs of each owner; ``groups`` are positions in ``owners``."""
     p = as_probabilities(probabilities, stages)
-    # NaN is allowed where nothing is scored; there, any stage will do
+    # NaN is allowed in unscored epochs, whose predicted stage is irrelevant
     confusion = metrics.count_confusions(stages, p.argmax(axis=-1), groups, len(owners))
     bins = count_bins(stages, p, groups, len(owners))
     counts = {
@@ -219,7 +219,7 @@ def _scores(
 
 
 def _check_sums(scores: pd.DataFrame, what: str | os.PathLike[str]) -> None:
-    """Check that matrices and bins count the same epochs, and every subject once."""
+    """Check that matrices and bins count the same epochs, and that subjects are unique."""
     check_columns(what, scores, SCHEMA.names, StoreError)
     confusion, bins = confusions_of(scores), bins_of(scores)
     right = np.diagonal(confusion, axis1=1, axis2=2).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Grids of runs: what to train, where, and how far it is."""
+"""Grids of runs: planning, execution and progress."""
 
 from psdnorm.experiments.estimate import (
     COST,

@@ -1,4 +1,4 @@
-"""What a grid will cost and what it has cost."""
+"""Estimated and recorded costs of a grid."""
 
 import math
 import os
@@ -27,13 +27,13 @@ _SUMMED = ("seconds", "simulation_seconds", "sequences")
 
 
 class PieceMeter:
-    """Records the cost of one call of a command while it runs, so a killed call counts, too."""
+    """Records the cost of a command's call while it runs, so that killed calls are counted, too."""
 
     def __init__(
         self, folder: Path, device: str, commit: str | None, *, counted: str, **processes: int
     ) -> None:
         place = resolve_device(device)
-        for piece in read_cost(folder)["pieces"]:  # before there is anything to lose
+        for piece in read_cost(folder)["pieces"]:  # fail before any work is done
             if counted not in piece:
                 raise ArgumentError(
                     f"{folder / COST} has a piece without {counted}, expected how many it finished"
@@ -41,32 +41,32 @@ class PieceMeter:
         self._folder, self._counted = folder, counted
         self._piece: dict[str, Any] = {
             "began": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "seconds": 0.0,
-            "simulation_seconds": 0.0,  # of work, after nights were simulated
+            "seconds": 0.0,  # of work, after nights were simulated
+            "simulation_seconds": 0.0,
             counted: 0,
-            "sequences": 0,  # what was finished
+            "sequences": 0,  # of finished work
             **processes,
             "device": torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu",
             "psdnorm": psdnorm.__version__,
             "torch": str(torch.__version__),
-            # which decide the bits of simulated nights
+            # these determine the bits of simulated nights
             **{library: version(library) for library in ("numpy", "scipy")},
             "commit": commit,
         }
         self._passing, self._began = "simulation_seconds", time.monotonic()
 
     def simulated(self) -> None:
-        """Attribute the time so far to the simulation."""
+        """Attribute the elapsed time to the simulation."""
         self._note_time()
         self._passing, self._began = "seconds", time.monotonic()
 
     def add(self, sequences: int) -> None:
-        """Count one more thing that was finished, and its sequences."""
+        """Count one finished item and its sequences."""
         self._piece[self._counted] += 1
         self._piece["sequences"] += sequences
 
     def write(self) -> None:
-        """Record the cost of the piece so far, beside those before it."""
+        """Record the cost of the piece so far, after earlier pieces."""
         self._note_time()
         before, own = read_cost(self._folder), {"pieces": [self._piece]}
         write_json(self._folder / COST, merged_costs(before, own, counted=self._counted))
@@ -95,7 +95,7 @@ def read_cost(folder: Path) -> dict[str, Any]:
 
 
 def merged_costs(*documents: dict[str, Any], counted: str) -> dict[str, Any]:
-    """Merge pieces, the latest version of each, and sum them up."""
+    """Merge pieces, keeping the last version of each, and sum their costs."""
     known = {piece["began"]: piece for document in documents for piece in document["pieces"]}
     pieces = [known[began] for began in sorted(known)]
     sums = {name: sum(piece[name] for piece in pieces) for name in (*_SUMMED, counted)}
@@ -104,7 +104,7 @@ def merged_costs(*documents: dict[str, Any], counted: str) -> dict[str, Any]:
 
 
 def commit_of(path: Path, *, only_tracked: bool = False) -> str | None:
-    """Return the commit of a file's repository, "+" if changed; else that of PSDNORM_COMMIT."""
+    """Return the commit of a file's repository, plus "+" if modified; else $PSDNORM_COMMIT."""
 
     def git(*words: str) -> str:
         command = ["git", "-C", str(path.absolute().parent), *words]
@@ -113,7 +113,7 @@ def commit_of(path: Path, *, only_tracked: bool = False) -> str | None:
         ).strip()
 
     try:
-        if only_tracked:  # a file installed into the folder of a repository is not of its commit
+        if only_tracked:  # a file installed into a repository's folder does not belong to a commit
             git("ls-files", "--error-unmatch", path.name)
         changed = git("status", "--porcelain", "--untracked-files=no")
         return git("rev-parse", "HEAD") + "+" * bool(changed)
@@ -121,8 +121,8 @@ def commit_of(path: Path, *, only_tracked: bool = False) -> str | None:
         return os.environ.get("PSDNORM_COMMIT")
 
 
-# until early stopping, which the paper does not say: its 1,500 GPU-hours, at its 173 seconds an
-# epoch for balanced@400, make 18 for each training of our presets
+# until early stopping; the paper does not state it, but its 1,500 GPU-hours, at its 173 seconds
+# per epoch for balanced@400, correspond to 18 for each training of our presets
 EPOCHS = 15
 
 
@@ -134,8 +134,8 @@ class Rates:
     prediction: float
 
 
-# one H200, the bare step in the fast configuration (docs/performance.md), of which a training from
-# a store reached 93 to 98 % with U-Sleep (docs/scaling.md)
+# on one H200, of the step alone in the fast configuration (docs/performance.md); training U-Sleep
+# from a store reached 93 to 98 % of it (docs/scaling.md)
 _OF_THE_STEP = 0.93
 H200 = {
     "usleep": Rates(5122 * _OF_THE_STEP, 16881 * _OF_THE_STEP),
@@ -145,27 +145,27 @@ H200 = {
 
 @dataclass(frozen=True)
 class Amount:
-    """Sequences of the training, validation and test set of a run."""
+    """Number of sequences in the training, validation and test set of a run."""
 
     training: float
     validation: float
     test: float
 
     def seconds(self, run: Run, rates: Rates, epochs: float = EPOCHS) -> float:
-        """Return the time that a run takes; AdaBN reads what it predicts twice."""
+        """Return the time that a run takes; AdaBN processes the test set twice."""
         if run.is_adapted:
             return 2 * self.test / rates.prediction
         once = self.training / rates.training + self.validation / rates.prediction
         return epochs * once + self.test / rates.prediction
 
     def in_batches(self, batch_size: int) -> "Amount":
-        """Return the sequences that are computed: incomplete batches are filled."""
+        """Return the number of sequences computed, as incomplete batches are filled."""
         parts = self.training, self.validation, self.test
         return Amount(*(batch_size * math.ceil(part / batch_size) for part in parts))
 
 
 class Amounts:
-    """The amounts of the runs on a store."""
+    """Amounts of runs on a store."""
 
     def __init__(self, store: Store, protocol: Protocol) -> None:
         self._index, self._fraction = store.index, protocol.validation_fraction
@@ -175,7 +175,7 @@ class Amounts:
         self._known: dict[tuple[str, int | None], Amount] = {}
 
     def of(self, run: Run) -> Amount:
-        """Return the sequences of a run; the seed is assumed to make no difference."""
+        """Return the number of sequences of a run, assumed to be independent of the seed."""
         key = run.hold_out, run.balanced
         if key not in self._known:
             split = leave_one_dataset_out(
@@ -185,7 +185,7 @@ class Amounts:
         return self._known[key]
 
     def entry(self, run: Run) -> PlannedRun:
-        """Return a run and its number of sequences, to which its time is proportional."""
+        """Return a run with the number of sequences that its time is proportional to."""
         amount = self.of(run)
         return PlannedRun(run, int(amount.test if run.is_adapted else amount.training))
 
@@ -195,7 +195,7 @@ def from_finished(
 ) -> dict[Run, float] | None:
     """Estimate the seconds of every run from finished ones; None if no training is finished."""
     entries = list(entries)
-    # by model and, under "", of all: for a model without a finished run
+    # by model and, under "", over all models, for models without a finished run
     sums: dict[tuple[str, bool], list[float]] = {}
     for entry in entries:
         if entry.run in seconds and entry.sequences:
@@ -205,7 +205,7 @@ def from_finished(
                 sums[key][1] += entry.sequences
     if ("", False) not in sums:
         return None
-    # before any is known, AdaBN is taken to cost what an epoch of training costs
+    # before any is finished, an AdaBN run is assumed to cost as much as an epoch of training
     sums.setdefault(("", True), [sums["", False][0] / EPOCHS, sums["", False][1]])
     rate = {key: total / count for key, (total, count) in sums.items()}
     kinds = {run: (run.model, run.is_adapted) for run, _ in entries}
@@ -229,7 +229,7 @@ def from_rates(
 
 
 def measured_rates(run: Run, protocol: Protocol, layout: Layout, batch_size: int = 4) -> Rates:
-    """Time a step of training and of prediction on this machine's processor."""
+    """Time a training and a prediction step on this machine's CPU."""
     with torch.random.fork_rng([]):
         model = build_model(with_size(run, CANDIDATES[-1]), protocol, layout)
         x = torch.randn(batch_size, protocol.length, layout.n_channels, layout.n_times)
@@ -240,19 +240,19 @@ def measured_rates(run: Run, protocol: Protocol, layout: Layout, batch_size: int
 
 
 def _seconds(step) -> float:
-    step()  # the first one is slower
+    step()  # warm-up: the first step is slower
     return timeit.timeit(step, number=1)
 
 
-# of patience: in a simulated study two norms of four scored 18 points less with 70 than with 260;
-# nothing in between was tried, so that from 200 on there is no warning
+# of patience: in a simulated study, two norms of four scored 18 points less with 70 than with 260;
+# nothing in between was tested, so there is no warning from 200 on
 FEW_STEPS, ENOUGH_STEPS = 200, 260
 
 
 def short_patience(runs: Iterable[Run], amounts: Amounts, protocol: Protocol) -> str | None:
-    """Return a sentence if the patience of a protocol is few steps for some run, else None."""
+    """Return a warning if a protocol's patience is too few steps for some run, else None."""
     sizes = {run: amounts.of(run).training for run in runs}
-    # the first epoch is the best so far, so that it takes one more than the patience to stop
+    # the first epoch is always the best so far, so stopping takes at least patience + 1 epochs
     if not sizes or protocol.patience + 1 >= protocol.max_epochs:
         return None
     shortest = min(sizes, key=sizes.__getitem__)

@@ -1,4 +1,4 @@
-"""Execute a grid of runs: here, in processes, or on a Dask cluster."""
+"""Execute a grid of runs: in this process, in several, or on a Dask cluster."""
 
 import contextlib
 import math
@@ -59,23 +59,23 @@ class Job:
     protocol: Protocol
     device: str = "auto"
     fast: bool | str = "auto"
-    keep: str = "scores"  # "batch" runs keep their weights anyway: AdaBN may be asked for later
+    keep: str = "scores"  # "batch" runs always keep their weights, as AdaBN may be run later
     save_every_s: float = 300.0
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How the execution of a run ended."""
+    """The outcome of executing a run."""
 
     run: Run
-    status: str  # FINISHED, THERE, FAILURE or, if another process works on it, ELSEWHERE
+    status: str  # FINISHED, THERE, FAILURE or, if another process is working on it, ELSEWHERE
     reason: str = ""  # one sentence if it failed
     seconds: float = 0.0
     balanced_accuracy: float = math.nan
 
 
 def cohorts_to_hold_out(store: Store, wanted: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the cohorts to hold out one after the other, by default all of the store."""
+    """Return the cohorts to hold out in turn, by default all cohorts of the store."""
     cohorts = sorted(store.index["cohort"].unique())
     if len(cohorts) < 2:
         raise ArgumentError(
@@ -101,13 +101,13 @@ def run_grid(
     save_every_s: float = 300.0,
     on_progress: OnProgress = lambda name, message: None,
 ) -> Iterator[RunOutcome]:
-    """Execute the runs of a grid: finished ones are kept, interrupted ones go on.
+    """Execute the runs of a grid: finished ones are kept, interrupted ones resume.
 
-    A run that fails leaves the reason in its folder and does not stop the others; it is tried again
-    the next time.
+    If a run fails, the reason is written to its folder, the others continue, and it is retried the
+    next time.
 
-    Runs are added to those that the folder has. Closing the iterator, or Ctrl-C, interrupts the
-    runs in work, except those on a Dask cluster. Invalid arguments raise before anything is
+    Runs are added to those already in the folder. Closing the iterator, or Ctrl-C, interrupts the
+    runs in progress, except those on a Dask cluster. Invalid arguments raise before anything is
     written.
 
     Parameters
@@ -115,13 +115,13 @@ def run_grid(
     device, fast, keep, save_every_s
         As in :func:`psdnorm.training.train_run`.
     jobs : int
-        Processes at a time; 1 is this one. They share the processor's threads.
+        Number of parallel processes, which share the CPU threads; 1 uses the current process.
     gpus : sequence of str
-        From :func:`visible_gpus`: one process for each instead.
+        From :func:`visible_gpus`: use one process per GPU instead.
     dask : str, optional
-        Address of a scheduler whose workers do it instead, on the same files under the same paths.
+        Address of a Dask scheduler whose workers are used instead, with the same files and paths.
     on_progress : callable
-        Called with the name of a run and a message; never by a Dask cluster.
+        Called with the name of a run and a message; not called on a Dask cluster.
     """
     protocol = protocol or Protocol()
     runs = runs if isinstance(runs, ExperimentFolder) else ExperimentFolder(runs)
@@ -174,12 +174,12 @@ def run_units(
         for each in found:
             if not isinstance(each, RunOutcome):
                 on_progress(*each)
-            elif each.run not in seen:  # a unit that was tried again has runs that are done
+            elif each.run not in seen:  # a retried unit may contain finished runs
                 seen.add(each.run)
                 yield each
 
 
-# random generators, and the network that runs of one shape share, are the process's
+# random generators and the cached network are shared within the process
 _alone = threading.Lock()
 
 
@@ -196,7 +196,7 @@ def attempt(run: Run, job: Job, on_progress: OnProgress) -> RunOutcome:
                 needed = run.is_adapted and not job.runs.is_done(run.base)
                 if not free or (needed and holder(base_folder) is not None):
                     return RunOutcome(run, ELSEWHERE)
-                if job.runs.is_done(run):  # by whoever held it
+                if job.runs.is_done(run):  # finished by the previous holder of the lock
                     return _finished(run, job, THERE)
                 (folder / FAILED).unlink(missing_ok=True)
                 on_progress(run.name, "begins")
@@ -229,7 +229,7 @@ def _finished(run: Run, job: Job, status: str) -> RunOutcome:
 def _failed(run: Run, job: Job, reason: str, seconds: float = 0.0) -> RunOutcome:
     named = reason if run.name in reason else f"{run.name}: {reason}"
     document = {"reason": named, "time": datetime.now(UTC).isoformat(timespec="seconds")}
-    # the disk may be full, or the folder never have been made: the outcome counts all the same
+    # the disk may be full or the folder missing: the outcome is still returned
     with contextlib.suppress(PsdnormError, OSError):
         job.runs.folder(run).mkdir(parents=True, exist_ok=True)
         write_json(job.runs.folder(run) / FAILED, document)
@@ -237,7 +237,7 @@ def _failed(run: Run, job: Job, reason: str, seconds: float = 0.0) -> RunOutcome
 
 
 class _Messages:
-    """A watcher that puts the progress of a training into words."""
+    """A watcher that reports the progress of a training as messages."""
 
     def __init__(self, name: str, on_progress: OnProgress) -> None:
         self._name, self._on_progress = name, on_progress
@@ -289,11 +289,11 @@ def _lost_processes(job: Job, unit: Unit, reasons: Sequence[str]) -> list[RunOut
 
 
 def _begin(threads: int, gpu: str | None) -> None:
-    """Prepare a process for its place."""
+    """Initialize a worker process, with only ``gpu`` visible unless it is None."""
     signal.signal(signal.SIGTERM, _leave)
     torch.set_num_threads(threads)
     if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # nothing has asked for a GPU before
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # takes effect, as CUDA is not initialised yet
 
 
 def _send_all(job: Job, unit: Unit, send: Callable[[Any], None]) -> None:
@@ -306,13 +306,13 @@ def _send_all(job: Job, unit: Unit, send: Callable[[Any], None]) -> None:
 
 
 def _leave(*_: object) -> None:
-    # by NVIDIA's MPS, a process killed in the midst of a kernel takes its neighbours down with it
+    # under NVIDIA's MPS, a process killed in the middle of a kernel also kills its neighbours
     _gpu_answers()
     os._exit(0)
 
 
 def _gpu_answers() -> bool:
-    """Wait for the GPU, if this process uses one; return whether that was possible."""
+    """Synchronize with the GPU, if this process uses one; return whether that succeeded."""
     if torch.cuda.is_initialized():
         try:
             torch.cuda.synchronize()
@@ -322,7 +322,7 @@ def _gpu_answers() -> bool:
 
 
 def visible_gpus(wanted: int | None = None) -> list[str]:
-    """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    """Return the GPUs visible to this process, named as in ``CUDA_VISIBLE_DEVICES``."""
     count = torch.cuda.device_count()
     if not count or (wanted is not None and wanted > count):
         raise ArgumentError(
@@ -343,7 +343,7 @@ def check_grid(
     device: str | None = None,
     keep: str = "scores",
 ) -> None:
-    """Raise if a grid cannot be executed as it is asked for; nothing is written."""
+    """Raise if a grid cannot be executed as requested; nothing is written."""
     if keep not in KEEP:
         raise ArgumentError(f"keep is {keep!r}, expected one of {', '.join(KEEP)}")
     done = [run for run in grid if runs.is_done(run)]
@@ -372,8 +372,8 @@ def means(
 ) -> dict[str, dict[str, tuple[float, float]]]:
     """Average the scores of the finished runs of a grid, see :func:`psdnorm.evaluation.aggregate`.
 
-    By label, in the order of the grid, and by "Mean(Dataset)" and "Mean(Subject)": mean and
-    standard deviation over seeds. NaN where no seed has all cohorts of the grid.
+    Returns mean and standard deviation over seeds, by label, in the order of the grid, and by
+    "Mean(Dataset)" and "Mean(Subject)"; NaN if no seed has all cohorts of the grid.
     """
     tables, cohorts = [], dict[str, set[str]]()
     for run in grid:

@@ -3,9 +3,9 @@
 ::
 
     RUNS/
-      grid.json      what was asked for: protocol, recipe, nights, runs
+      grid.json      the request: protocol, recipe, nights, runs
       cells/NAME/    one folder per run, see :mod:`psdnorm.training.run_folder`; also
-                     failed.json where it failed, and lock while a process works on it
+                     failed.json if it failed, and lock while a process is working on it
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from psdnorm.runtime import digest, held, read_json, write_json
 from psdnorm.store import Store
 from psdnorm.training import ALL, AUTO, DONE, PAPER_NORMS, TMA, Protocol, Run
 
-# files call a run a cell: packed results of earlier versions can still be read
+# in files, a run is called a cell, so that packed results of earlier versions can still be read
 GRID, CELLS, FAILED = "grid.json", "cells", "failed.json"
 FORMAT = 1
 Unit = tuple[Run, ...]
@@ -31,7 +31,7 @@ Unit = tuple[Run, ...]
 
 @dataclass(frozen=True)
 class Axes:
-    """A block of a grid: every combination of these, each once."""
+    """A block of a grid: the product of these axes, each combination once."""
 
     models: tuple[str, ...] = ("usleep",)
     norms: tuple[str, ...] = PAPER_NORMS
@@ -42,7 +42,7 @@ class Axes:
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def runs(self) -> Iterator[Run]:
-        """Yield the runs, some of them more than once."""
+        """Yield the runs; some may be repeated."""
         names = [field.name for field in dataclasses.fields(self)]
         for name in names:
             if not getattr(self, name):
@@ -57,12 +57,12 @@ def grid_of(blocks: Iterable[Axes]) -> list[Run]:
 
 
 def complete(runs: Iterable[Run]) -> list[Run]:
-    """Return runs each once, AdaBN after its "batch" runs; those that share a network together."""
+    """Deduplicate and sort runs, adding the base of each AdaBN run before it; group by network."""
     return sorted({each for run in runs for each in (run, run.base)}, key=_place)
 
 
 def _place(run: Run) -> tuple:
-    # TMA has BatchNorm's network; AdaBN follows the run that it adapts
+    # TMA uses BatchNorm's network; AdaBN follows the run that it adapts
     base = run.base
     filter_size = math.inf if base.filter_size == AUTO else base.filter_size or 0
     is_tma = base.norm == TMA
@@ -85,7 +85,7 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def read_blocks(document: Any, hold_outs: Sequence[str]) -> list[Axes]:
-    """Read the blocks of a grid; a block without ``hold_outs`` has all of the given ones."""
+    """Read the blocks of a grid; ``hold_outs`` is the default for blocks without their own."""
     if not isinstance(document, list) or not document:
         raise invalid("grid", document, "a list of blocks")
     blocks = []
@@ -120,7 +120,7 @@ def _axis(where: str, name: str, value: Any) -> tuple:
 
 
 def check_keys(where: str, document: Any, known: Sequence[str], needed: Sequence[str] = ()) -> None:
-    """Raise unless a document is a mapping with known keys, among them the needed ones."""
+    """Raise unless a document is a mapping with only known keys, including the needed ones."""
     if not isinstance(document, dict):
         raise invalid(where, document, f"the keys {', '.join(known)}")
     for key in document:
@@ -132,35 +132,35 @@ def check_keys(where: str, document: Any, known: Sequence[str], needed: Sequence
 
 
 def file_name(where: str, value: Any) -> str:
-    """Return a name that a file can have."""
+    """Validate and return a file name."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise invalid(where, value, "small letters and digits with - between them")
     return value
 
 
 def text(where: str, value: Any) -> str:
-    """Return a text that is not empty, stripped."""
+    """Validate and return a non-empty text, stripped."""
     if not isinstance(value, str) or not value.strip():
         raise invalid(where, value, "words")
     return value.strip()
 
 
 def one_of(where: str, value: Any, known: Sequence[str]) -> str:
-    """Return one of the known values."""
+    """Validate and return one of the known values."""
     if value not in known:
         raise invalid(where, value, f"one of {', '.join(known)}")
     return str(value)
 
 
 def integer(where: str, value: Any, least: int, expected: str = "") -> int:
-    """Return an integer of at least ``least``."""
+    """Validate and return an integer of at least ``least``."""
     if type(value) is not int or value < least:
         raise invalid(where, value, expected or f"a whole number from {least} on")
     return value
 
 
 def number(where: str, value: Any, least: float, most: float) -> float:
-    """Return a number between two others."""
+    """Validate and return a number from ``least`` to ``most``."""
     if type(value) not in (int, float) or not least <= value <= most:
         raise invalid(where, value, f"a number from {least:g} to {most:g}")
     return float(value)
@@ -172,17 +172,17 @@ def invalid(where: str, value: Any, expected: str) -> ArgumentError:
 
 
 class PlannedRun(NamedTuple):
-    """A run of a grid and the number that its time grows with."""
+    """A run of a grid and the number of sequences that its time is proportional to."""
 
     run: Run
-    sequences: int  # that it trains on in an epoch, or for AdaBN predicts
+    sequences: int  # trained on per epoch, or predicted in the case of AdaBN
 
 
 class ExperimentFolder:
     """The folder of an experiment."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).absolute()  # workers may have been started elsewhere
+        self.path = Path(path).absolute()  # workers may have another working directory
 
     def folder(self, run: Run) -> Path:
         """Return the folder of a run."""
@@ -193,7 +193,7 @@ class ExperimentFolder:
         return (self.folder(run) / DONE).exists()
 
     def entries(self) -> list[PlannedRun]:
-        """Return all runs that were asked for so far; none if there is no grid here."""
+        """Return all runs requested so far; empty if there is no grid."""
         document = self._read()
         if document is None:
             return []
@@ -204,7 +204,7 @@ class ExperimentFolder:
             raise ArgumentError(f"{self.path / GRID} is not the file of a grid: {error}") from error
 
     def check(self, store: Store, protocol: Protocol) -> None:
-        """Raise if the folder has other settings, in one sentence for all runs."""
+        """Raise a single error for all runs if the folder has other settings."""
         document = self._read()
         if document is None:
             return
@@ -216,12 +216,12 @@ class ExperimentFolder:
                 )
 
     def settings(self) -> dict[str, Any]:
-        """Return what all runs share: protocol, nights and recipe; empty if there is no grid."""
+        """Return the settings shared by all runs: protocol, nights and recipe; empty if no grid."""
         document = self._read() or {}
         return {name: value for name, value in document.items() if name not in ("format", "cells")}
 
     def other_nights(self, store: Store) -> str | None:
-        """Say how a store differs from the one of the runs; None if it does not."""
+        """Describe how a store differs from that of the runs; None if it does not."""
         own = self.settings()
         for name, value in _nights_of(store).items():
             if own.get(name) != value:
@@ -229,11 +229,11 @@ class ExperimentFolder:
         return None
 
     def extend(self, store: Store, protocol: Protocol, entries: Sequence[PlannedRun]) -> None:
-        """Add runs to those that were asked for before."""
+        """Add runs to those requested before."""
         self.check(store, protocol)
-        # nothing is touched where nothing is new: the folder may be for reading alone
+        # nothing is written if nothing is new, as the folder may be read-only
         while self._extended(store, protocol, entries) != self._read():
-            with held(self.path) as free:  # two may be started at once
+            with held(self.path) as free:  # two processes may start at once
                 if free:
                     self.check(store, protocol)
                     write_json(self.path / GRID, self._extended(store, protocol, entries))

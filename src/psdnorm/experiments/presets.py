@@ -35,9 +35,9 @@ class Preset:
     """An experiment of the paper."""
 
     name: str
-    shows: str  # where it is in the paper
+    shows: str  # the figures and tables of the paper that it reproduces
     blocks: tuple[Axes, ...] = ()  # empty if it is not a grid
-    command: str = ""  # to run instead of a grid
+    command: str = ""  # command to run if it is not a grid
 
     def runs(
         self,
@@ -45,7 +45,7 @@ class Preset:
         seeds: Sequence[int] | None = None,
         **narrowed: Collection,
     ) -> list[Run]:
-        """Return the runs of the experiment, or some of them.
+        """Return the runs of the experiment, or a subset.
 
         >>> len(paper_presets()["low-data"].runs(["CHAT"], seeds=[0], norm=["batch", "psd"]))
         3
@@ -70,7 +70,7 @@ class Preset:
 
     @property
     def gpu_hours(self) -> float:
-        """Hours of one H200 with the paper's ten cohorts."""
+        """Estimated hours on one H200 with the paper's ten cohorts."""
         seconds = (paper_amount(c).seconds(c, H200[c.model]) for c in self.runs())
         return sum(seconds) / 3600
 
@@ -104,8 +104,8 @@ def preset_named(name: str) -> Preset:
 
 
 def paper_amount(run: Run) -> Amount:
-    """Return the sequences of a run with the paper's ten cohorts."""
-    nights = 0.0  # subjects of balanced@N are taken to have their cohort's mean number
+    """Return the number of sequences of a run with the paper's ten cohorts."""
+    nights = 0.0  # subjects of balanced@N are assumed to have their cohort's mean number
     for cohort, (subjects, recordings) in PAPER_COHORTS.items():
         if cohort != run.hold_out:
             nights += min(run.balanced or subjects, subjects) * recordings / subjects

@@ -1,4 +1,4 @@
-"""How far an experiment has come, read from its folder: while it runs, and after a crash."""
+"""Progress of an experiment, read from its folder, both while it runs and after a crash."""
 
 import csv
 import time
@@ -11,29 +11,29 @@ from psdnorm.experiments.grid import FAILED, GRID, ExperimentFolder
 from psdnorm.runtime import LOCK, Holder, holder, read_json
 from psdnorm.training import CONFIG, DONE, HISTORY, Run
 
-STATES = ("done", "running", "interrupted", "waiting", "failed")  # interrupted: nobody works on it
+STATES = ("done", "running", "interrupted", "waiting", "failed")  # interrupted: no process on it
 DONE_STATE, RUNNING, INTERRUPTED, WAITING, FAILED_STATE = STATES
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How far a run has come."""
+    """Progress of a run."""
 
     run: Run
     state: str  # one of STATES
     epochs: int = 0
     seconds: float | None = None  # if it is done
     reason: str = ""  # if it failed
-    holder: Holder | None = None  # who works on it
+    holder: Holder | None = None  # the process working on it
 
 
 @dataclass(frozen=True)
 class Status:
-    """How far an experiment has come, and the work that is left, without failed runs."""
+    """Progress of an experiment, and the remaining work, without failed runs."""
 
     runs: list[RunStatus]
     work_s: float | None  # for one worker; None before the first training is finished
-    left_s: float | None  # for as many workers as run now; None if none does
+    left_s: float | None  # for the current number of workers; None if there are none
 
     def counts(self) -> dict[str, int]:
         """Return the number of runs in each state."""
@@ -41,7 +41,7 @@ class Status:
 
 
 def status_of(folder: ExperimentFolder) -> Status:
-    """Read how far an experiment has come."""
+    """Read the progress of an experiment."""
     entries = folder.entries()
     if not entries:
         raise ArgumentError(f"{folder.path} has no {GRID}, expected the folder of psdnorm lodo")

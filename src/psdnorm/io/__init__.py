@@ -1,4 +1,4 @@
-"""A night on disk becomes a :class:`Recording`: signal in µV, stages in place, no identity."""
+"""Read a night into a :class:`Recording`: signal in µV, aligned stages, no identity."""
 
 from psdnorm.constants import EPOCH_S, STAGES, UNSCORED
 from psdnorm.io.channels import (

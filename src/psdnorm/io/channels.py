@@ -1,4 +1,4 @@
-"""What a file says of its channels, and how a wanted derivation is built from them."""
+"""Channels of a file, and how requested derivations are computed from them."""
 
 import contextlib
 import math
@@ -11,7 +11,7 @@ from pathlib import Path
 from psdnorm.errors import ArgumentError, RecordingError
 
 MICROVOLTS = {"V": 1e6, "mV": 1e3, "uV": 1.0, "nV": 1e-3}
-# "" is no unit at all: EDF's own example and most of its writers mean µV
+# "" is a missing unit: in EDF's own example and for most of its writers, that means µV
 _BY_SPELLING = {unit.lower(): factor for unit, factor in MICROVOLTS.items()} | {"": 1.0}
 _SPELLINGS = {
     "µ": "u",
@@ -26,25 +26,25 @@ _SPELLINGS = {
 
 @dataclass(frozen=True)
 class Channel:
-    """What a file says of one channel."""
+    """Header of one channel."""
 
     label: str
     sfreq: float
     unit: str  # as written, "" where none is given
     physical_range: tuple[float, float]  # in that unit; nan where the file gives no numbers
-    digital_range: tuple[float, float] = (math.nan, math.nan)  # the stored values it belongs to
+    digital_range: tuple[float, float] = (math.nan, math.nan)  # the corresponding stored values
     span: tuple[int, int] = field(default=(0, 0), repr=False)  # its bytes in a data record
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of itself."""
+    """Header of a file."""
 
     channels: tuple[Channel, ...]  # without those that hold annotations
     start: datetime | None
     duration_s: float  # recorded time, without the gaps of a discontinuous file
     discontinuous: bool  # whether the recording paused (EDF+D)
-    simulated: bool = False  # by psdnorm; all else that the same field may say is not looked at
+    simulated: bool = False  # by psdnorm; nothing else in that header field is used
     # where the samples of an EDF are
     n_records: int = field(default=0, repr=False)
     record_s: float = field(default=0.0, repr=False)
@@ -59,7 +59,7 @@ class Header:
 
 
 def microvolts(channel: Channel, path: str | Path) -> float:
-    """Return a channel's unit in µV; raise RecordingError if it is not measured in volts."""
+    """Return a channel's unit in µV; raise RecordingError if it is not a unit of voltage."""
     unit = "".join(channel.unit.split()).casefold()
     for spelling, short in _SPELLINGS.items():
         unit = unit.replace(spelling, short)
@@ -83,7 +83,7 @@ def one_rate(rates: Mapping[str, float], path: str | Path) -> float:
         raise RecordingError(
             f"{path} has channels of {lowest:g} to {highest:g} Hz, expected up to 100 kHz"
         )
-    # a rate is a quotient of numbers in the header, exact to rounding
+    # a rate is a quotient of numbers in the header, exact up to rounding
     if not math.isclose(lowest, highest, rel_tol=1e-9):
         found = ", ".join(f"{label} at {rate:g} Hz" for label, rate in rates.items())
         raise RecordingError(f"{path} has {found}, expected one rate for the channels wanted")
@@ -91,25 +91,25 @@ def one_rate(rates: Mapping[str, float], path: str | Path) -> float:
 
 
 Wanted = Sequence[str] | Mapping[str, str | Sequence[str]]
-Weights = dict[int, float]  # place of a channel in the file → its factor
+Weights = dict[int, float]  # index of a channel in the file → its factor
 
 _NUMBER = re.compile(r"\d+(?:\.\d*)?|\.\d+")
 # parentheses right after a name are part of it: EEG(sec)
 _NAME = re.compile(r"[^-+*/()]+(?:\([^()]*\)[^-+*/()]*)*")
 # C3/A2 is a name in many files
 _NAMES = re.compile(rf"{_NAME.pattern}(?:/(?![\d.]){_NAME.pattern})*")
-_LONGEST = 200  # characters; an expression is read by recursion
-# what EDF's rules for labels put before an electrode, and few people say
+_LONGEST = 200  # characters; expressions are parsed recursively
+# the prefix that EDF's label standard puts before an electrode, and few people type
 _KIND = re.compile(r"\s*EEG\s+(?=[A-Z])", re.IGNORECASE)
 
 
 def fold(label: str) -> str:
-    """Return a label as it is compared: without blanks, in one case."""
+    """Normalize a label for comparison: no blanks, one case."""
     return "".join(label.split()).casefold()
 
 
 def candidates(wanted: Wanted) -> dict[str, tuple[str, ...]]:
-    """Return the expressions that may stand for each wanted channel, in order."""
+    """Return the candidate expressions for each wanted channel, in order of preference."""
     if isinstance(wanted, str):
         raise ArgumentError(f"wanted must be a list of channels, found the text {wanted!r}")
     pairs = wanted.items() if isinstance(wanted, Mapping) else [(item, item) for item in wanted]
@@ -124,12 +124,12 @@ def candidates(wanted: Wanted) -> dict[str, tuple[str, ...]]:
 
 
 def check_expression(expression: str) -> None:
-    """Raise ArgumentError if a text is not an expression, whatever the file."""
+    """Raise ArgumentError if a text is not an expression, for any file."""
     _AnyFile(expression).weights()
 
 
 def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> tuple[str, Weights]:
-    """Return the first expression that the file's channels allow, and their weights in it."""
+    """Return the first expression that the file has all channels for, and their weights."""
     absent, others = dict[str, str](), dict[str, str]()
     for expression in options:
         try:
@@ -138,7 +138,7 @@ def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> 
             absent[expression] = str(error.args[0])
         except LookupError as error:
             others[expression] = str(error.args[0])
-    # where no expression fits, EEG before the file's labels is left out
+    # if no expression matches, retry without the prefix EEG in the file's labels
     bare = [_KIND.sub("", label) for label in labels]
     for expression in absent if bare != list(labels) else ():
         with contextlib.suppress(LookupError):
@@ -150,14 +150,14 @@ def resolve(options: Sequence[str], labels: Sequence[str], path: str | Path) -> 
 
 
 class _AbsentError(LookupError):
-    """A channel that a file does not have."""
+    """A channel is missing from a file."""
 
 
 class _Reader:
-    """Reads labels, numbers, + - * / and parentheses; LookupError says which label is missing.
+    """Parses labels, numbers, + - * / and parentheses; LookupError names the missing label.
 
-    A label may itself hold such signs (``EEG Fp1-LER``, ``EEG(sec)``): the longest one that fits is
-    taken, so ``C3-A2`` is the channel of that name where there is one.
+    A label may itself contain such signs (``EEG Fp1-LER``, ``EEG(sec)``): the longest match wins,
+    so ``C3-A2`` is the channel of that name if there is one.
     """
 
     def __init__(self, expression: str, labels: Sequence[str]):
@@ -233,7 +233,7 @@ class _Reader:
         raise _AbsentError(f"has no channel {self._as_typed(name[0])!r}{within}")
 
     def _label(self) -> str | None:
-        """Return the longest label that stands here and ends where a name can end."""
+        """Return the longest label at this position that ends where a name can end."""
         for label in self.by_length:
             end = self.place + len(label)
             if self.text.startswith(label, self.place) and self.text[end : end + 1] in "+-*/)":
@@ -261,7 +261,7 @@ class _Reader:
         return taken
 
     def _as_typed(self, folded: str) -> str:
-        # blanks and case as the caller wrote them, for a message that he recognises
+        # blanks and case as the caller wrote them, for a recognisable message
         pattern = r"\s*".join(map(re.escape, folded))
         match = re.search(pattern, self.expression, re.IGNORECASE)
         return match[0].strip() if match else folded
@@ -274,7 +274,7 @@ class _Reader:
 
 
 class _AnyFile(_Reader):
-    """Reads an expression as if the file had every channel that it names."""
+    """Parses an expression as if the file had every channel named in it."""
 
     def __init__(self, expression: str):
         super().__init__(expression, ())

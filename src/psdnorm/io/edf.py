@@ -1,6 +1,6 @@
-"""EDF, EDF+ and BDF: headers, signals in µV at their own rate and in their time, annotations.
+"""EDF, EDF+ and BDF: headers, annotations, and signals in µV at their original rate and time.
 
-Read by hand: MNE joins the pieces of an EDF+D silently, edfio and pyedflib do not read it.
+A custom reader: MNE joins the pieces of an EDF+D silently, edfio and pyedflib do not read it.
 """
 
 import io
@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 from psdnorm.errors import ArgumentError, MissingExtraError, RecordingError, os_errors_as
 from psdnorm.io.channels import Channel, Header, Weights, microvolts
 
-_AT_ONCE = 2**20  # samples that are held in double precision
-_LAST_S = 30 * 86400.0  # no recording is longer than a month: a file that says so is damaged
-_MOST_WITH_GAPS_S = 7 * 86400.0  # gaps are filled up to a week: more is a damaged clock
+_AT_ONCE = 2**20  # samples held in double precision at a time
+_LAST_S = 30 * 86400.0  # no recording is longer than a month: such a file is damaged
+_MOST_WITH_GAPS_S = 7 * 86400.0  # gaps are filled up to a week: beyond, the clock is damaged
 
 _SAMPLE_BYTES = {b"0".ljust(8): 2, b"\xffBIOSEMI": 3}
 _ANNOTATIONS = ({"EDF Annotations"}, {"BDF Annotations"})
-Gaps = tuple[tuple[float, float], ...]  # where they begin and end, in s from the first sample
-# what a simulated file says of itself where others name hospital and technician
+Gaps = tuple[tuple[float, float], ...]  # begin and end of each, in s from the first sample
+# marks a simulated file in the field where others name hospital and technician
 SIMULATED = b"psdnorm simulated"
-# what a header says of each signal, all labels first, then all transducers …: where a field would
-# begin in a header of one signal, and its bytes
+# per-signal header fields (all labels first, then all transducers …): the field's offset in a
+# header of one signal, and its width in bytes
 _LABEL, _UNIT, _N_SAMPLES = (0, 16), (96, 8), (216, 8)
 _PHYSICAL, _DIGITAL = ((104, 8), (112, 8)), ((120, 8), (128, 8))  # minimum and maximum
 
@@ -41,9 +41,9 @@ class Annotation(NamedTuple):
 def read_signals(
     path: str | Path, header: Header, found: Sequence[Weights], sfreq: float
 ) -> tuple[NDArray[np.float32], float, Gaps]:
-    """Return derivations, (C, T) in µV and 0 in gaps, the delay of their begin in s, and gaps."""
+    """Return derivations, (C, T) in µV and 0 in gaps, the delay of their start in s, and gaps."""
     if header.duration_s == 0:
-        raise RecordingError(f"{path} has channels but not one record of them")
+        raise RecordingError(f"{path} has channels but no data record")
     with os_errors_as(RecordingError, path, "cannot be read"):
         records = _records(header, path)
         first_s, runs = _runs(header, records, sfreq, path)
@@ -55,7 +55,7 @@ def read_signals(
 def read_annotations(
     path: str | Path, header: Header | None = None
 ) -> tuple[list[Annotation], datetime | None]:
-    """Read the annotations of an EDF+ file, and what their onsets are counted from."""
+    """Read the annotations of an EDF+ file and the time from which their onsets are counted."""
     header = header or parse_header(path)
     if not header.annotation_spans:
         raise RecordingError(
@@ -66,7 +66,7 @@ def read_annotations(
 
 
 def each_annotation(path: str | Path, header: Header) -> Iterator[Annotation]:
-    """Yield annotations as they are read, without those that only keep time."""
+    """Yield annotations as they are read, without the time-keeping ones."""
     with os_errors_as(RecordingError, path, "cannot be read"):
         for record in _records(header, path) if header.annotation_spans else ():
             for begin, end in header.annotation_spans:
@@ -77,7 +77,7 @@ def each_annotation(path: str | Path, header: Header) -> Iterator[Annotation]:
 def write_annotations(
     path: str | Path, annotations: Iterable[tuple[float, float, str]], start: datetime | None = None
 ) -> None:
-    """Write an anonymous EDF+ file of annotations (onset and duration in s, text) alone."""
+    """Write an anonymous EDF+ file with only annotations (onset and duration in s, text)."""
     try:
         import edfio
     except ImportError as error:
@@ -87,7 +87,7 @@ def write_annotations(
     notes = [edfio.EdfAnnotation(*each) for each in annotations]
     if not notes:
         raise ArgumentError(f"{path} would hold no annotation, expected at least one")
-    day = date(1985, 1, 1)  # without a start, or with one whose year EDF cannot hold
+    day = date(1985, 1, 1)  # without a start, or if EDF cannot represent its year
     if start is not None and 1985 <= start.year <= 2084:
         day = start.date()
     edf = edfio.Edf(
@@ -154,7 +154,7 @@ def parse_header(path: str | Path) -> Header:
 
 
 def holds_only_annotations(path: str | Path) -> bool:
-    """Whether an EDF+ holds annotations and no signal, by its labels alone; False if unreadable."""
+    """Whether an EDF+ has only annotations, judging by its labels; False if unreadable."""
     try:
         with open(path, "rb") as file:
             n_signals = int(file.read(256)[252:256])
@@ -167,7 +167,7 @@ def holds_only_annotations(path: str | Path) -> bool:
 def _layout(
     signals: bytes, n_signals: int, record_s: float, sample_bytes: int, path: str | Path
 ) -> tuple[tuple[Channel, ...], tuple[tuple[int, int], ...], int]:
-    """Return the channels, the annotations' places in a record, and a record's bytes."""
+    """Return the channels, the byte spans of annotations in a record, and its size in bytes."""
 
     def field(index: int, begin: int, width: int) -> bytes:
         return signals[n_signals * begin + width * index :][:width]
@@ -198,16 +198,16 @@ def _layout(
 
 
 def _n_records(stated: bytes, data_bytes: int, record_bytes: int, path: str | Path) -> int:
-    """Return the number of data records, which must be those that the header names."""
+    """Return the number of data records, which must match the header."""
     n_records = _count(stated, "number of records", path, least=-1)
     held = data_bytes // record_bytes if record_bytes else 0
-    if n_records == -1:  # EDF's word for a recorder that was switched off early
+    if n_records == -1:  # by EDF's definition, the recorder was switched off early
         return held
     if record_bytes and held < n_records:
         raise RecordingError(
             f"{path} is truncated: it holds {held} of the {n_records} records that its header names"
         )
-    # less than a record is padding, more is data that the header does not describe
+    # less than a record is padding; more is data not described by the header
     if held > n_records:
         raise RecordingError(
             f"{path} holds {held} records, its header names {n_records}: one of them is wrong"
@@ -220,7 +220,7 @@ def _start(written: bytes) -> datetime | None:
     if match is None:
         return None
     day, month, year, hour, minute, second = map(int, match.groups())
-    # two digits reach from 1985 to 2084
+    # two-digit years range from 1985 to 2084
     try:
         return datetime(year + (1900 if year >= 85 else 2000), month, day, hour, minute, second)
     except ValueError:
@@ -228,7 +228,7 @@ def _start(written: bytes) -> datetime | None:
 
 
 def _text(written: bytes) -> str:
-    # anything else would break an error's one sentence or a terminal
+    # unprintable characters would garble an error message or a terminal
     return "".join(c if c.isprintable() else "?" for c in decode(written).strip(" \x00"))
 
 
@@ -240,7 +240,7 @@ def number_or_nan(text: str) -> float:
 
 
 def _number_or_nan(written: bytes) -> float:
-    return number_or_nan(_text(written).replace(",", "."))  # some programs follow their country
+    return number_or_nan(_text(written).replace(",", "."))  # some programs write a decimal comma
 
 
 def _number(written: bytes, what: str, path: str | Path, least: float) -> float:
@@ -260,7 +260,7 @@ def _count(written: bytes, what: str, path: str | Path, least: int = 0) -> int:
 
 
 def _records(header: Header, path: str | Path) -> NDArray[np.uint8]:
-    """Return the data records, (n_records, bytes), which are read when they are looked at."""
+    """Return the data records, (n_records, bytes), memory-mapped."""
     shape = (header.n_records, header.record_bytes)
     if 0 in shape:
         return np.zeros(shape, np.uint8)
@@ -309,13 +309,13 @@ def _scale(channel: Channel, path: str | Path) -> tuple[float, float]:
     return unit * gain, unit * (low - gain * lowest)
 
 
-Runs = list[tuple[int, float]]  # records that follow each other: the first one, and its time in s
+Runs = list[tuple[int, float]]  # runs of contiguous records: the first record, and its time in s
 
 
 def _runs(
     header: Header, records: NDArray[np.uint8], sfreq: float, path: str | Path
 ) -> tuple[float, Runs]:
-    """Return when the first record begins, in s after the header's start, and the runs after it."""
+    """Return the first record's onset, in s after the header's start, and runs relative to it."""
     if not header.annotation_spans:
         if header.discontinuous:
             raise RecordingError(
@@ -329,7 +329,7 @@ def _runs(
     for index, onset_s in enumerate(onsets_s):
         first, begin_s = runs[-1]
         late_s = onset_s - onsets_s[0] - begin_s - (index - first) * header.record_s
-        # onsets are written with few digits: what is off by up to a sample follows on
+        # onsets are written with few digits: a record off by up to a sample is contiguous
         if late_s < -1.01 / sfreq:
             raise RecordingError(
                 f"{path} has record {index} begin at {onset_s:g} s, {-late_s:g} s before the one "
@@ -341,7 +341,7 @@ def _runs(
 
 
 def _onset(record: NDArray[np.uint8], header: Header, path: str | Path) -> float:
-    """Return when a record begins: its first annotation signal begins with that."""
+    """Return the onset of a record, with which its first annotation signal begins."""
     begin, end = header.annotation_spans[0]
     content = record[begin:end].tobytes().partition(b"\x00")[0]
     annotations = parse_annotations(content, path)
@@ -357,7 +357,7 @@ def _onset(record: NDArray[np.uint8], header: Header, path: str | Path) -> float
 def _in_time(
     signal: NDArray[np.float32], runs: Runs, sfreq: float, n_records: int, path: str | Path
 ) -> tuple[NDArray[np.float32], Gaps]:
-    """Put runs of records where they belong in time, with zeros in the gaps between them."""
+    """Place runs of records at their times, with zeros in the gaps between them."""
     if len(runs) == 1:
         return signal, ()
     per_record = signal.shape[1] // n_records
@@ -380,13 +380,13 @@ def _in_time(
     return filled, tuple(gaps_s)
 
 
-# EDF+ separates by control characters: a list ends with NUL, its parts with DC4, and NAK stands
-# before a duration
+# EDF+ separates by control characters: a list ends with NUL, its parts end with DC4, and NAK
+# precedes a duration
 _END, _PART, _DURATION = b"\x00", b"\x14", b"\x15"
 
 
 def parse_annotations(content: bytes, path: str | Path) -> list[Annotation]:
-    """Return the annotations of one data record; the first one's text is empty, it keeps time."""
+    """Return the annotations of a data record; the first is time-keeping and has an empty text."""
     annotations = []
     for entry in content.split(_END):
         if not entry:
@@ -402,7 +402,7 @@ def parse_annotations(content: bytes, path: str | Path) -> list[Annotation]:
 
 
 def decode(text: bytes) -> str:
-    """Return text as UTF-8, which EDF+ asks for, or Latin-1, which many programs write."""
+    """Decode text as UTF-8, as EDF+ requires, or else as Latin-1, as many programs write."""
     try:
         return text.decode()
     except UnicodeDecodeError:
@@ -410,7 +410,7 @@ def decode(text: bytes) -> str:
 
 
 def seconds(text: str, path: str | Path, *, signed: bool | None = None) -> float:
-    """Return a time; in annotations of EDF+, an onset must have a sign and a duration none."""
+    """Parse a time; in EDF+ annotations, an onset must be signed and a duration unsigned."""
     value = number_or_nan(text)
     mistaken = signed is not None and text.startswith(("+", "-")) != signed
     if mistaken or not abs(value) <= _LAST_S:

@@ -1,4 +1,4 @@
-"""Files that MNE reads besides EDF and BDF: BrainVision, EEGLAB, FIF, GDF and more."""
+"""Formats read through MNE, besides EDF and BDF: BrainVision, EEGLAB, FIF, GDF and more."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 from psdnorm.errors import MissingExtraError, RecordingError
 from psdnorm.io.channels import Channel, Header, Weights, microvolts
 
-_VOLT = 107  # FIFF's number for it
-# of EEG: what MNE says of these is of use; whatever else it cannot read is not a recording
+_VOLT = 107  # FIFF's unit code
+# EEG formats: MNE's errors on these are worth showing; any other unreadable file is no recording
 _SUFFIXES = (
     *(".vhdr", ".ahdr", ".fif", ".fif.gz", ".set", ".gdf", ".cnt", ".mff", ".mefd", ".lay"),
     *(".nedf", ".ns3", ".cdt", ".data"),
 )
-# what MNE notes where a recording was cut or paused
+# MNE's annotations where a recording was cut or paused
 _CUTS = ("bad boundary", "edge boundary", "bad_acq_skip", "boundary")
 
 
 def read_signals(
     raw: Any, header: Header, found: Sequence[Weights], path: str | Path
 ) -> NDArray[np.float32]:
-    """Read derivations, (C, T) in µV, from what MNE has opened."""
+    """Read derivations, (C, T) in µV, from an opened MNE Raw."""
     if header.discontinuous:
         raise RecordingError(
             f"{path} is discontinuous, expected a continuous recording or EDF+D, whose gaps are "
@@ -44,17 +44,17 @@ def read_signals(
 
 
 def open_raw(path: str | Path) -> Any:
-    """Open a file that MNE reads, as an ``mne.io.BaseRaw``."""
+    """Open a file with MNE, as an ``mne.io.BaseRaw``."""
     if not Path(path).exists():
         raise RecordingError(f"{path} cannot be read: No such file or directory")
     try:
-        import mne  # takes a second: only for those who need it
+        import mne  # slow (a second), so only where it is needed
     except ImportError as error:
         raise MissingExtraError(
             f'{path} is read through MNE: pip install "psdnorm[recordings]"'
         ) from error
     try:
-        # what MNE finds odd but readable is not ours to repeat
+        # MNE's warnings about odd but readable files are not repeated
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return mne.io.read_raw(path, preload=False, verbose="ERROR")
@@ -70,25 +70,25 @@ def open_raw(path: str | Path) -> Any:
 
 
 def header_of(raw: Any) -> Header:
-    """Return what MNE says of a recording that it has opened."""
+    """Return the header of a recording opened by MNE."""
     nothing = (float("nan"), float("nan"))
     channels = tuple(
         Channel(each["ch_name"], raw.info["sfreq"], "V" if each["unit"] == _VOLT else "?", nothing)
         for each in raw.info["chs"]
     )
     start = raw.info["meas_date"]
-    # BrainVision begins each piece of a recording with a new segment, the first one too
+    # BrainVision marks a new segment before each piece of a recording, including the first
     notes = [(note["description"].lower(), note["onset"]) for note in raw.annotations]
     cut = any(
         text.startswith(_CUTS) or (text.startswith("new segment") and onset_s > raw.first_time)
         for text, onset_s in notes
     )
-    if start is not None:  # a recording that was cut begins later than it was started
+    if start is not None:  # a cropped recording begins after its measurement date
         start = start.replace(tzinfo=None) + timedelta(seconds=float(raw.first_time))
     return Header(channels, start, raw.n_times / raw.info["sfreq"], cut)
 
 
 def _unreadable(path: str | Path, error: Exception) -> RecordingError:
-    # some of MNE's readers give up without a word on other files
+    # some of MNE's readers raise without a message on files of another kind
     reason = " ".join(str(error).split()) or "it is not a recording of the kind its name says"
     return RecordingError(f"{path} cannot be read through MNE: {reason:.200}")

@@ -1,4 +1,4 @@
-"""A night on disk, its signal and its scoring, becomes a :class:`Recording`."""
+"""Read a night on disk, its signal and its scoring, into a :class:`Recording`."""
 
 import os
 from collections.abc import Iterable
@@ -18,26 +18,26 @@ from psdnorm.io.edf import Gaps
 from psdnorm.io.scoring import Bout, grid_s, place, read_bouts, whole_epochs
 
 _OURS = (".edf", ".rec", ".bdf")
-_ROUNDING_S = 1e-6  # less than a sample at any rate that is read: it touches no epoch
+_ROUNDING_S = 1e-6  # less than a sample at any supported rate, so it never reaches another epoch
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """One night: a signal, its stages in place in time, and where it came from.
+    """One night: a signal, the stages aligned with it, and its source.
 
-    Nothing in it says who slept: names, birth dates and patient ids stay in the file.
+    It does not identify the sleeper: names, birth dates and patient ids stay in the file.
 
     Attributes
     ----------
     signal : ndarray, (C, T), float32
         In µV.
     stages : ndarray, (E,), int8
-        W, N1, N2, N3, REM = 0…4 and -1 where unscored, for each of the E whole 30 s epochs of the
-        signal, counted from its first sample.
+        W, N1, N2, N3, REM = 0…4 and -1 where unscored, for each of the E complete 30 s epochs of
+        the signal, counted from its first sample.
     start : datetime or None
-        When the first sample was taken, without a time zone, where the file says so.
+        Time of the first sample, without a time zone, if the file gives it.
     gaps_s : tuple of (float, float)
-        Where the recording paused, in seconds from the first sample; the signal is 0 there.
+        Pauses of the recording, in seconds from the first sample; the signal is 0 there.
     """
 
     signal: NDArray[np.float32]
@@ -76,12 +76,12 @@ class Recording:
 
     @property
     def in_gap(self) -> NDArray[np.bool_]:
-        """Which epochs, (E,), have a gap in them; they are unscored."""
+        """Mask of the epochs that contain a gap, (E,); they are unscored."""
         return epochs_in_gaps(self.gaps_s, len(self.stages))
 
 
 def epochs_in_gaps(gaps_s: Iterable[tuple[float, float]], n_epochs: int) -> NDArray[np.bool_]:
-    """Return which epochs, (E,), have a gap in them."""
+    """Return a mask of the epochs that contain a gap, (E,)."""
     in_gap = np.zeros(n_epochs, bool)
     for begin_s, end_s in gaps_s:
         first = np.floor((begin_s + _ROUNDING_S) / EPOCH_S)
@@ -92,10 +92,10 @@ def epochs_in_gaps(gaps_s: Iterable[tuple[float, float]], n_epochs: int) -> NDAr
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """An opened file or MNE Raw: its header is read once, channels when they are asked for."""
+    """An opened file or MNE Raw: its header is read once, channels on demand."""
 
     name: str  # of the file, without its folder
-    called: str  # the path of a file; what errors call it
+    called: str  # the path of a file; its name in error messages
     header: Header
     raw: Any = None  # None for EDF and BDF
 
@@ -134,27 +134,27 @@ def open_source(raw_or_path: Any) -> Source:
 
 
 def read_header(path: str | Path) -> Header:
-    """Read what a file, as in :func:`read_channels`, says of its channels, start and duration.
+    """Read the header of a file (channels, start, duration); formats as in :func:`read_channels`.
 
-    No sample and no identity is read. A missing or damaged file raises RecordingError.
+    Neither samples nor identity are read. A missing or damaged file raises RecordingError.
     """
     return open_source(path).header
 
 
 def read_channels(path: str | Path, wanted: Wanted) -> Recording:
-    """Read the channels that are wanted and none besides, as a recording without stages.
+    """Read only the wanted channels, as a recording without stages.
 
-    A damaged file and a channel that is missing (the error lists those found), is not measured in
-    volts, or has another rate than the others raise RecordingError.
+    RecordingError is raised if the file is damaged or a channel is missing (the error lists those
+    found), is not measured in volts, or has a different rate from the others.
 
     Parameters
     ----------
     path : str or Path
-        EDF, EDF+ or BDF; whatever else MNE reads (needs ``psdnorm[recordings]``).
+        EDF, EDF+ or BDF, or any other format that MNE reads (needs ``psdnorm[recordings]``).
     wanted : sequence of str, or mapping of str to str or sequence of str
         Expressions such as ``"C3-A2"``, C3 minus A2 unless the file has a channel of that name, or
-        ``"(Fp1+Fp2)/2-Cz"``; or names, each with the expressions that may stand for it, in order.
-        Blanks and case do not count.
+        ``"(Fp1+Fp2)/2-Cz"``; or a mapping of names to candidate expressions, in order of
+        preference. Blanks and case are ignored.
     """
     return open_source(path).read(wanted)
 
@@ -162,17 +162,17 @@ def read_channels(path: str | Path, wanted: Wanted) -> Recording:
 def read_recording(
     path: str | Path | Source, wanted: Wanted, scoring: str | Path | None = None
 ) -> Recording:
-    """Read a night as :func:`read_channels` does, and its stages.
+    """Read the channels of a night, like :func:`read_channels`, and its stages.
 
-    Where the scorer's 30 s epochs do not begin with the signal but, say, 7 s into it, these 7 s are
-    cut off, and ``start`` is 7 s later: an epoch is what the scorer saw. An epoch with a gap in it
-    is unscored. Files that are damaged or do not belong together raise RecordingError.
+    If the scorer's 30 s epochs begin, say, 7 s into the signal, those 7 s are cut off and ``start``
+    is 7 s later, so that epochs are those the scorer saw. An epoch that contains a gap is unscored.
+    Files that are damaged or do not belong together raise RecordingError.
 
     Parameters
     ----------
     scoring : str or Path, optional
-        The stages, as in :func:`read_stages`; without it every epoch is unscored. It may be
-        ``path`` itself, an EDF+ that holds both.
+        The stages, see :func:`read_stages`; without it every epoch is unscored. It may be ``path``
+        itself, an EDF+ that contains both.
     """
     source = path if isinstance(path, Source) else open_source(path)
     read = source.read(wanted)
@@ -195,5 +195,5 @@ def read_recording(
     stages = place(bouts, duration_s, scoring or source.called)
     stages[epochs_in_gaps(gaps_s, len(stages))] = UNSCORED
     if scoring is not None and (stages == UNSCORED).all():
-        raise RecordingError(f"{scoring} scores no epoch of {source.called} that has no gap in it")
+        raise RecordingError(f"{scoring} scores no epoch of {source.called} without a gap")
     return replace(read, signal=signal, stages=stages, start=start, gaps_s=gaps_s)

@@ -32,7 +32,7 @@ _NAMES = {
     0: ("w", "wake", "awake", "wakefulness", "0", "s0", "n0"),
     1: ("1", "n1", "s1", "nrem1", "nonrem1"),
     2: ("2", "n2", "s2", "nrem2", "nonrem2"),
-    # Rechtschaffen & Kales' stages 3 and 4 are one since AASM
+    # AASM merged Rechtschaffen & Kales' stages 3 and 4
     3: ("3", "n3", "s3", "nrem3", "nonrem3", "4", "n4", "s4", "nrem4", "nonrem4"),
     4: ("r", "rem", "5"),
     UNSCORED: (
@@ -45,7 +45,7 @@ _STAGES = {name: stage for stage, names in _NAMES.items() for name in names}
 
 def stage_of(text: str) -> int | None:
     """Return the stage that a text names, such as ``N3``, ``Sleep stage 4`` or ``SLEEP-S1``."""
-    # the minus of -1 stays, the hyphen of SLEEP-S1 goes
+    # keep the minus of -1, remove the hyphen of SLEEP-S1
     name = re.sub(r"(?<=\w)[\s_-]+(?=[\w?])", "", text.strip().casefold())
     bare = re.sub(r"^(sleepstage|stage|sleep)|sleep$", "", name)
     return _STAGES.get(bare, _STAGES.get(name))
@@ -53,13 +53,13 @@ def stage_of(text: str) -> int | None:
 
 def says_stage(text: str) -> bool:
     """Return whether a text claims to name a stage, known or not: ``Sleep stage …``."""
-    # an underscore ends the word, too: sleep_stage_W
+    # an underscore also ends the word: sleep_stage_W
     words = r"\s*(sleep[\s_-]*stage|stage|movement[\s_]+time)(?![^\W_])"
     return re.match(words, text, re.I) is not None
 
 
 class Bout(NamedTuple):
-    """A stage that lasts; -1 is unscored."""
+    """A stage with onset and duration; -1 is unscored."""
 
     onset_s: float
     duration_s: float
@@ -67,18 +67,18 @@ class Bout(NamedTuple):
 
 
 def whole_epochs(duration_s: float) -> int:
-    """Return the number E of 30 s epochs that a duration in seconds holds whole."""
-    # a quotient of floats may fall just short of the whole number that it stands for
+    """Return the number E of complete 30 s epochs in a duration in seconds."""
+    # a quotient of floats may fall just short of the whole number it represents
     return int(duration_s / EPOCH_S + 1e-6)
 
 
 def epochs_as_bouts(stages: Iterable[int]) -> list[Bout]:
-    """Return one bout per 30 s epoch, from 0 s on."""
+    """Return one bout per 30 s epoch, starting at 0 s."""
     return [Bout(EPOCH_S * index, EPOCH_S, stage) for index, stage in enumerate(stages)]
 
 
 def bouts_of(stages: Sequence[int]) -> list[Bout]:
-    """Return stages of 30 s epochs, (E,), as bouts, one for each run of equal stages."""
+    """Convert stages of 30 s epochs, (E,), to bouts, one for each run of equal stages."""
     bouts = []
     onset_s = 0
     for stage, run in groupby(map(int, stages)):
@@ -98,7 +98,7 @@ def known_stage(text: str, path: str | Path) -> int:
     return stage
 
 
-# a column that holds stages alone is preferred to one that holds events of all kinds
+# a column of stages only is preferred to one of events of all kinds
 _STAGE_COLUMNS = ("stage", "sleep_stage", "stage_hum", "staging", "hypnogram")
 _EVENT_COLUMNS = ("trial_type", "description", "event", "annotation")
 _LIGHTS_ON = "l"  # what Luna writes, in capitals: unscored
@@ -134,9 +134,9 @@ def read_table(content: bytes, path: str | Path) -> list[Bout]:
 
 
 def read_lines(content: bytes, path: str | Path) -> list[Bout]:
-    """Return the stages in a text with one per line, for one 30 s epoch after the other."""
+    """Return the stages in a text with one line per consecutive 30 s epoch."""
     lines = [line.strip() for line in _decode(content).rstrip().splitlines()]
-    if "" in lines:  # to pass over it would move all that follow
+    if "" in lines:  # skipping it would shift all that follow
         raise RecordingError(
             f"{path} has a blank line {lines.index('') + 1}, expected a stage for every epoch"
         )
@@ -149,10 +149,10 @@ def read_lines(content: bytes, path: str | Path) -> list[Bout]:
 def stages_among(events: Sequence[Annotation], path: str | Path) -> list[Bout]:
     """Return the events that are stages; apneas, arousals and the like are left out.
 
-    Events that say so (``Sleep stage N2``) are stages. Bare names (``N2``) are stages where no such
-    event covers them and they last an epoch; shorter ones are markers. A file without any event
-    that says so has its stages in bare names, however long. A bare number that lasts whole epochs
-    and is not covered raises an error, as it may be either.
+    Explicit events (``Sleep stage N2``) are stages. Bare names (``N2``) are stages if no explicit
+    event covers them and they last an epoch; shorter ones are markers. In a file without explicit
+    events, all bare names are stages, whatever their duration. A bare number that lasts a whole
+    number of epochs and is not covered raises an error, as it may be either.
     """
     saying = [event for event in events if says_stage(event.text)]
     named = [e for e in events if stage_of(e.text) is not None and not says_stage(e.text)]
@@ -176,12 +176,12 @@ def _bout(event: Annotation, path: str | Path) -> Bout:
 
 
 def _length_s(event: Annotation) -> float:
-    # without a duration it lasts one epoch; what it may not cover stays unscored
+    # without a duration it lasts one epoch; anything beyond stays unscored
     return EPOCH_S if event.duration_s is None else event.duration_s
 
 
 def _uncovered(events: Sequence[Annotation], others: Sequence[Annotation]) -> list[Annotation]:
-    """Return the events whose middle lies within none of the others."""
+    """Return the events whose midpoint is not within any of the others."""
     spans_s = sorted((other.onset_s, other.onset_s + _length_s(other)) for other in others)
     uncovered = []
     for event in events:
@@ -193,7 +193,7 @@ def _uncovered(events: Sequence[Annotation], others: Sequence[Annotation]) -> li
 
 
 def read_rows(content: bytes) -> list[list[str]]:
-    """Read the rows of a CSV or TSV, without blank ones; raises csv.Error."""
+    """Read the rows of a CSV or TSV, skipping blank ones; raises csv.Error."""
     text = _decode(content)
     delimiter = max("\t;,", key=text.lstrip().partition("\n")[0].count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
@@ -201,11 +201,11 @@ def read_rows(content: bytes) -> list[list[str]]:
 
 
 def _decode(content: bytes) -> str:
-    return decode(content.removeprefix(b"\xef\xbb\xbf"))  # Windows puts a mark before UTF-8
+    return decode(content.removeprefix(b"\xef\xbb\xbf"))  # the byte order mark of Windows
 
 
 def _check_ambiguous(texts: set[str], path: str | Path) -> None:
-    # a 4 may be REM (counted 0…4) or stage 4
+    # 4 may be REM (numbered 0…4) or stage 4
     if "4" in texts and "5" not in texts:
         raise RecordingError(
             f"{path} has stages numbered 4 and none numbered 5, expected names, as 4 may be stage "
@@ -213,8 +213,8 @@ def _check_ambiguous(texts: set[str], path: str | Path) -> None:
         )
 
 
-_DEEPEST = 100  # elements within elements
-# by stage; the last one, -1, is unscored
+_DEEPEST = 100  # nested elements
+# indexed by stage; the last one, -1, is unscored
 _NSRR = (
     *("Wake|0", "Stage 1 sleep|1", "Stage 2 sleep|2", "Stage 3 sleep|3", "REM sleep|5"),
     "Unscored|9",
@@ -224,7 +224,7 @@ _HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 
 
 def read_xml(content: bytes, path: str | Path) -> list[Bout]:
-    """Return the stages in an XML of the NSRR or of Profusion, told apart by its first element."""
+    """Return the stages in an NSRR or Profusion XML, distinguished by its root element."""
     root = _parse(content, path)
     if root.tag == "CMPStudyConfig":
         length_s = seconds(root.findtext("EpochLength", str(EPOCH_S)), path)
@@ -254,7 +254,7 @@ class _Builder(TreeBuilder):
     depth = 0
 
     def doctype(self, *_: object) -> None:
-        # entities, external ones and bombs among them, can be declared nowhere else
+        # entities, including external ones and bombs, can only be declared here
         raise RecordingError("declares a document type, expected an XML without DOCTYPE")
 
     def start(self, tag: Any, attributes: Any, /) -> Element:
@@ -279,12 +279,12 @@ def _parse(content: bytes, path: str | Path) -> Element:
         raise RecordingError(f"{path} is not XML: {' '.join(str(error).split()):.100}") from error
 
 
-# onsets and durations are rounded by those who write them; less than this is no gap, no overlap
-# and no other grid
+# writers round onsets and durations; a difference below this is no gap, no overlap and no other
+# epoch grid
 _JITTER_S = 0.5
 _MOST_BYTES = 2**26
 _EDFS = (".edf", ".rec")
-# EDF+ standardizes these, which MNE and EDFbrowser know: AASM's N1 is its 1; the last is unscored
+# EDF+'s standard names, known to MNE and EDFbrowser: AASM's N1 is its 1; the last is unscored
 EDF_STAGE_NAMES = ("W", "1", "2", "3", "R", "?")
 _READERS: dict[str, Callable[[bytes, str | Path], list[Bout]]] = {
     ".xml": read_xml,
@@ -299,10 +299,10 @@ FORMATS = ("nsrr", "profusion", "edf", "tsv", "text")
 def read_stages(
     path: str | Path, duration_s: float, start: datetime | None = None
 ) -> NDArray[np.int8]:
-    """Read a scoring and put it on the 30 s epochs of its signal.
+    """Read a scoring and align it with the 30 s epochs of its signal.
 
-    RecordingError is raised if it is damaged, empty or contradicts itself, has epochs of another
-    length, goes on for more than an epoch where there is no signal, or scores no epoch of it.
+    RecordingError is raised if it is damaged, empty or contradictory, has epochs of another length,
+    extends more than an epoch beyond the signal, or scores none of its epochs.
 
     Parameters
     ----------
@@ -312,24 +312,24 @@ def read_stages(
     duration_s : float
         Length of the signal in seconds.
     start : datetime, optional
-        When the signal starts. A scoring that has a start of its own (EDF+) is placed by the
-        clock; the others count from the signal's first sample.
+        Start of the signal. A scoring with its own start time (EDF+) is aligned by the clock;
+        the others count from the signal's first sample.
 
     Returns
     -------
     ndarray, (E,), int8
-        For each whole epoch the stage that covers most of it and at least half of it; else -1.
+        For each complete epoch, the stage that covers most of it, and at least half; else -1.
     """
     return place(read_bouts(path, start), duration_s, path)
 
 
 def holds_stages(path: str | Path) -> bool:
-    """Return whether an EDF+ recording holds its own stages."""
+    """Return whether an EDF+ recording contains its own stages."""
     if Path(path).suffix.lower() not in _EDFS:
         return False
     others = []
     for annotation in each_annotation(path, parse_header(path)):
-        # mostly the first one: then the rest of a long file need not be read
+        # usually the first one, so the rest of a long file need not be read
         if says_stage(annotation.text) and stage_of(annotation.text) != UNSCORED:
             return True
         others.append(annotation)
@@ -339,7 +339,7 @@ def holds_stages(path: str | Path) -> bool:
 def read_bouts(
     path: str | Path, start: datetime | None = None, header: Header | None = None
 ) -> list[Bout]:
-    """Read a scoring in seconds from the signal's first sample, ordered and without overlap."""
+    """Read a scoring, in seconds from the signal's first sample, sorted and without overlap."""
     suffix = Path(path).suffix.lower()
     if suffix in _EDFS:
         annotations, own_start = read_annotations(path, header)
@@ -361,7 +361,7 @@ def read_bouts(
 
 
 def place(bouts: Sequence[Bout], duration_s: float, path: str | Path) -> NDArray[np.int8]:
-    """Put bouts on the whole 30 s epochs of a signal; see :func:`read_stages`."""
+    """Assign bouts to the complete 30 s epochs of a signal; see :func:`read_stages`."""
     n_epochs = whole_epochs(duration_s)
     scored = [bout for bout in bouts if bout.stage != UNSCORED]
     first_s = min((bout.onset_s for bout in scored), default=0.0)
@@ -384,14 +384,14 @@ def place(bouts: Sequence[Bout], duration_s: float, path: str | Path) -> NDArray
     stages[covered_s.max(axis=1, initial=0.0) < EPOCH_S / 2] = UNSCORED
     if scored and (stages == UNSCORED).all():
         raise RecordingError(
-            f"{path} scores {first_s:g} to {last_s:g} s and half of no epoch of the signal's "
-            f"{duration_s:g} s, expected a hypnogram of it"
+            f"{path} scores {first_s:g} to {last_s:g} s, but no stage covers half an epoch of the "
+            f"signal's {duration_s:g} s, expected a hypnogram of it"
         )
     return stages
 
 
 def grid_s(bouts: Sequence[Bout]) -> float:
-    """Return where the scorer's first epoch border after the signal's start lies, 0 to 30 s."""
+    """Return the scorer's first epoch boundary after the signal's start, 0 to 30 s."""
     phase_s = next(bout.onset_s for bout in bouts if bout.stage != UNSCORED) % EPOCH_S
     return phase_s if _JITTER_S < phase_s < EPOCH_S - _JITTER_S else 0.0
 
@@ -399,7 +399,7 @@ def grid_s(bouts: Sequence[Bout]) -> float:
 def write_stages(
     path: str | Path, stages: Sequence[int], form: str, start: datetime | None = None
 ) -> None:
-    """Write stages, (E,), in one of :data:`FORMATS`; ``edf`` alone says when the signal starts."""
+    """Write stages, (E,), in one of :data:`FORMATS`; only ``edf`` stores the signal's start."""
     bouts = bouts_of(stages)
     if form not in FORMATS:
         raise ArgumentError(f"form must be one of {', '.join(FORMATS)}, found {form!r}")
@@ -437,13 +437,13 @@ def write_stages(
 
 
 def _late_s(own: datetime | None, signal: datetime | None, path: str | Path) -> float:
-    """Return how long after the signal a scoring starts that has a clock of its own."""
+    """Return how long after the signal a scoring with its own start time begins."""
     if own is None or signal is None:
         return 0.0
     late = own - signal
     if abs(late) < timedelta(days=1):
         return late.total_seconds()
-    # the date of one of the two was blurred for privacy, the time of day was not
+    # the date of one of the two was shifted for privacy, but not the time of day
     if abs(late) % timedelta(days=1) < timedelta(seconds=1):
         return 0.0
     raise RecordingError(
@@ -452,9 +452,9 @@ def _late_s(own: datetime | None, signal: datetime | None, path: str | Path) -> 
 
 
 def _with_markers_lasting(ordered: Sequence[Bout]) -> list[Bout]:
-    """Give stages of 0 s the epoch that they mark, or what no longer stage covers of it."""
+    """Extend stages of 0 s over the epoch they mark, as far as no longer stage covers it."""
     lasting = []
-    until_s = math.inf  # where the next stage begins that has a length of its own
+    until_s = math.inf  # onset of the next stage with a duration
     for bout in reversed(ordered):
         if bout.duration_s == 0:
             bout = bout._replace(duration_s=min(EPOCH_S, until_s - bout.onset_s))
@@ -465,7 +465,7 @@ def _with_markers_lasting(ordered: Sequence[Bout]) -> list[Bout]:
 
 
 def _check(ordered: Sequence[Bout], path: str | Path) -> None:
-    """Raise an error if a scoring is empty, contradicts itself or its epochs are not of 30 s."""
+    """Raise an error if a scoring is empty or contradictory, or its epochs are not 30 s long."""
     scored = [bout for bout in ordered if bout.stage != UNSCORED]
     if not scored:
         raise RecordingError(
@@ -484,7 +484,7 @@ def _check(ordered: Sequence[Bout], path: str | Path) -> None:
             )
     lengths_s = [bout.duration_s for bout in scored]
     odd = [s for s in lengths_s if abs(s - EPOCH_S * round(s / EPOCH_S)) > _JITTER_S]
-    # a last epoch may be cut short, but epochs of 20 s cannot be told from those of 30 s by half
+    # the last epoch may be cut short: only a majority of odd lengths shows epochs not of 30 s
     if 2 * len(odd) > len(scored):
         raise RecordingError(
             f"{path} has stages that last {odd[0]:g} s, expected epochs of {EPOCH_S} s"

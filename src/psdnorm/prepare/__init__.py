@@ -1,4 +1,4 @@
-"""From a recording to the store."""
+"""Prepare recordings into a store."""
 
 from psdnorm.prepare.prepare import Preparation, PreparationOutcome, fingerprint, recording_name
 from psdnorm.prepare.quality import (

@@ -27,12 +27,12 @@ from psdnorm.runtime import check_scheduler, run_all
 from psdnorm.store import Night, Store
 
 _PIECE = 2**16
-# formats whose samples lie beside the file that is opened
+# formats that store samples in files beside the one that is opened
 _BESIDE = {".vhdr": (".eeg", ".dat", ".vmrk"), ".set": (".fdt",)}
 
 
 def fingerprint(signal: Path, scoring: Path | None, channels: Mapping[str, str]) -> str:
-    """Return a hash of a scoring, and of size and first and last 64 KiB of a signal's files."""
+    """Hash a scoring, and the size and the first and last 64 KiB of a signal's files."""
     sha = hashlib.sha256(json.dumps(dict(channels)).encode())
     others = (signal.with_suffix(suffix) for suffix in _BESIDE.get(signal.suffix.lower(), ()))
     with os_errors_as(RecordingError, signal, "cannot be read"):
@@ -60,15 +60,15 @@ _NUMBERS = {stage: number for number, stage in enumerate(STAGES)} | {"unscored":
 
 @dataclass(frozen=True)
 class PreparationOutcome:
-    """What became of one night."""
+    """The outcome of preparing one night."""
 
     recording: str  # its name in the store
     source: str  # the file of its signal
     status: str  # "prepared", "already there" or "failed"
-    reason: str = ""  # one sentence where it failed
+    reason: str = ""  # one sentence if it failed
     counts: dict[str, int] = field(default_factory=dict)  # epochs per stage, and unscored
-    flags: tuple[str, ...] = ()  # what is wrong with the signal
-    channels: dict[str, str] = field(default_factory=dict)  # each with its expression
+    flags: tuple[str, ...] = ()  # problems of the signal
+    channels: dict[str, str] = field(default_factory=dict)  # channel name → expression
 
     @property
     def hours(self) -> float:
@@ -76,14 +76,14 @@ class PreparationOutcome:
 
 
 def recording_name(night: NightFiles) -> str:
-    """Return what a night is called in a store: cohort, subject and, where it has one, visit."""
+    """Return the name of a night in a store: cohort, subject and, if it has one, visit."""
     return "-".join(part for part in (night.cohort, night.subject, night.visit) if part)
 
 
 def prepare_night(
     night: NightFiles, store_path: str | os.PathLike[str], recipe: Recipe, replace: bool = False
 ) -> PreparationOutcome:
-    """Prepare one night into a store; whatever fails is in the outcome."""
+    """Prepare one night into a store; failures are returned in the outcome."""
     try:
         store = Store.plan(store_path, recipe.to_dict(), recipe.layout())
         return _prepare(night, store, recipe, replace)
@@ -98,27 +98,27 @@ def prepare_night(
 
 
 class Preparation:
-    """The nights of a source on their way into a store.
+    """The nights of a source, to be prepared into a store.
 
     Cohort, source, channels and name are those of :func:`psdnorm.cohorts.find_nights`. A source
-    without a night and a store of another recipe raise PsdnormError.
+    without nights or a store with another recipe raises PsdnormError.
 
     Parameters
     ----------
     store : path
-        Created with the first night that is prepared, if it does not exist.
+        If it does not exist, it is created when the first night has been prepared.
     channels : sequence or mapping, optional
-        Other channels than the cohort's; the recipe then has as many.
+        Channels to read instead of the cohort's; sets the recipe's number of channels.
     replace : bool
-        Whether nights that were prepared from other files or channels are replaced; otherwise they
-        stay, and the new ones fail.
+        Whether to replace nights that were prepared from other files or channels; otherwise they
+        are kept, and the new ones fail.
 
     Attributes
     ----------
     problems : list of Problem
-        Files that were left out, and nights without a scoring.
+        Skipped files, and nights without a scoring.
     same : list of str
-        After a run: a sentence for each of its recordings that is stored under several subjects.
+        After a run: one sentence per recording of it that is stored under several subjects.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Preparation:
     ) -> None:
         found = find_nights(cohort, source, channels, name=name)
         self.problems, self.notes = found.problems, found.notes
-        self.nights = [  # workers may have been started elsewhere
+        self.nights = [  # workers may have another working directory
             dataclasses.replace(
                 night,
                 signal=night.signal.absolute(),
@@ -153,27 +153,27 @@ class Preparation:
 
     @property
     def left_out(self) -> list[Problem]:
-        """Problems with files that belong to none of the nights."""
+        """Problems with files that do not belong to any of the nights."""
         used = {path for night in self.nights for path in (night.signal, night.scoring)}
         return [problem for problem in self.problems if problem.file.absolute() not in used]
 
     def run(
         self, jobs: int = 1, dask: str | None = None
     ) -> Generator[PreparationOutcome, None, None]:
-        """Prepare all nights, yield what becomes of each, and write the index at the end.
+        """Prepare all nights, yield the outcome of each, and write the index at the end.
 
-        The index is also written when the iterator is closed early or interrupted. Nights that are
-        in the store already are not prepared again, so an interrupted run is resumed by running it
-        again. Raises PsdnormError at once if no night could be prepared: without SciPy, without a
-        scheduler that answers, or where the store cannot be written.
+        The index is also written when the iterator is closed early or interrupted. Nights already
+        in the store are skipped, so an interrupted run is resumed by running it again. Raises
+        PsdnormError immediately if no night can be prepared: SciPy is missing, the scheduler does
+        not respond, or the store is not writable.
 
         Parameters
         ----------
         jobs : int
-            Processes at a time; 1 works in this one.
+            Number of parallel processes; 1 uses the current process.
         dask : str, optional
-            Address of a Dask scheduler whose workers do it instead; they must see the same files
-            under the same paths.
+            Address of a Dask scheduler whose workers are used instead; they must see the same
+            files under the same paths.
         """
         if jobs < 1:
             raise ArgumentError(f"jobs is {jobs}, expected at least 1")
@@ -203,7 +203,7 @@ class Preparation:
             self.same = self._under_several_subjects()
 
     def _under_several_subjects(self) -> list[str]:
-        """Return a sentence for each recording of this run that is stored as several people's."""
+        """Return a sentence per recording of this run that is stored under several subjects."""
         if not self.store.made:
             return []
         index = self.store.index
@@ -240,7 +240,7 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
             "own (--name names a whole folder), or replace it (--replace) if they were changed on "
             "purpose",
         )
-    # tables of people may have been added since; what removed ones said stays
+    # metadata tables may have been added since; values from removed ones are kept
     facts = {"age": night.age, "sex": night.sex, "family": night.family}
     if known is not None and same:
         if all(value in (None, known[fact]) for fact, value in facts.items()):
@@ -269,7 +269,7 @@ def _prepare(night: NightFiles, store: Store, recipe: Recipe, replace: bool) -> 
             fingerprint=mark,
             **facts,  # type: ignore[arg-type]
         ),
-        replace=replace or same,  # the same file may have got another name
+        replace=replace or same,  # the same file may have been renamed
     )
     counts = {stage: int((prepared.stages == number).sum()) for stage, number in _NUMBERS.items()}
     return PreparationOutcome(name, str(night.signal), PREPARED, "", counts, flags, channels)

@@ -1,4 +1,4 @@
-"""Whether a channel is usable: flat, clipped, loose or paused; each is examined once per night."""
+"""Signal quality: flat, clipped, loose or paused channels; examined once per night."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -11,14 +11,14 @@ from psdnorm.constants import EPOCH_S
 from psdnorm.errors import RecordingError
 from psdnorm.io import Recording, Source, Weights
 
-# the quietest sleep EEG deviates by several µV, an open or shorted input by less than this
+# the standard deviation of the quietest sleep EEG is several µV, of an open or shorted input less
 FLAT_UV = 0.5
-# no EEG deviates by this much, but an amplifier that drifts may
+# no EEG has a standard deviation this large, but a drifting amplifier may
 LARGE_UV = 1000.0
 # an unclipped signal is at its extremes for a few samples of a night, not for this share of 30 s
 SATURATED_SHARE = 0.05
-EXTREME = 1e-4  # of the signal's range: as near as rounding leaves a sample to an extreme
-# the samples of a sine meet its extreme once or twice in every period, an amplifier stays there
+EXTREME = 1e-4  # of the signal's range: the tolerance for rounding at an extreme
+# a sine reaches its extreme for one or two samples per period, a saturated amplifier stays there
 RUN = 3
 LEAST_FLAGGED = 0.01  # of the epochs, or of the samples that a recipe clips
 MOST_BAD = 0.5  # likewise
@@ -26,10 +26,10 @@ _LARGE = "above 1 mV"
 
 
 class Quality(NamedTuple):
-    """What was measured of each epoch and channel of a recording."""
+    """Quality measures of each epoch and channel of a recording."""
 
     deviation_uv: NDArray[np.float64]  # (E, C), standard deviation; NaN if a sample is not finite
-    saturated: NDArray[np.bool_]  # (E, C), 5 % of the samples stay at the night's extremes
+    saturated: NDArray[np.bool_]  # (E, C), whether 5 % of the samples stay at the night's extremes
 
     @property
     def not_finite(self) -> NDArray[np.bool_]:
@@ -45,21 +45,21 @@ class Quality(NamedTuple):
 
     @property
     def measured(self) -> NDArray[np.bool_]:
-        """Epochs that hold a signal, (E, C)."""
+        """Epochs that contain a signal, (E, C)."""
         return self.deviation_uv >= FLAT_UV
 
     @property
     def bad(self) -> NDArray[np.bool_]:
-        """Epochs of which nothing can be learned, (E, C); what is only large can be scaled."""
+        """Unusable epochs, (E, C); epochs that are only large are not among them: scaling helps."""
         return ~self.measured | self.saturated
 
     def at(self, where: Any) -> "Quality":
-        """Return some of the epochs, or of epochs and channels."""
+        """Index by epoch, or by epoch and channel."""
         return Quality(self.deviation_uv[where], self.saturated[where])
 
 
 def examine(recording: Recording) -> Quality:
-    """Examine every epoch and channel of a recording as it was read."""
+    """Examine every epoch and channel of a raw recording."""
     n_epochs = len(recording.stages)
     edges = _edges(recording.sfreq, n_epochs)
     deviations, saturated = [], np.zeros((n_epochs, len(recording.signal)), bool)
@@ -81,19 +81,19 @@ def examine(recording: Recording) -> Quality:
 def _deviations_uv(
     samples: NDArray[np.float32], sfreq: float, n_epochs: int
 ) -> NDArray[np.float64]:
-    """Return the standard deviation of each epoch, (E,), of a channel; NaN if it is not finite."""
-    with np.errstate(invalid="ignore"):  # infinity less infinity
+    """Return the standard deviation of each epoch of a channel, (E,); NaN if not finite."""
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
         epochs = (samples[first:end] for first, end in pairwise(_edges(sfreq, n_epochs)))
         return np.array([epoch.std(dtype=np.float64) for epoch in epochs])
 
 
 def _edges(sfreq: float, n_epochs: int) -> NDArray[np.intp]:
-    """Return where epochs begin, and where the last one ends, (E + 1,)."""
+    """Return the sample at which each epoch begins and the last one ends, (E + 1,)."""
     return np.rint(np.arange(n_epochs + 1) * EPOCH_S * sfreq).astype(int)
 
 
 def _n_in_runs(is_extreme: NDArray[np.bool_]) -> int:
-    """Count the samples, of (T,), that are among three or more in a row."""
+    """Count the samples, of (T,), in runs of three or more."""
     if np.count_nonzero(is_extreme) < RUN:
         return 0
     edges = np.flatnonzero(np.diff(is_extreme, prepend=False, append=False))
@@ -102,12 +102,12 @@ def _n_in_runs(is_extreme: NDArray[np.bool_]) -> int:
 
 
 def flags_of(quality: Quality, channels: tuple[str, ...]) -> list[str]:
-    """Return what is bad in 1 % of the epochs or more: ``C3-A2 flat 12 %``."""
+    """Return the problems found in at least 1 % of the epochs: ``C3-A2 flat 12 %``."""
     flags = []
     for channel, name in enumerate(channels):
         for kind, epochs in _named(quality, channel).items():
             share = epochs.mean()
-            # epochs with samples that are not finite are unscored: they are always flagged
+            # epochs with non-finite samples become unscored, so they are always flagged
             if share >= LEAST_FLAGGED or (share and kind == "not finite"):
                 doubt = " (is its unit right?)" if kind == _LARGE and share > MOST_BAD else ""
                 flags.append(f"{name} {kind}{doubt} {share_in_words(share)}")
@@ -133,7 +133,7 @@ def check_usable(quality: Quality, channels: tuple[str, ...], source: str) -> No
 
 
 def share_in_words(share: float) -> str:
-    """Return a share in words: ``12 %``, ``0.3 %``."""
+    """Format a share: ``12 %``, ``0.3 %``."""
     return f"{100 * share:.0f} %" if share >= 0.0095 else f"{100 * share:.1g} %"
 
 
@@ -148,17 +148,17 @@ def _named(quality: Quality, channel: int) -> dict[str, NDArray[np.bool_]]:
 
 
 def electrodes_of(weights: Weights, labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the labels of what a derivation holds against a reference."""
-    if len(weights) == 1:  # the file holds the channel itself
+    """Return the labels of a derivation's electrodes, without its references."""
+    if len(weights) == 1:  # the file stores the derivation itself
         return ()
-    # not the references: one that all others were recorded against is rightly flat
+    # not the references: a common recording reference is flat by design
     return tuple(labels[index].strip() for index, weight in weights.items() if weight > 0)
 
 
 def flat_epochs(
     electrode: NDArray[np.float32], sfreq: float, measured: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return the epochs, (E,), in which an electrode is flat and the derivation from it is not."""
+    """Return a mask of epochs, (E,), in which an electrode is flat but its derivation is not."""
     return measured & (_deviations_uv(electrode, sfreq, len(measured)) < FLAT_UV)
 
 
@@ -169,18 +169,18 @@ def electrode_flags(
     quality: Quality,
     kept: slice,
 ) -> list[str]:
-    """Return which derivations lack one of their electrodes: ``C3-A2 without C3 12 %``."""
+    """Flag derivations in which an electrode carries no signal: ``C3-A2 without C3 12 %``."""
     n_samples, without_gap = recording.signal.shape[1], ~recording.in_gap[kept]
     flags = []
     for channel, name in enumerate(recording.channels):
         for label in electrodes[name]:
-            # a recording may be cut at its beginning
+            # the beginning of a recording may have been cut off
             electrode = source.read([label]).signal[0, -n_samples:]
             flat = flat_epochs(electrode, recording.sfreq, quality.measured[:, channel])
             counted = flat[kept][without_gap]
             share = float(counted.mean()) if counted.size else 0.0
             if share >= LEAST_FLAGGED:
-                # flags have semicolons between them in an index
+                # flags are separated by semicolons in an index
                 words = "".join(c if c.isprintable() and c != ";" else "?" for c in label)
                 flags.append(f"{name} without {words} {share_in_words(share)}")
     return flags

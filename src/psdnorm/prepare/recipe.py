@@ -1,4 +1,4 @@
-"""How a night is prepared: everything that decides the value of a sample, under a name."""
+"""Recipes: named settings that determine every sample of a prepared night."""
 
 import dataclasses
 import json
@@ -14,10 +14,10 @@ from psdnorm.errors import ArgumentError, os_errors_as
 from psdnorm.io import fold
 from psdnorm.store import DTYPES, Layout
 
-# of the code in signals.py: raised whenever the same recipe would give other samples
+# of the code in signals.py; incremented whenever the same recipe would give different samples
 ALGORITHM_VERSION = 1
 SCALINGS = ("none", "epoch", "recording")
-# width of the low-pass filter's slope by MNE's rule: a share of its edge, but no narrower than this
+# transition bandwidth by MNE's rule: a fraction of the low-pass edge, and the minimum in Hz
 TRANSITION, NARROWEST_HZ = 0.25, 2.0
 _TRIMS = ("none", "all")
 _SUFFIXES = (".json", ".toml")
@@ -43,7 +43,7 @@ class Recipe:
     trim : {"none", "all"} or tuple of str
         Cohorts in which wake is cut off except ``trim_margin_s`` seconds before and after sleep.
     sfreq, dtype
-        Sampling rate in Hz and type, float16 or float32, of what is stored.
+        Sampling rate in Hz and type, float16 or float32, of the stored signals.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Return the recipe that :meth:`to_dict` gave, such as that of a store."""
+        """Return a recipe from the output of :meth:`to_dict`, such as that of a store."""
         fields = dict(document)
         version = fields.pop("version", ALGORITHM_VERSION)
         if version != ALGORITHM_VERSION:
@@ -106,9 +106,9 @@ class Recipe:
         return cls(**fields)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all that changes a sample, as JSON holds it, with the algorithm's version."""
+        """Return all settings as a JSON-compatible dict, with the algorithm's version."""
         fields = dataclasses.asdict(self)
-        # a number has one spelling, so that 500 and 500.0 have one hash
+        # 500 and 500.0 must have the same hash
         for name in ("clip", "trim_margin_s", "lowpass_hz", "sfreq"):
             fields[name] = None if fields[name] is None else float(fields[name])
         fields["trim"] = self.trim if isinstance(self.trim, str) else list(self.trim)
@@ -118,7 +118,7 @@ class Recipe:
         return Layout(self.n_channels, int(self.sfreq * EPOCH_S), float(self.sfreq), self.dtype)
 
     def trims(self, cohort: str) -> bool:
-        """Return whether wake around sleep is cut off in a cohort."""
+        """Return whether wake before and after sleep is cut off in a cohort."""
         if isinstance(self.trim, str):
             return self.trim == "all"
         return fold(cohort) in map(fold, self.trim)
@@ -132,10 +132,10 @@ RECIPES = {
 
 
 def load_recipe(name_or_path: str | Path) -> Recipe:
-    """Return one of :data:`RECIPES`, or that of a ``.json`` or ``.toml`` file.
+    """Return one of :data:`RECIPES`, or load one from a ``.json`` or ``.toml`` file.
 
-    The file has the fields of :class:`Recipe`. ``base = "paper"`` takes from that recipe what the
-    file does not give; ``clip = "none"`` is no clipping; without a name it is the file's.
+    The file has the fields of :class:`Recipe`. ``base = "paper"`` takes missing fields from that
+    recipe; ``clip = "none"`` disables clipping; the name defaults to the file's.
     """
     if str(name_or_path) in RECIPES:
         return RECIPES[str(name_or_path)]
@@ -156,7 +156,7 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
         raise ArgumentError(f"{path} holds {type(document).__name__}, expected a recipe's fields")
     fields = {"name": path.stem} | document
     if fields.get("clip") == "none":
-        fields["clip"] = None  # TOML has no other word for it
+        fields["clip"] = None  # TOML has no null
     base = fields.pop("base", None)
     if base is not None:
         if base not in RECIPES:

@@ -22,19 +22,19 @@ from psdnorm.prepare.quality import (
 )
 from psdnorm.prepare.recipe import NARROWEST_HZ, TRANSITION, Recipe
 
-_HAMMING = 3.3  # length of a Hamming-windowed FIR filter times the width of its slope
-_LARGEST = 10_000  # denominator of a ratio of rates; the filter has some 40 taps for each
-_MOST_DRIFT_S = 1e-6  # at the end of a recording, by rounding its rate to a ratio
-_STEP_S = 1e-5  # to which times are rounded where there is no such ratio
-_AT_ONCE = 2**18  # samples in the windows that are held in memory
+_HAMMING = 3.3  # length of a Hamming-windowed FIR filter times its transition bandwidth
+_LARGEST = 10_000  # denominator of a ratio of rates; the filter has some 40 taps per unit of it
+_MOST_DRIFT_S = 1e-6  # at the end of a recording, from rounding its rate to a ratio
+_STEP_S = 1e-5  # rounding of times if there is no such ratio
+_AT_ONCE = 2**18  # samples in the windows held in memory at a time
 
 
 def lowpass_resample(
     signal: NDArray[np.float32], sfreq: float, recipe: Recipe, n_out: int, source: str = "signal"
 ) -> NDArray[np.float32]:
     """Low-pass filter and resample (C, T) in one pass, without delay; return (C, n_out)."""
-    # a linear-phase FIR filter with a Hamming window, as MNE's: flat up to lowpass_hz, half of the
-    # amplitude an eighth above it, below -50 dB from a quarter above it on
+    # a linear-phase FIR filter with a Hamming window, like MNE's: flat up to lowpass_hz, half the
+    # amplitude at an eighth above it, below -50 dB from a quarter above it
     slope_hz = max(TRANSITION * recipe.lowpass_hz, NARROWEST_HZ)
     transition_hz = min(slope_hz, sfreq / 2 - recipe.lowpass_hz)
     if transition_hz < NARROWEST_HZ:
@@ -49,7 +49,7 @@ def lowpass_resample(
     up = ratio.numerator if is_ratio else math.ceil(1 / (_STEP_S * sfreq))
     taps = _taps(up, sfreq, recipe.lowpass_hz, transition_hz)
     margin = min(math.ceil(len(taps) / 2 / up) + 2, signal.shape[1] - 1)  # samples beyond each end
-    # by point reflection, so that the ends have no transient
+    # extended by point reflection, so that the ends have no transient
     continued = np.pad(signal, ((0, 0), (margin, margin)), "reflect", reflect_type="odd")
     if is_ratio:
         return _by_ratio(continued, taps, ratio, margin, n_out)
@@ -58,13 +58,13 @@ def lowpass_resample(
 
 
 def _taps(up: int, sfreq: float, lowpass_hz: float, transition_hz: float) -> NDArray[np.float32]:
-    """Return the filter at ``up`` times the signal's rate; an odd number of taps."""
+    """Design the filter at ``up`` times the signal's rate, with an odd number of taps."""
     firwin = _scipy_signal().firwin
     rate = up * sfreq
     n_taps = 2 * math.ceil(_HAMMING / transition_hz * rate / 2) + 1
     taps = firwin(n_taps, lowpass_hz + transition_hz / 2, window="hamming", fs=rate)
-    # every output sees one tap in `up`: each such set must pass a constant unchanged, or an
-    # offset of the signal becomes a tone
+    # each output uses every `up`-th tap: each such phase must have unit gain at 0 Hz, or an offset
+    # of the signal becomes a tone
     phases = np.pad(taps, (0, -n_taps % up)).reshape(-1, up)
     phases /= phases.sum(axis=0)
     return phases.ravel()[:n_taps].astype(np.float32)
@@ -76,7 +76,7 @@ def _by_ratio(
     """Filter (C, T) at ``up`` times its rate and keep every ``down``-th sample after the margin."""
     up, down = ratio.as_integer_ratio()
     delay = len(taps) // 2 + margin * up
-    lead = -delay % down  # so that the first output falls on the first sample
+    lead = -delay % down  # aligns the first output with the first sample
     shifted = np.concatenate([np.zeros(lead, np.float32), taps])
     filtered = _scipy_signal().upfirdn(shifted, signal, up, down)
     first = (delay + lead) // down
@@ -86,9 +86,9 @@ def _by_ratio(
 def _at_places(
     signal: NDArray[np.float32], taps: NDArray[np.float32], up: int, places: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Filter (C, T) and take it at places between its samples, rounded to one in ``up``."""
+    """Filter (C, T) and evaluate it at fractional positions, rounded to 1 / ``up`` samples."""
     phases = np.pad(taps, (0, -len(taps) % up)).reshape(-1, up)
-    table = np.ascontiguousarray(phases[::-1].T)  # (up, K), as samples come before each other
+    table = np.ascontiguousarray(phases[::-1].T)  # (up, K), in the order of the samples
     length = table.shape[1]
     windows = np.lib.stride_tricks.sliding_window_view(signal, length, axis=1)  # (C, T - K + 1, K)
     result = np.empty((len(signal), len(places)), np.float32)
@@ -104,7 +104,7 @@ def _at_places(
 
 def _scipy_signal() -> Any:
     try:
-        import scipy.signal  # only for those who prepare
+        import scipy.signal  # needed only to prepare
     except ImportError as error:
         raise MissingExtraError(
             'filtering needs SciPy: pip install "psdnorm[recordings]"'
@@ -112,22 +112,22 @@ def _scipy_signal() -> Any:
     return scipy.signal
 
 
-# a signal that varies by less is the rounding of a constant
+# a signal that varies less is a constant with rounding noise
 LEAST_IQR_UV = 0.1
 
 
 class Prepared(NamedTuple):
-    """A night as a network sees it."""
+    """A night as a network receives it."""
 
     signals: NDArray[np.float32]  # (E, C, T)
     stages: NDArray[np.int8]  # (E,), -1 where unscored
-    flags: tuple[str, ...]  # what is wrong with the signal
-    first_epoch: int  # of the recording; 0 unless wake was cut off
-    quality: Quality  # of all epochs of the recording; those with a gap are flat
+    flags: tuple[str, ...]  # problems of the signal
+    first_epoch: int  # index in the recording; 0 unless wake was cut off
+    quality: Quality  # of all epochs of the recording; those with a gap count as flat
 
     @property
     def kept(self) -> slice:
-        """Which epochs of the recording these are."""
+        """Slice of the recording's epochs that were kept."""
         return slice(self.first_epoch, self.first_epoch + len(self.stages))
 
 
@@ -136,18 +136,18 @@ def preprocess(
 ) -> Prepared:
     """Filter, resample, cut into epochs, scale, trim and clip a night.
 
-    Epochs with a gap in them are 0 and unscored. Where wake is trimmed around sleep, they do not
-    count as wake, and are cut off before the first epoch and after the last. RecordingError is
-    raised if the rate is too low for the filter, the number of channels is not the recipe's, a
-    channel is not finite, flat or saturated in more than half of the epochs, the recipe would clip
-    more than half of its samples, or its interquartile range is too small to divide by.
+    Epochs that contain a gap are 0 and unscored. Trimming does not count them as wake, and cuts
+    them off before the first epoch and after the last. RecordingError is raised if the rate is too
+    low for the filter, the number of channels differs from the recipe's, a channel is not finite,
+    flat or saturated in more than half of the epochs, the recipe would clip more than half of its
+    samples, or its interquartile range is too small to divide by.
 
     Parameters
     ----------
     cohort : str
-        Some recipes cut off wake in some cohorts.
+        Decides whether the recipe cuts off wake.
     quality : Quality, optional
-        Of the recording, where it has been examined already.
+        Of the recording, if it has already been examined.
     """
     in_gap = recording.in_gap
     if not in_gap.any():
@@ -179,7 +179,7 @@ def _preprocess(recording: Recording, recipe: Recipe, cohort: str, quality: Qual
         raise RecordingError(f"{recording.source}: no whole epoch of {EPOCH_S} s was read")
     kept = _kept(recording.stages, recipe) if recipe.trims(cohort) else slice(0, n_epochs)
     check_usable(quality.at(kept), recording.channels, recording.source)
-    # also after the last whole epoch, as the filter sees that
+    # including samples after the last complete epoch, as the filter uses them
     finite = np.isfinite(recording.signal)
     signal = recording.signal if finite.all() else np.where(finite, recording.signal, np.float32(0))
     layout = recipe.layout()
@@ -187,7 +187,7 @@ def _preprocess(recording: Recording, recipe: Recipe, cohort: str, quality: Qual
         signal, recording.sfreq, recipe, n_epochs * layout.n_times, recording.source
     )
     epochs = signal.reshape(len(signal), n_epochs, layout.n_times)  # (C, E, T)
-    # epochs without a signal say nothing about how large it is
+    # epochs without a signal carry no information about its scale
     _scale(epochs, recording, recipe, ~quality.measured.T)
     epochs = np.ascontiguousarray(epochs[:, kept].swapaxes(0, 1))  # (E, C, T)
     stages = np.where(quality.not_finite.any(axis=1), np.int8(UNSCORED), recording.stages)[kept]
@@ -198,7 +198,7 @@ def _preprocess(recording: Recording, recipe: Recipe, cohort: str, quality: Qual
 
 
 def _kept(stages: NDArray[np.int8], recipe: Recipe) -> slice:
-    """Return the epochs from some wake before sleep to some after it; all where there is none."""
+    """Return the epochs of sleep and the wake margins around it; all epochs without sleep."""
     asleep = np.flatnonzero(stages > 0)
     if not len(asleep):
         return slice(0, len(stages))
@@ -209,13 +209,13 @@ def _kept(stages: NDArray[np.int8], recipe: Recipe) -> slice:
 def _scale(
     epochs: NDArray[np.float32], recording: Recording, recipe: Recipe, unusable: NDArray[np.bool_]
 ) -> None:
-    """Scale epochs, (C, E, T), in place; ``unusable`` ones, (C, E), have no influence."""
+    """Scale epochs, (C, E, T), in place; ``unusable`` ones, (C, E), are ignored."""
     if recipe.scaling == "epoch":
-        for channel in epochs:  # one at a time, as copies of a night are large
+        for channel in epochs:  # one at a time to save memory
             channel -= channel.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
             spread = channel.std(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
             channel /= np.where(spread > 0, spread, 1)
-        epochs[unusable] = 0  # else rounding would be blown up to the size of a signal
+        epochs[unusable] = 0  # else rounding errors would be amplified to the size of a signal
     elif recipe.scaling == "recording":
         for name, channel, out in zip(recording.channels, epochs, unusable, strict=True):
             low, middle, high = np.percentile(channel[~out], (25, 50, 75))
@@ -232,7 +232,7 @@ def _scale(
 def _clip(
     epochs: NDArray[np.float32], recording: Recording, recipe_name: str, clip: float
 ) -> list[str]:
-    """Clip epochs, (E, C, T), in place; return flags of channels that lose much by it."""
+    """Clip epochs, (E, C, T), in place; return flags of channels in which much is clipped."""
     flags = []
     for index, name in enumerate(recording.channels):
         share = float(np.mean(np.abs(epochs[:, index]) > clip))
@@ -240,7 +240,7 @@ def _clip(
             raise RecordingError(
                 f"{recording.source}: {share_in_words(share)} of the samples of {name} are beyond "
                 f"±{clip:g}, where the recipe {recipe_name!r} clips, expected at most "
-                f"{share_in_words(MOST_BAD)}: is its unit right, has it an offset?"
+                f"{share_in_words(MOST_BAD)}: is its unit right, does it have an offset?"
             )
         if share >= LEAST_FLAGGED:
             flags.append(f"{name} clipped {share_in_words(share)}")
@@ -249,7 +249,7 @@ def _clip(
 
 
 def between_gaps(recording: Recording) -> Recording:
-    """Return the epochs that have no gap in them, one after the other."""
+    """Return the recording's epochs without a gap, concatenated."""
     in_gap = recording.in_gap
     if not in_gap.any():
         return recording
@@ -260,7 +260,7 @@ def between_gaps(recording: Recording) -> Recording:
             "expected at least one without a pause"
         )
     length = EPOCH_S * recording.sfreq
-    # the borders of epochs in the result; they may lie between samples
+    # epoch boundaries in the result, rounded as they may fall between samples
     edges = np.rint(np.arange(len(kept) + 1) * length).astype(int)
     signal = np.empty((len(recording.signal), int(np.ceil(len(kept) * length))), np.float32)
     for place, epoch in enumerate(kept.tolist()):
@@ -272,7 +272,7 @@ def between_gaps(recording: Recording) -> Recording:
 
 
 def in_time(epochs: NDArray[Any], in_gap: NDArray[np.bool_], fill: int = 0) -> NDArray[Any]:
-    """Put epochs that have no gap, (n, ...), where they were in time, (E, ...)."""
+    """Put epochs without a gap, (n, ...), back at their places in time, (E, ...)."""
     if not in_gap.any():
         return epochs
     whole = np.full((len(in_gap), *epochs.shape[1:]), fill, epochs.dtype)

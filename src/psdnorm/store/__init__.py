@@ -1,19 +1,19 @@
-"""Prepared nights on disk: one recipe, one index, and signals that are read without a copy.
+"""Prepared nights on disk: one recipe, one index, and memory-mapped signals.
 
 ::
 
     STORE/
-      recipe.json             how every night in it was prepared, hashed, and the shape of an epoch
-      index.parquet           one row per night; rebuilt from the nights where it is old or absent
-      nights/ID.safetensors   a night: what is known about it, stages (E,), signals (E, C, T)
+      recipe.json             how every night was prepared, its hash, and the shape of an epoch
+      index.parquet           one row per night; rebuilt from the nights if outdated or missing
+      nights/ID.safetensors   a night: its metadata, stages (E,), signals (E, C, T)
 
-A night is one file, written atomically. Its head holds all that the index says about it, so the
-index is only a cache. Epochs follow each other in the file, so a sequence of any length is one
-contiguous read.
+A night is one file, written atomically. Its header contains everything in the index, so the index
+is only a cache. Epochs are consecutive in the file, so a sequence of any length is one contiguous
+read.
 
 Samples are float16 by default: they are read at least as fast as float32 (``benchmarks/store.py``),
-take half of the disk, of the transfer to a GPU and of its memory, and round at -70 dB. A night that
-would lose more than -60 dB to rounding raises an error.
+need half the disk space, GPU transfer and GPU memory, and have a rounding error of -70 dB. A night
+with a rounding error above -60 dB raises an error.
 """
 
 from psdnorm.store.folder import RECIPE_FILE, Store, night_path, recipe_hash

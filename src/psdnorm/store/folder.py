@@ -88,7 +88,7 @@ def read_recipe(folder: Path) -> tuple[dict[str, Any], Layout]:
 def check_same(
     folder: str | os.PathLike[str], found: Mapping[str, Any], asked: Mapping[str, Any]
 ) -> None:
-    """Raise StoreError if two recipes differ, naming a key in which they do."""
+    """Raise StoreError if two recipes differ, naming a key that differs."""
     if recipe_hash(found) == recipe_hash(asked):
         return
     both = sorted({*found, *asked})
@@ -119,7 +119,7 @@ SCHEMA = pa.schema(
         ("simulated", pa.bool_()),
         ("bytes", pa.int64()),
         ("digest", pa.string()),
-        # the hypnogram too: sequences are then drawn without opening a night
+        # the hypnogram is included so that sequences can be drawn without opening a night
         ("stages", pa.binary()),
     ]
 )
@@ -146,9 +146,9 @@ def row_of(head: Head) -> dict[str, Any]:
 
 
 def scan(folder: Path, recipe: str) -> pa.Table:
-    """Return the index of the nights as they are now, sorted by recording.
+    """Return the current index of the nights, sorted by recording.
 
-    Only heads of nights that the index does not know yet are read.
+    Only headers of nights that are new to the index are read.
     """
     known, written_ns = _read_parquet(folder / INDEX_FILE)
     sizes = dict(zip(known["recording"].to_pylist(), known["bytes"].to_pylist(), strict=True))
@@ -156,7 +156,7 @@ def scan(folder: Path, recipe: str) -> pa.Table:
     for entry in _files(folder):
         recording = unquote(entry.name.removesuffix(ENDING))
         status = entry.stat()
-        # ctime, as a rename sets it: a night that came after the index was begun is read again
+        # ctime, as renaming updates it: nights added after the index was started are read again
         if status.st_size == sizes.get(recording) and status.st_ctime_ns < written_ns:
             old.add(recording)
         else:
@@ -173,7 +173,7 @@ def scan(folder: Path, recipe: str) -> pa.Table:
 
 
 def write_index(folder: Path, recipe: str, without: Iterable[str] = ()) -> pa.Table:
-    """Bring ``index.parquet`` up to date, and forget the nights ``without``."""
+    """Update ``index.parquet``, dropping the nights in ``without``."""
     if without:
         known, written_ns = _read_parquet(folder / INDEX_FILE)
         gone = set(without)
@@ -181,7 +181,7 @@ def write_index(folder: Path, recipe: str, without: Iterable[str] = ()) -> pa.Ta
         with written(folder / INDEX_FILE) as file:
             _put_parquet(file, known.filter(pa.array(keep, pa.bool_())), written_ns)
     with written(folder / INDEX_FILE) as file:
-        # the file system's own clock tells which nights came after this scan began
+        # by the file system's own clock, to detect nights added after this scan began
         began_ns = os.fstat(file.fileno()).st_mtime_ns
         table = scan(folder, recipe)
         _put_parquet(file, table, began_ns)
@@ -192,10 +192,10 @@ def _as_table(folder: Path, rows: list[dict[str, Any]]) -> pa.Table:
     try:
         return pa.Table.from_pylist(rows, SCHEMA)
     except (pa.ArrowException, OverflowError) as error:
-        if len(rows) > 1:  # one by one, as it must be named
+        if len(rows) > 1:  # one by one, to name the broken one
             return pa.concat_tables([_as_table(folder, [row]) for row in rows])
         path = night_path(folder, rows[0]["recording"])
-        raise StoreError(f"{path} is corrupted: its head is not that of a night") from error
+        raise StoreError(f"{path} is corrupted: its header is not that of a night") from error
 
 
 def _read_row(path: str, recording: str, recipe: str) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def _read_parquet(path: Path) -> tuple[pa.Table, int]:
     if not path.exists():
         return SCHEMA.empty_table(), 0
     with parquet_errors_as(path, "; delete it, it is rebuilt"):
-        written_ns = path.stat().st_mtime_ns  # before the content: it may be replaced meanwhile
+        written_ns = path.stat().st_mtime_ns  # before reading: the file may be replaced meanwhile
         table = pq.read_table(path, partitioning=None)
     if not table.schema.equals(SCHEMA):
         raise StoreError(f"{path} has other columns than an index; delete it, it is rebuilt")
@@ -236,11 +236,11 @@ def _put_parquet(file: BinaryIO, table: pa.Table, written_ns: int) -> None:
 
 
 class Store:
-    """Prepared nights of one recipe in one folder.
+    """A folder of nights prepared with one recipe.
 
-    Opened by :meth:`create`, :meth:`plan` or :meth:`open`. Many processes may add nights at once;
-    they are in the ``index`` of a store that is opened afterwards. ``recipe`` says how every night
-    was prepared, ``hash`` is its SHA-256, ``layout`` the shape and type of an epoch.
+    Opened by :meth:`create`, :meth:`plan` or :meth:`open`. Many processes may add nights
+    concurrently; these are in the ``index`` of a store opened afterwards. ``recipe`` says how every
+    night was prepared, ``hash`` is its SHA-256, ``layout`` the shape and type of an epoch.
 
     Examples
     --------
@@ -262,12 +262,12 @@ class Store:
         self, path: str | os.PathLike[str], recipe: Mapping[str, Any], layout: Layout | None = None
     ) -> None:
         self.path = Path(path)
-        self.recipe: dict[str, Any] = json.loads(_canonical(recipe))  # as it is read back
+        self.recipe: dict[str, Any] = json.loads(_canonical(recipe))  # as when read from disk
         self.hash = recipe_hash(recipe)
         self.layout = layout or Layout()
         self._table: Any = None
         self._frame: pd.DataFrame | None = None
-        self._settled = False  # whether it is on disk with this recipe, as far as is known
+        self._settled = False  # whether it is known to be on disk with this recipe
         self._created: list[Path] = []  # folders
         self._mapped: dict[str, tuple[Head, NDArray]] = {}
 
@@ -277,8 +277,8 @@ class Store:
     ) -> Self:
         """Create a store, or open the existing one if it has the same recipe and layout.
 
-        A recipe is what JSON can hold. By default, an epoch has two channels of 3000 samples at
-        100 Hz in half precision.
+        A recipe is any JSON-compatible dict. By default, an epoch has two channels of 3000 samples
+        at 100 Hz in half precision.
         """
         store = cls(path, recipe, layout)
         store._make()
@@ -288,7 +288,7 @@ class Store:
     def plan(
         cls, path: str | os.PathLike[str], recipe: Mapping[str, Any], layout: Layout | None = None
     ) -> Self:
-        """Like :meth:`create`, but it is on disk only when the first night is added."""
+        """Like :meth:`create`, but nothing is on disk until the first night is added."""
         store = cls(path, recipe, layout)
         if store.made:
             store._check_own()
@@ -308,7 +308,7 @@ class Store:
         return store
 
     def __reduce__(self) -> tuple:
-        # a worker maps the nights itself
+        # each worker maps the nights itself
         return type(self).plan, (self.path, self.recipe, self.layout)
 
     def __repr__(self) -> str:
@@ -317,10 +317,10 @@ class Store:
     @property
     def made(self) -> bool:
         """Whether it is on disk."""
-        return os.path.exists(self.path / RECIPE_FILE)  # False too where nothing may be looked at
+        return os.path.exists(self.path / RECIPE_FILE)  # also False without permission
 
     def make_room(self) -> None:
-        """Create its folders and check that nights can be written there; no recipe is fixed yet."""
+        """Create its folders and check that they are writable, without fixing the recipe yet."""
         nights = self.path / NIGHTS
         self._created += [folder for folder in (nights, self.path) if not os.path.exists(folder)]
         with os_errors_as(StoreError, self.path, "cannot be made"):
@@ -330,9 +330,9 @@ class Store:
     def add(self, night: Night, replace: bool = False) -> bool:
         """Add a night atomically; adding it again changes nothing.
 
-        A night of the same name and source file is replaced if anything in it has changed. One from
-        another source file raises StoreError unless ``replace``, as two nights would be one.
-        Returns whether anything was written.
+        A night with the same name and source file is replaced if anything in it has changed. One
+        from another source file raises StoreError unless ``replace`` is set, as two nights would
+        share a name. Returns whether anything was written.
         """
         record = {**record_of(night), "recipe": self.hash}
         stages, signals = stored_arrays(night, self.layout)
@@ -348,30 +348,30 @@ class Store:
                     f"{there.record.get('source')!r}, found {record['source']!r}: each night "
                     "needs a name of its own"
                 )
-            # a copy of the folder may lose the times that show that the old row is outdated
+            # a copy of the folder may lose the timestamps that mark the old row as outdated
             _unlink(self.path / INDEX_FILE)
         write_night(path, record, stages, signals)
         self._forget(night.recording)
         return True
 
     def known(self, recording: str) -> dict[str, Any] | None:
-        """Return the row of a night if it is stored and readable; only its head is read."""
+        """Return the row of a night if it is stored and readable; only its header is read."""
         head = self._sound_head(night_path(self.path, recording))
         return None if head is None else row_of(head)
 
     def finish(self) -> None:
-        """Write the index after all nights were added, or remove a new store that has none."""
+        """Write the index after all nights were added, or remove a new store without nights."""
         remove_leftovers(self.path / NIGHTS)
         remove_leftovers(self.path)
         if self.made:
             self._table, self._frame = write_index(self.path, self.hash), None
         else:
             for folder in self._created:
-                with contextlib.suppress(OSError):  # somebody else's file may be in it
+                with contextlib.suppress(OSError):  # it may contain other files
                     folder.rmdir()
 
     def remove(self, recording: str) -> None:
-        """Remove a night, also one whose file is lost or broken."""
+        """Remove a night, even if its file is missing or broken."""
         _unlink(night_path(self.path, recording))
         self._forget(recording)
         write_index(self.path, self.hash, without=[recording])
@@ -398,18 +398,18 @@ class Store:
         last = first_epoch + n_epochs
         if first_epoch < 0 or n_epochs < 1 or last > len(signals):
             raise ArgumentError(
-                f"epochs {first_epoch} to {last} of {recording!r} were asked for, expected some "
+                f"epochs {first_epoch} to {last} of {recording!r} were requested, expected some "
                 f"of its {len(signals)}"
             )
         epochs = slice(first_epoch, last)
         return signals[epochs].astype(np.float32), head.stages[epochs].copy()
 
     def signals(self, recording: str) -> NDArray[np.float16 | np.float32]:
-        """Map a night's signals as they are on disk, (E, C, T), without reading them."""
+        """Memory-map a night's signals, (E, C, T), in their type on disk."""
         return self._map(recording)[1]
 
     def verify(self) -> list[str]:
-        """Read every byte of every night and return what is wrong, one sentence per file."""
+        """Read every byte of every night and return the problems, one sentence per file."""
         problems = []
         for path in sorted((self.path / NIGHTS).glob(f"[!.]*{ENDING}")):
             try:
@@ -453,7 +453,7 @@ class Store:
         try:
             head = read_head(path)
         except StoreError:
-            return None  # absent or broken: to be written
+            return None  # missing or broken: to be written
         return head if head.record.get("recipe") == self.hash else None
 
     def _forget(self, recording: str) -> None:

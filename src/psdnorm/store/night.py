@@ -1,7 +1,7 @@
-"""A prepared night: what is checked before it is stored, and its file.
+"""A prepared night: validation before it is stored, and its file format.
 
-The file is a safetensors file, written by hand so that signals begin at a page and are mapped
-without a copy.
+The file is a safetensors file, written by our own code so that signals are page-aligned and can
+be memory-mapped without a copy.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from psdnorm.errors import StoreError
 from psdnorm.runtime import written
 
 DTYPES = ("float16", "float32")
-# rounding may take this share of a channel's standard deviation, which is 60 dB; half precision
-# takes 0.0002 of a signal without offset
+# largest rounding error relative to a channel's standard deviation, -60 dB; in half precision, it
+# is 0.0002 for a signal without offset
 _MOST_ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The shape of every epoch of a store, and its type on disk; it is read as float32."""
+    """Shape, rate and type on disk of every epoch in a store; epochs are read as float32."""
 
     n_channels: int = 2
     n_times: int = 3000
@@ -51,31 +51,31 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Night:
-    """One prepared night: what goes into a store.
+    """One prepared night, to be added to a store.
 
-    Its epochs follow each other without gaps. It has no field for a name, a birth date or a patient
-    id, so that none gets into an index.
+    Its epochs are consecutive, without gaps. It has no field for a name, birth date or patient id,
+    so these cannot get into an index.
     """
 
     recording: str  # its unique name in the store
     cohort: str
     subject: str  # unique within its cohort
-    signals: NDArray[np.floating]  # (E, C, T), in the units that the recipe gives them
+    signals: NDArray[np.floating]  # (E, C, T), in the recipe's unit
     stages: NDArray[np.integer]  # (E,), 0…4 for W, N1, N2, N3, REM, and -1 for unscored
     visit: str = ""
-    family: str | None = None  # whose subjects stay on one side of a split
+    family: str | None = None  # its subjects stay on the same side of a split
     channels: tuple[str, ...] = ()  # the derivations in the order of C
-    flags: tuple[str, ...] = ()  # what is wrong with the signals
+    flags: tuple[str, ...] = ()  # problems of the signals
     simulated: bool = False
-    source: str = ""  # the file that it was prepared from, of which only the name is kept
+    source: str = ""  # the file it was prepared from; only the file name is stored
     checksum: str = ""  # SHA-256 of that file
-    fingerprint: str = ""  # quick to take of signal and scoring: is the night stored already?
+    fingerprint: str = ""  # fast hash of signal and scoring, to recognise nights already stored
     age: float | None = None  # years
     sex: str | None = None  # "F" or "M"
 
 
 def record_of(night: Night) -> dict[str, Any]:
-    """Check and return all that is known about a night beside its arrays, as JSON holds it."""
+    """Validate a night's metadata and return it as a JSON-compatible dict."""
     fields = [f.name for f in dataclasses.fields(night) if f.name not in ("signals", "stages")]
     record = {name: getattr(night, name) for name in fields}
     _check_texts(night)
@@ -87,7 +87,7 @@ def record_of(night: Night) -> dict[str, Any]:
         if any(not isinstance(t, str) or ";" in t or not t.isprintable() for t in record[name]):
             raise _error(night, f"has {record[name]!r} as {name}, expected texts without ';'")
         record[name] = ";".join(record[name])
-    # the folders above may name a person; this class knows the separators of every system
+    # parent folders may contain a person's name; this class splits at every system's separators
     name = PureWindowsPath(night.source).name
     record["source"] = "".join(c if c.isprintable() else "?" for c in name)
     record["simulated"] = bool(night.simulated)
@@ -98,7 +98,7 @@ def record_of(night: Night) -> dict[str, Any]:
 def stored_arrays(
     night: Night, layout: Layout
 ) -> tuple[NDArray[np.int8], NDArray[np.float16 | np.float32]]:
-    """Check and return stages (E,) and signals (E, C, T) as they go to disk."""
+    """Validate stages (E,) and signals (E, C, T) and convert them to their types on disk."""
     signals, stages = np.asarray(night.signals), np.asarray(night.stages)
     shape = ("E", layout.n_channels, layout.n_times)
     if signals.ndim != 3 or signals.shape[1:] != shape[1:] or not len(signals):
@@ -110,7 +110,7 @@ def stored_arrays(
         raise _error(night, f"has stages {found}, expected integers from -1 to {len(STAGES) - 1}")
     if signals.dtype.kind not in "fiu":
         raise _error(night, f"has signals of type {signals.dtype}, expected real numbers")
-    with np.errstate(over="ignore"):  # what overflows is reported just below
+    with np.errstate(over="ignore"):  # an overflow is reported just below
         stored = np.ascontiguousarray(signals, dtype=layout.dtype)
     if not np.isfinite(stored).all():
         raise _error(night, f"has samples that are not finite in {layout.dtype}")
@@ -138,7 +138,7 @@ def _check_texts(night: Night) -> None:
 
 
 def _check_rounding(night: Night, signals: NDArray, stored: NDArray) -> None:
-    """Raise StoreError if the type on disk would lose the signal to its unit or offset."""
+    """Raise StoreError if rounding loses too much of the signal because of its unit or offset."""
     if signals.dtype == stored.dtype:
         return
     for channel in range(signals.shape[1]):
@@ -159,15 +159,15 @@ def _error(night: Night, what: str) -> StoreError:
 
 
 PAGE = 4096
-_FIRST_READ = 2 * PAGE  # holds the head and the stages of most nights
-_MOST_HEAD = 2**20  # bytes that are read of a file that may not be a night
+_FIRST_READ = 2 * PAGE  # covers the header and the stages of most nights
+_MOST_HEAD = 2**20  # most bytes read from a file that may not be a night
 _NAMES = {"float16": "F16", "float32": "F32"}
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
 @dataclass(frozen=True)
 class Head:
-    """What a night's file holds before its signals."""
+    """The header of a night's file: everything before its signals."""
 
     record: dict[str, Any]
     digest: str
@@ -186,7 +186,7 @@ def digest_of(record: dict[str, Any], stages: NDArray, signals: NDArray) -> str:
 
 
 def write_night(path: Path, record: dict[str, Any], stages: NDArray, signals: NDArray) -> None:
-    """Write a night's file atomically: its record, stages (E,) and signals (E, C, T)."""
+    """Atomically write a night's file: its record, stages (E,) and signals (E, C, T)."""
     digest = digest_of(record, stages, signals)
     with written(path) as file:
         file.write(encode_head(record, digest, stages, signals.shape, signals.dtype.name))
@@ -196,7 +196,7 @@ def write_night(path: Path, record: dict[str, Any], stages: NDArray, signals: ND
 def encode_head(
     record: dict[str, Any], digest: str, stages: NDArray, shape: tuple[int, ...], dtype: str
 ) -> bytes:
-    """Return the bytes of a night's file before its signals, a whole number of pages."""
+    """Return the bytes of a night's file before its signals, padded to whole pages."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     ends = len(stages), len(stages) + n_bytes
     head = {
@@ -210,7 +210,7 @@ def encode_head(
 
 
 def read_head(path: Path) -> Head:
-    """Read and check all of a night's file but its signals."""
+    """Read and validate a night's file except its signals."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, 2)
@@ -218,7 +218,7 @@ def read_head(path: Path) -> Head:
             start = file.read(_FIRST_READ)
             length = struct.unpack("<Q", start[:8])[0] if len(start) >= 8 else 0
             if not 0 < length <= _MOST_HEAD:
-                raise StoreError(f"{path} is not a night of a store: it has no head")
+                raise StoreError(f"{path} is not a night of a store: it has no header")
             start += file.read(max(0, 8 + length - len(start)))
             head = _decode(path, start, length, size)
             if len(start) < head.offset:
@@ -236,9 +236,9 @@ def read_head(path: Path) -> Head:
 
 
 def map_signals(path: Path, head: Head) -> NDArray[np.float16 | np.float32]:
-    """Map a night's signals, (E, C, T), without reading them."""
+    """Memory-map a night's signals, (E, C, T)."""
     try:
-        # private pages: nothing is ever written, and torch takes only arrays that could be
+        # copy-on-write: nothing is ever written, but torch accepts only writable arrays
         return np.memmap(path, head.dtype, mode="c", offset=head.offset, shape=head.shape)
     except FileNotFoundError:
         raise StoreError(f"{path} is missing") from None
@@ -247,7 +247,7 @@ def map_signals(path: Path, head: Head) -> NDArray[np.float16 | np.float32]:
 
 
 def _decode(path: Path, start: bytes, length: int, size: int) -> Head:
-    """Parse a head; its stages are those that ``start`` holds."""
+    """Parse a header; only stages within ``start`` are included."""
     if len(start) < 8 + length:
         raise StoreError(f"{path} is truncated: {size} bytes, expected more than {8 + length}")
     try:
@@ -265,7 +265,7 @@ def _decode(path: Path, start: bytes, length: int, size: int) -> Head:
     except (ValueError, KeyError, TypeError, RecursionError):
         sound = False
     if not sound:
-        raise StoreError(f"{path} is corrupted: its head is not that of a night")
+        raise StoreError(f"{path} is corrupted: its header is not that of a night")
     offset = 8 + length + shape[0]
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     stages = np.frombuffer(start[8 + length : offset], np.int8)
@@ -273,5 +273,5 @@ def _decode(path: Path, start: bytes, length: int, size: int) -> Head:
 
 
 def _json(record: dict[str, Any]) -> str:
-    # part of the file format: these bytes are hashed
+    # part of the file format, as these bytes are hashed
     return json.dumps(record, sort_keys=True, ensure_ascii=False, allow_nan=False)

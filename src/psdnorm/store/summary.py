@@ -1,4 +1,4 @@
-"""What is in a store, in numbers and as a picture."""
+"""Summary of a store, in numbers and as a figure."""
 
 import dataclasses
 import io
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_HALF_HOUR = 60  # epochs that are read together: enough for a spectrum, a small read
+_HALF_HOUR = 60  # epochs read per night: enough for a spectrum, and a small read
 _UNITS = {"none": "µV", "epoch": "SD", "recording": "IQR"}  # by the recipe's scaling
 _HOW_MUCH = re.compile(r"\s+[\d.]+ ?%$")
 
@@ -37,10 +37,10 @@ class CohortPSD(NamedTuple):
     freqs_hz: NDArray[np.float64]  # (F,)
     psd: NDArray[np.float64]  # (C, F), squared units of the recipe per Hz
     n_nights: int
-    channels: tuple[str, ...]  # C names; where nights differ, the commonest and how many others
+    channels: tuple[str, ...]  # C names; if nights differ, the most common and the number of others
 
     def band_powers_db(self) -> dict[str, list[float]]:
-        """Return the mean density of each channel in each band, in dB; NaN without power or bin."""
+        """Return the mean density per band and channel, in dB; NaN without power or bins."""
         densities = {}
         for band, (low_hz, high_hz) in BANDS_HZ.items():
             inside = (low_hz <= self.freqs_hz) & (self.freqs_hz < high_hz)
@@ -52,12 +52,12 @@ class CohortPSD(NamedTuple):
 
 
 def summarize(store: Store) -> pd.DataFrame:
-    """Count what a store holds: a DataFrame with a row per cohort and a last one, ``all``.
+    """Summarize a store: a DataFrame with a row per cohort and a final row ``all``.
 
     Columns are ``subjects``, ``nights``, ``hours``; the share of each stage among scored epochs and
-    of ``unscored`` among all; ``age_mean``, ``age_min``, ``age_max`` in years and ``female`` over
-    subjects of whom they are known; ``simulated`` and ``flagged`` nights; ``bytes`` on disk. NaN
-    is unknown.
+    of ``unscored`` among all; ``age_mean``, ``age_min``, ``age_max`` in years and the share
+    ``female``, over subjects for whom they are known; ``simulated`` and ``flagged`` nights;
+    ``bytes`` on disk. NaN is unknown.
     """
     index = store.index
     if index.empty:
@@ -69,7 +69,7 @@ def summarize(store: Store) -> pd.DataFrame:
 
 
 def count_flags(index: pd.DataFrame) -> dict[str, int]:
-    """Count the nights that have each flag, whatever its percentage, the commonest first."""
+    """Count the nights with each flag, ignoring its percentage, the most common first."""
     flags = index["flags"].str.split(";").map(lambda each: {_HOW_MUCH.sub("", f) for f in each})
     counts = flags.explode().loc[lambda each: each != ""].value_counts()
     return {str(flag): int(n) for flag, n in sorted(counts.items(), key=lambda c: (-c[1], c[0]))}
@@ -83,7 +83,7 @@ def unit_of(recipe: Mapping[str, Any]) -> str:
 def describe(
     store: Store, summary: pd.DataFrame, spectra: Mapping[str, CohortPSD]
 ) -> dict[str, Any]:
-    """Return all that is known about a store, as JSON holds it; unknown values are None."""
+    """Return a JSON-compatible description of a store; unknown values are None."""
     index, unit = store.index, unit_of(store.recipe)
     rows = [
         {key: _plain(value) for key, value in row.items()} for row in summary.to_dict("records")
@@ -121,8 +121,8 @@ def mean_psd(
 ) -> dict[str, CohortPSD]:
     """Estimate the mean one-sided spectrum of each cohort from a bounded sample of its nights.
 
-    Welch's estimate with Hann windows of ``segment_s`` over half an hour in the middle of at most
-    ``most_nights`` of a cohort, which are drawn by ``seed``.
+    Welch's method with Hann windows of ``segment_s`` over half an hour in the middle of at most
+    ``most_nights`` nights per cohort, drawn at random with ``seed``.
     """
     size = round(segment_s * store.layout.sfreq)
     if not 1 < size <= store.layout.n_times:
@@ -139,7 +139,7 @@ def mean_psd(
 
 
 def _summary(nights: pd.DataFrame, epoch_s: float) -> dict[str, float]:
-    # of each, the first visit at which it is known
+    # each value is from the first visit at which it is known
     subjects = nights.groupby(["cohort", "subject"])[["age", "sex"]].first()
     scored = int(nights[list(STAGES)].to_numpy().sum())
     epochs = int(nights["epochs"].sum())
@@ -169,7 +169,7 @@ def _plain(value: float) -> float | int | None:
 
 
 def _channel_names(channels: "pd.Series[str]", n_channels: int) -> tuple[str, ...]:
-    """Return a name for each channel of a cohort's nights, from those of each, joined by ``;``."""
+    """Return a name for each channel of a cohort, from its nights' names, separated by ``;``."""
     split = [names for names in channels.str.split(";") if len(names) == n_channels]
     result = []
     for place in range(n_channels):
@@ -183,7 +183,7 @@ def _channel_names(channels: "pd.Series[str]", n_channels: int) -> tuple[str, ..
 
 
 def _night_psd(store: Store, recording: str, size: int) -> NDArray[np.float64]:
-    """One-sided density of the middle of a night, (C, F)."""
+    """One-sided spectral density of the middle of a night, (C, F)."""
     n_epochs = len(store.signals(recording))
     read = min(n_epochs, _HALF_HOUR)
     signals, _ = store.read(recording, (n_epochs - read) // 2, read)
@@ -191,7 +191,7 @@ def _night_psd(store: Store, recording: str, size: int) -> NDArray[np.float64]:
     psd = ops.welch_psd(rows, size, "hann").double().mean(dim=0)  # (C, F), two-sided
     if not psd.isfinite().all():
         raise StoreError(f"recording {recording!r} of {store.path} has samples that are not finite")
-    psd[:, 1 : (size + 1) // 2] *= 2  # but not at 0 and at half of the rate
+    psd[:, 1 : (size + 1) // 2] *= 2  # except at 0 and the Nyquist frequency
     return psd.numpy() / store.layout.sfreq
 
 
@@ -206,14 +206,14 @@ _SPECTRA_PER_ROW = 2
 
 
 def check_ending(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a figure; raise ArgumentError if no such format can be drawn."""
+    """Return the path of a figure; raise ArgumentError if its format is not supported."""
     if Path(path).suffix.lower() not in ENDINGS:
         raise ArgumentError(f"figure is {str(path)!r}, expected a name in {', '.join(ENDINGS)}")
     return Path(path)
 
 
 def line_of(number: int) -> tuple[str, str]:
-    """Return colour and dashes of a cohort's line; the first 28 differ."""
+    """Return colour and line style of a cohort; the first 28 are distinct."""
     turn, colour = divmod(number, len(_LINE_COLOURS))
     return _LINE_COLOURS[colour], _LINE_STYLES[(colour + turn) % len(_LINE_STYLES)]
 
@@ -224,17 +224,17 @@ def draw(
     spectra: Mapping[str, CohortPSD],
     path: str | os.PathLike[str],
 ) -> None:
-    """Draw what is in a store into a ``.png``, ``.svg`` or ``.pdf``, atomically."""
+    """Draw the summary of a store to a ``.png``, ``.svg`` or ``.pdf`` file, atomically."""
     path = check_ending(path)
     try:
         import matplotlib
     except ImportError as error:
         raise MissingExtraError('a figure needs matplotlib: pip install "psdnorm[demo]"') from error
     image = io.BytesIO()
-    # text as text, and the same bytes for the same store
+    # keep text as text, and make the bytes reproducible
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "psdnorm"}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # of a cohort's name: a box stands for it
+        warnings.filterwarnings("ignore", "Glyph")  # missing from the font: drawn as a box
         figure = _figure(store, summary, spectra)
         dated = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
         ending = path.suffix.lower()
@@ -246,7 +246,7 @@ def draw(
 def _figure(store: Store, summary: pd.DataFrame, spectra: Mapping[str, CohortPSD]) -> "Figure":
     from matplotlib.figure import Figure
 
-    cohorts = summary.iloc[:-1].iloc[::-1]  # the first one on top
+    cohorts = summary.iloc[:-1].iloc[::-1]  # the first cohort at the top
     n_columns = min(store.layout.n_channels, _SPECTRA_PER_ROW)
     n_rows = -(-store.layout.n_channels // n_columns)
     bars_in = max(2.2, 1.2 + _ROW_IN * len(cohorts))
@@ -293,7 +293,7 @@ def _draw_shares(axes: "Axes", cohorts: pd.DataFrame) -> None:
             range(len(cohorts)), width, left=left, color=colour, edgecolor="white", label=stage
         )
         for row, share in enumerate(width):
-            if share >= 6:  # or the number is wider than the bar
+            if share >= 6:  # otherwise the number is wider than the bar
                 light = colour in (_STAGE_COLOURS[0], _STAGE_COLOURS[1])
                 axes.text(
                     left[row] + share / 2,
@@ -344,7 +344,7 @@ def _draw_spectra(
     lowest_hz, highest_hz = 0.5, _highest_hz(store)
     for number, (cohort, found) in enumerate(spectra.items()):
         shown = (found.freqs_hz >= lowest_hz) & (found.freqs_hz <= highest_hz)
-        density = np.where(found.psd[channel] > 0, found.psd[channel], np.nan)  # zero has no log
+        density = np.where(found.psd[channel] > 0, found.psd[channel], np.nan)  # no log of zero
         colour, style = line_of(number)
         axes.semilogy(
             found.freqs_hz[shown],
@@ -367,7 +367,7 @@ def _draw_spectra(
 
 
 def _highest_hz(store: Store) -> float:
-    """Return up to where a spectrum says something: the recipe's low-pass."""
+    """Return the highest informative frequency of a spectrum: the recipe's low-pass edge."""
     half = store.layout.sfreq / 2
     edge = store.recipe.get("lowpass_hz")
     return min(half, edge) if isinstance(edge, int | float) and edge > 0 else half
@@ -380,4 +380,4 @@ def _strip(axes: "Axes") -> None:
 
 
 def _literal(text: Any) -> str:
-    return str(text).replace("$", r"\$")  # or matplotlib sets what is between two as mathematics
+    return str(text).replace("$", r"\$")  # matplotlib would typeset text between two as math

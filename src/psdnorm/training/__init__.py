@@ -1,6 +1,6 @@
-"""From a store to scores: one network, one held-out cohort, one folder.
+"""Train one network on a store and score it on one held-out cohort, in one folder.
 
-A :class:`Run` says what is trained, a :class:`Protocol` how; :func:`train_run` does it.
+A :class:`Run` defines what is trained, a :class:`Protocol` how; :func:`train_run` does it.
 """
 
 from psdnorm.training.aligned_nights import AlignedStore, align_night, alignment_of

@@ -1,4 +1,4 @@
-"""TMA for a store: every night is mapped onto the barycenter of the training set."""
+"""TMA for a store: map every night onto the barycenter of the training set."""
 
 import math
 from collections.abc import Iterable
@@ -15,12 +15,12 @@ from psdnorm.errors import ArgumentError, CheckpointError
 from psdnorm.store import Layout, Store
 from psdnorm.training.run import TMA
 
-# of a night's mean power in a channel, added to its PSD: as in psdnorm.alignment.TMA
+# fraction of a channel's mean power that is added to its PSD, as in psdnorm.alignment.TMA
 _EPS = 1e-5
 
 
 class AlignedStore(Store):
-    """A store whose nights come out aligned by Temporal Monge Alignment, each as a whole."""
+    """A store that aligns each complete night on reading, by Temporal Monge Alignment."""
 
     def __init__(
         self, store: Store, sqrt_barycenter: Tensor, filter_size: int, device: torch.device
@@ -29,7 +29,7 @@ class AlignedStore(Store):
         self._frame = store.index
         self._sqrt_barycenter = sqrt_barycenter.to(device)
         self._filter_size = filter_size
-        # kept for callers that read a night window by window
+        # cached for callers that read a night window by window
         self._latest: tuple[str, NDArray[np.float16 | np.float32]] | None = None
 
     def __reduce__(self) -> tuple:
@@ -62,7 +62,7 @@ def align_night(
     """Map a night, (E, C, T), onto a barycenter; values beyond ``dtype`` are clipped."""
     rows = _rows(signals, sqrt_barycenter.device)
     psd = _psd(rows, filter_size)
-    # no gain where there is no power: a flat channel stays zero
+    # no gain where there is no power, so that a flat channel stays zero
     target = torch.where(psd > 0, sqrt_barycenter, 0.0)
     taps = ops.monge_filter(torch.where(psd > 0, psd, 1.0), target, filter_size)
     aligned = ops.monge_map(rows, taps)  # (C, E · T)
@@ -73,7 +73,7 @@ def align_night(
 
 
 def check_filter(filter_size: int, layout: Layout) -> None:
-    """Raise if a filter is longer than an epoch, the shortest night."""
+    """Raise if a filter is longer than an epoch, the shortest possible night."""
     if layout.n_times < filter_size:
         raise ArgumentError(
             f"filter_size is {filter_size}, expected at most the {layout.n_times} samples of an "
@@ -91,7 +91,7 @@ def training_barycenter(
     count = torch.zeros(n_channels, dtype=torch.float64, device=device)
     for recording in recordings:
         psd = _psd(_rows(store.signals(recording), device), filter_size).unsqueeze(0)
-        # a channel that is flat in a night is left out for that night; all others weigh the same
+        # a channel that is flat in a night is ignored for that night; all others weigh the same
         flat = (psd == 0).all(dim=-1, keepdim=True)
         sums = ops.barycenter_sums(torch.where(flat, math.nan, psd))
         total, count = total + sums[0], count + sums[1]
@@ -99,7 +99,7 @@ def training_barycenter(
 
 
 def _rows(signals: NDArray[np.float16 | np.float32], device: torch.device) -> Tensor:
-    """Lay a night's epochs end to end and centre it, (C, E · T) in float64."""
+    """Concatenate a night's epochs and centre it, (C, E · T) in float64."""
     epochs = torch.from_numpy(signals).to(device).double()
     return ops.center(epochs.transpose(0, 1).flatten(1))
 
@@ -112,9 +112,9 @@ def _psd(rows: Tensor, filter_size: int) -> Tensor:
 def alignment_of(
     training_data: Any, n_channels: int, path: str | Path
 ) -> tuple[Tensor, int] | None:
-    """Return the square root of the barycenter of a checkpoint's training set, and the filter size.
+    """Return the square root of a checkpoint's training barycenter, and the filter size.
 
-    None if the training set was not aligned; CheckpointError if it was, but onto what is missing.
+    None if the training set was not aligned; CheckpointError if it was but has no valid barycenter.
     """
     facts: dict[str, Any] = training_data if isinstance(training_data, dict) else {}
     run: dict[str, Any] = facts["cell"] if isinstance(facts.get("cell"), dict) else {}
@@ -130,7 +130,7 @@ def alignment_of(
         fits = False
     if not fits:
         raise CheckpointError(
-            f"{path} was trained on aligned nights (TMA) and does not say onto what: expected "
+            f"{path} was trained on aligned nights (TMA) but does not say onto what: expected "
             f"'sqrt_barycenter' with {n_channels} rows and the run's filter_size in its "
             "training_data"
         )

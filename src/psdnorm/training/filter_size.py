@@ -1,8 +1,8 @@
 """Choose PSDNorm's filter size on the training set, before training.
 
 Each cohort of the training set is left out once. PSDNorm with each candidate size normalises the
-inputs, and a linear classifier of their spectra stands in for the network. Nothing of the held-out
-cohort or the validation set is read.
+inputs, and a linear classifier of their spectra serves as a proxy for the network. Neither the
+held-out cohort nor the validation set is read.
 """
 
 import math
@@ -28,24 +28,24 @@ from psdnorm.training.run import AUTO, PROTOCOL_FILTER
 if TYPE_CHECKING:
     import pandas as pd
 
-WINDOWS = 8  # of a night, evenly spaced: enough for its stages, and no more work for a longer one
+WINDOWS = 8  # per night, evenly spaced: enough to cover the stages, at a fixed cost per night
 _SEGMENT_S = 2.0
 _BAND_HZ = 1.0
-_NEIGHBOURS = 3  # epochs before and after: a network sees them, too
-_FLOOR = 1e-6  # of the mean power, so that a dead channel is low instead of minus infinity
+_NEIGHBOURS = 3  # epochs before and after, as a network also sees them
+_FLOOR = 1e-6  # of the mean power, so that the log of a dead channel is finite
 _RIDGE = 1e-3  # of the mean variance of a feature
-_LEAST_VARIANCE = 1e-12  # of a logarithm: stages of one epoch each, or flat nights, have none
+_LEAST_VARIANCE = 1e-12  # of log power, which is 0 with one epoch per stage or flat nights
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Spectra of some nights, measured once for all filter sizes."""
+    """Spectra of some nights, computed once for all filter sizes."""
 
-    psd: Mapping[int, Tensor]  # by f, of the windows as PSDNorm measures them, (N, C, F)
+    psd: Mapping[int, Tensor]  # by f, of the windows, as PSDNorm estimates them, (N, C, F)
     power: Tensor  # spectra of the epochs of all windows, (E, C, B)
     cycles: Tensor  # frequencies of their bins in cycles per sample, (B,)
-    bands: Tensor  # what averages them over bands of 1 Hz, (B, bands)
-    window: Tensor  # the window of each epoch, (E,)
+    bands: Tensor  # matrix that averages them over bands of 1 Hz, (B, bands)
+    window: Tensor  # index of each epoch's window, (E,)
     cohort: NDArray  # (E,)
     stages: NDArray[np.int8]  # -1 where unscored, (E,)
 
@@ -53,7 +53,7 @@ class Sample:
 def sample_nights(
     store: Store, index: "pd.DataFrame", filter_sizes: Sequence[int], length: int = LENGTH
 ) -> Sample:
-    """Measure eight windows of every night, evenly spaced."""
+    """Compute the spectra of eight evenly spaced windows of every night."""
     size = min(round(_SEGMENT_S * store.layout.sfreq), store.layout.n_times)
     inside, bands = _bands(frequencies_hz(size, store.layout.sfreq))
     psd: dict[int, list[Tensor]] = {f: [] for f in filter_sizes}
@@ -85,7 +85,7 @@ def sample_nights(
 def left_out_accuracy(
     sample: Sample, filter_size: int, cohort: str, target: str = "barycenter"
 ) -> float:
-    """Return the balanced accuracy on a cohort after training on the others; NaN if unscored."""
+    """Return the balanced accuracy on one cohort after training on the others; NaN if unscored."""
     is_left_out = sample.cohort == cohort
     learned = sample.window[torch.from_numpy(~is_left_out)].unique()
     features = normalized_spectra(sample, filter_size, learned, target)
@@ -105,7 +105,7 @@ def normalized_spectra(
 ) -> NDArray[np.float64]:
     """Return log spectra of all epochs after PSDNorm, in bands of 1 Hz, (E, C · bands).
 
-    The target is the barycenter of the windows ``learned``, or white.
+    The target is the barycenter of the windows in ``learned``, or white.
     """
     psd = sample.psd[filter_size]
     sqrt_target = ops.batch_barycenter(psd[learned])
@@ -114,14 +114,14 @@ def normalized_spectra(
     taps = ops.monge_filter(psd, sqrt_target, filter_size)  # (N, C, K)
     lags = torch.arange(taps.shape[-1]) - taps.shape[-1] // 2
     waves = torch.cos(2 * math.pi * torch.outer(lags.double(), sample.cycles))
-    gain = (taps @ waves).square()  # (N, C, B): the taps are symmetric, so this is all of it
+    gain = (taps @ waves).square()  # (N, C, B): the taps are symmetric, so there is no sine part
     levels = (sample.power * gain[sample.window]) @ sample.bands  # (E, C, bands)
     floor = max(_FLOOR * float(levels.mean()), float(np.finfo(np.float64).tiny))
     return levels.clamp(min=floor).log10().flatten(1).numpy()
 
 
 def with_neighbours(x: NDArray[np.float64], window: NDArray) -> NDArray[np.float64]:
-    """Append to each epoch the mean over it and the three before and after it in its window.
+    """Append to each epoch the mean over itself and up to three neighbours per side in its window.
 
     >>> with_neighbours(np.array([[1.0], [3.0], [9.0]]), np.array([0, 0, 1])).tolist()
     [[1.0, 2.0], [3.0, 2.0], [9.0, 9.0]]
@@ -137,7 +137,7 @@ def with_neighbours(x: NDArray[np.float64], window: NDArray) -> NDArray[np.float
 
 
 def _bands(hz: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
-    """Return which bins (F,) lie in a band, and what averages these B over bands, (B, bands)."""
+    """Return a mask of the bins in any band, (F,), and a matrix averaging these, (B, bands)."""
     low, high = EEG_HZ
     place = np.floor((hz - low) / _BAND_HZ)
     inside = torch.from_numpy((hz >= low) & (hz < high))
@@ -153,7 +153,7 @@ def _starts(n_epochs: int, length: int) -> list[int]:
 
 
 def _window_psd(x: Tensor, filter_size: int) -> Tensor:
-    """Measure epochs, (S, C, T), laid end to end as networks do: (1, C, F)."""
+    """Estimate the PSD of epochs, (S, C, T), concatenated as in the networks: (1, C, F)."""
     norm = PSDNorm(x.shape[1], filter_size)  # for its defaults
     rows = x.transpose(0, 1).flatten(1).unsqueeze(0)
     backend = ops.choose_backend(norm.backend, rows, norm.spec)
@@ -167,7 +167,7 @@ def _discriminant(
     known, place, counts = np.unique(stages, return_inverse=True, return_counts=True)
     means = np.stack([x[place == i].mean(axis=0) for i in range(len(known))])
     within = x - means[place]
-    # every stage counts the same in the covariance, too, or the commonest would set it
+    # stages are weighted equally in the covariance, too, or the most common would dominate it
     covariance = (within / counts[place, None]).T @ within / len(known)
     ridge = _RIDGE * np.trace(covariance) / len(covariance) + _LEAST_VARIANCE
     covariance += ridge * np.eye(len(covariance))
@@ -177,23 +177,23 @@ def _discriminant(
 
 
 CANDIDATES = (1, 3, 5, 9, 11, 17, 21)
-MOST_SUBJECTS = 5  # of each cohort, one night each
-_ERRORS = 2.0  # by which the usual size must be worse: the highest of seven is higher by chance
+MOST_SUBJECTS = 5  # per cohort, one night each
+_ERRORS = 2.0  # standard errors of gain needed: the best of seven sizes is better by chance
 
 _known: dict[
     tuple, "FilterSizeChoice"
-] = {}  # models and depths of a grid learn from the same nights
+] = {}  # cached: models and depths of a grid share their training nights
 
 
 @dataclass(frozen=True)
 class FilterSizeChoice:
-    """A filter size, and the accuracies that led to it."""
+    """A filter size, and the accuracies it was chosen by."""
 
-    accuracies: Mapping[int, Mapping[str, float]]  # by filter size and cohort left out
+    accuracies: Mapping[int, Mapping[str, float]]  # by filter size and left-out cohort
 
     @property
     def filter_size(self) -> int:
-        """The size with the highest mean over cohorts, or the usual one if it is hardly worse.
+        """The size with the highest mean over cohorts, or the default if it is hardly worse.
 
         >>> FilterSizeChoice({5: {"a": 0.60, "b": 0.70}, 9: {"a": 0.65, "b": 0.76}}).filter_size
         9
@@ -205,17 +205,17 @@ class FilterSizeChoice:
         return best if gain > _ERRORS * error else PROTOCOL_FILTER
 
     def mean(self, size: int) -> float:
-        """Return the mean over cohorts of a filter size."""
+        """Return the mean accuracy of a filter size over cohorts."""
         return float(np.mean([*self.accuracies[size].values()]))
 
     def gain(self, size: int) -> tuple[float, float]:
-        """Return the mean gain over the usual size, paired by cohort, and its standard error."""
+        """Return the mean gain over the default size, paired by cohort, and its standard error."""
         own, usual = self.accuracies[size], self.accuracies[PROTOCOL_FILTER]
         gains = np.array([own[cohort] - usual[cohort] for cohort in usual])
         return float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the chosen size and the table that led to it, as a run's files have them."""
+        """Return the chosen size and the table it is based on, as saved in a run's files."""
         rows = []
         for size, own in self.accuracies.items():
             gain, error = self.gain(size)
@@ -227,7 +227,7 @@ class FilterSizeChoice:
 def choose_filter_size(
     store: Store, index: "pd.DataFrame", *, target: str = "barycenter", length: int = LENGTH
 ) -> FilterSizeChoice:
-    """Choose PSDNorm's filter size on the nights of a training set, of at least two cohorts."""
+    """Choose PSDNorm's filter size on a training set with at least two cohorts."""
     check_choosable(store, index["cohort"].unique())
     sample = sample_nights(store, drawn_nights(index), CANDIDATES, length)
     cohorts = sorted({*sample.cohort[sample.stages != UNSCORED]})
@@ -237,7 +237,7 @@ def choose_filter_size(
 
 
 def choice_for(store: Store, train: "pd.DataFrame", norm: str, length: int) -> dict[str, Any]:
-    """Choose the filter size of a run, once per process for the same training set."""
+    """Choose the filter size of a run, cached per process for the same training set."""
     target = "white" if norm == "psd-white" else "barycenter"
     key = store.hash, tuple(train["digest"]), target, length
     if key not in _known:
@@ -246,7 +246,7 @@ def choice_for(store: Store, train: "pd.DataFrame", norm: str, length: int) -> d
 
 
 def drawn_nights(index: "pd.DataFrame") -> "pd.DataFrame":
-    """Return the nights that are read: one each of at most five subjects of each cohort."""
+    """Return the nights to read: one night each of at most five subjects per cohort."""
     index = index.sort_values(["cohort", "subject", "visit", "recording"])
     first = index.drop_duplicates(["cohort", "subject"])
     kept: list[int] = []
@@ -257,7 +257,7 @@ def drawn_nights(index: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def check_choosable(store: Store, cohorts: Sequence[str]) -> None:
-    """Raise unless the training set has two cohorts, so that one can be left out."""
+    """Raise unless the training set has at least two cohorts, so that one can be left out."""
     if len(cohorts) < 2:
         raise ArgumentError(
             f"filter_size is {AUTO!r}, found {', '.join(cohorts) or 'no cohort'} to learn from in "

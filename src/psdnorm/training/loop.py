@@ -40,22 +40,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _N = len(STAGES)
-_LOOK = 50  # losses kept on the device: at each look at them the host waits for it
+_LOOK = 50  # losses kept on the device, as reading them makes the host wait for it
 
 
 class Watcher(typing.Protocol):
-    """Is called as a training goes on; no call may take long."""
+    """Callbacks during training; none may take long."""
 
     def begin_epoch(self, epoch: int, first_batch: int, n_batches: int) -> None:
-        """Begin an epoch, or go on with it from a batch."""
+        """Begin an epoch, or resume it at a batch."""
         return
 
     def step(self, batch: int, loss: float) -> None:
-        """Note how many batches of the epoch are done, and the latest loss."""
+        """Report the number of batches done in the epoch, and the latest loss."""
         return
 
     def end_epoch(self, row: Mapping[str, float | int]) -> None:
-        """End an epoch, which has this row in the history."""
+        """End an epoch; ``row`` is its row in the history."""
         return
 
 
@@ -66,8 +66,8 @@ class Silent(Watcher):
 class Bars:
     """A progress bar per epoch with losses and balanced accuracy; without a terminal, a line each.
 
-    On standard error, or in ``file``. A ``with`` statement gives the terminal back when a training
-    fails, too.
+    Writes to standard error or ``file``. Use a ``with`` statement to restore the terminal even if
+    training fails.
     """
 
     def __init__(self, file: TextIO | None = None) -> None:
@@ -82,7 +82,7 @@ class Bars:
             self._bar.stop()
 
     @property
-    def _console(self) -> Console:  # not an attribute: other processes are given this object
+    def _console(self) -> Console:  # not an attribute, as this object is pickled
         return errors if self._file is None else Console(file=self._file)
 
     def begin_epoch(self, epoch: int, first_batch: int, n_batches: int) -> None:
@@ -116,7 +116,7 @@ def weighted_sums(logits: Tensor, stages: Tensor, weights: Tensor) -> Tensor:
     """Sum the weighted cross-entropies of the scored epochs, and their weights, (2,).
 
     ``logits`` are (N, 5, S), ``stages`` (N, S) with -1 where unscored, ``weights`` (5,). The loss
-    of a set is the ratio of its sums, however the set was cut into batches.
+    of a set is the ratio of its sums, regardless of how it is split into batches.
     """
     scored = stages >= 0
     weight = torch.where(scored, weights[stages.clamp(min=0)], 0.0)  # (N, S)
@@ -125,21 +125,21 @@ def weighted_sums(logits: Tensor, stages: Tensor, weights: Tensor) -> Tensor:
 
 
 def confusion_counts(logits: Tensor, stages: Tensor) -> Tensor:
-    """Count scored epochs by true and predicted stage, (5, 5), without waiting for the device."""
+    """Count scored epochs by true and predicted stage, (5, 5), without a device sync."""
     places = torch.where(stages >= 0, stages * _N + logits.argmax(dim=1), _N * _N).flatten()
     counts = torch.zeros(_N * _N + 1, dtype=torch.int64, device=logits.device)
     return counts.index_add_(0, places, torch.ones_like(places))[:-1].view(_N, _N)
 
 
 class Objective(nn.Module):
-    """A network and what it minimises, as one module that can be wrapped for several devices."""
+    """A network and its loss, as one module that can be wrapped for several devices."""
 
     weights: Tensor
 
     def __init__(self, model: nn.Module, forward, weights: Tensor) -> None:
         super().__init__()
         self.model = model
-        self._run = [forward]  # in a list, or a module would be registered twice
+        self._run = [forward]  # in a list, so that a module is not registered twice
         self.register_buffer("weights", weights)
 
     def forward(self, x: Tensor, stages: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,7 +150,7 @@ class Objective(nn.Module):
 
 @dataclass(frozen=True)
 class Task:
-    """All that a training needs, in a form that other processes can be given."""
+    """Everything that a training needs; picklable."""
 
     store: Store
     train: "pd.DataFrame"  # rows of the store's index
@@ -159,8 +159,8 @@ class Task:
     protocol: Protocol
     folder: Path
     digest: str  # of the configuration
-    sqrt_barycenter: Tensor | None = None  # (C, F), of the training set, where it is to be aligned
-    choice: dict[str, Any] | None = None  # the filter size that was chosen for "auto", and why
+    sqrt_barycenter: Tensor | None = None  # (C, F), of the training set, if it is to be aligned
+    choice: dict[str, Any] | None = None  # the filter size chosen for "auto", and why
     fast: bool | str = "auto"
     residence: str = "auto"
     save_every_s: float = 300.0
@@ -169,19 +169,19 @@ class Task:
 
     @property
     def network_run(self) -> Run:
-        """The run whose network is trained: with the filter size that was chosen."""
+        """The run with its chosen filter size, whose network is trained."""
         return self.run if self.choice is None else with_size(self.run, self.choice["filter_size"])
 
     @property
     def training_data(self) -> dict[str, Any]:
-        """What the model learned from, for its checkpoint."""
+        """Description of the training data, for the checkpoint."""
         described: dict[str, Any] = {
             "cell": self.run.to_json(),
             "cohorts": sorted(self.train["cohort"].unique().tolist()),
             "nights": len(self.train),
             "simulated": bool(self.train["simulated"].any()),
         }
-        if self.sqrt_barycenter is not None:  # without it the model cannot be used
+        if self.sqrt_barycenter is not None:  # the model cannot be used without it
             described["sqrt_barycenter"] = self.sqrt_barycenter.tolist()
         if self.choice is not None:
             described[CHOICE] = self.choice
@@ -189,7 +189,7 @@ class Task:
 
 
 def learn(task: Task, device: torch.device, rank: int = 0, size: int = 1) -> None:
-    """Train, as one of ``size`` processes, until it is finished; the result is the resume file."""
+    """Train to the end, as one of ``size`` processes; the result is the resume file."""
     training = _Training(task, device, rank, size)
     try:
         while not training.position.finished:
@@ -208,7 +208,7 @@ class _Training:
         _seed_everything(run.seed)
         shape = task.network_run, protocol, task.store.layout, device
         self.network = network_for(*shape, fast=task.fast, synchronised=size > 1)
-        # again: how often a network was built in this process must not matter
+        # again, as the number of networks built in this process must not matter
         _seed_everything((run.seed + 7919 * rank) % 2**32)
         objective = Objective(self.network.model, self.network.forward, class_weights(task.train))
         self.objective: nn.Module = objective.to(device)
@@ -253,7 +253,7 @@ class _Training:
         self._look()
 
     def end_epoch(self) -> None:
-        """Validate, stop early if it is time, and save."""
+        """Validate, check early stopping, and save."""
         position, protocol = self.position, self.task.protocol
         train_loss = float(self.sums[0] / self.sums[1])
         row = {"epoch": position.epoch, "step": position.step, "train_loss": train_loss}
@@ -265,7 +265,7 @@ class _Training:
         if self.logs is not None:
             self.logs.history(position.history)
         self._save()
-        if self.logs is not None:  # after the resume file: curves are worth less
+        if self.logs is not None:  # after the resume file, which is worth more than curves
             self.logs.curve(position.step, row)
         self.watcher.end_epoch(row)
 
@@ -273,7 +273,7 @@ class _Training:
         self.optimizer.zero_grad(set_to_none=True)
         _, own = self.objective(self._share(x), self._share(stages))
         sums = self._over_processes(own.detach().double())
-        # processes average their gradients, and the mean is one over the whole batch
+        # scaled so that averaging gradients over processes gives the mean over the whole batch
         loss = own[0] * (self.size / sums[1]).to(own.dtype)
         loss.backward()
         self.optimizer.step()
@@ -303,7 +303,7 @@ class _Training:
         return {"validation_loss": loss, "validation_balanced_accuracy": accuracy}
 
     def _look(self) -> None:
-        """Read the losses since the last look; raise if one is not finite."""
+        """Read the losses since the last call; raise if one is not finite."""
         first, step = self.looked_at, self.position.step
         if first == step:
             return
@@ -335,7 +335,7 @@ class _Training:
 
     def _save(self) -> None:
         self._look()
-        for name, value in self.network.model.named_parameters():  # only finite ones are kept
+        for name, value in self.network.model.named_parameters():  # save only finite weights
             if not value.isfinite().all():
                 raise self._bad_loss(f"gradient of {name}", math.nan, self.position.step)
         self.position.sums = self.sums.tolist()
@@ -361,7 +361,7 @@ class _Training:
 
 
 def _loaders(task: Task, device: torch.device) -> tuple[Loader, Loader]:
-    """Return the loaders of training and validation, both with batches of one shape."""
+    """Return the training and validation loaders, both with batches of one shape."""
     protocol, store = task.protocol, task.store
     layout = store.layout
     itemsize = 2 if layout.dtype == "float16" else 4
@@ -370,7 +370,7 @@ def _loaders(task: Task, device: torch.device) -> tuple[Loader, Loader]:
     residence = resolve_residence(task.residence, n_bytes, device)  # for both together
     if task.sqrt_barycenter is not None:
         store = AlignedStore(store, task.sqrt_barycenter, filter_size_of(task.run), device)
-        if residence == "map":  # aligned nights are nowhere on disk
+        if residence == "map":  # aligned nights are not on disk
             free = available_memory()
             if n_bytes > free > 0:
                 raise ArgumentError(

@@ -1,4 +1,4 @@
-"""The network of a run, compiled once per process for all runs that have its shape."""
+"""The network of a run, compiled once per process for consecutive runs of the same shape."""
 
 import json
 from collections.abc import Callable
@@ -22,18 +22,18 @@ _CLASSES: dict[str, type[Pretrained]] = {"usleep": USleep, "cnn-transformer": CN
 
 @dataclass(frozen=True)
 class Network:
-    """A model and the function that computes it as fast as its device allows."""
+    """A model and its fastest forward function on its device."""
 
     model: Pretrained
     forward: Callable[[Tensor], Tensor]
 
 
-# one at a time: a compiled network holds the memory of its CUDA graphs
+# only one at a time: a compiled network keeps the memory of its CUDA graphs
 _latest: dict[tuple, Network] = {}
 
 
 def build_model(run: Run, protocol: Protocol, layout: Layout) -> Pretrained:
-    """Build the model of a run, with fresh weights from torch's generator, on the CPU."""
+    """Build the model of a run on the CPU, with new weights from torch's generator."""
     set_here = {
         "n_chans": layout.n_channels,
         "n_outputs": 5,
@@ -49,9 +49,9 @@ def build_model(run: Run, protocol: Protocol, layout: Layout) -> Pretrained:
     for name in arguments:
         if name in set_here or name in ("filter_size", "norm_depth"):
             raise ArgumentError(f"model_arguments has {name!r}, which run and store decide")
-    if run.norm not in PSD_NORMS:  # the runs of a grid share one protocol
+    if run.norm not in PSD_NORMS:  # they are in the protocol, which the runs of a grid share
         arguments.pop("norm_arguments", None)
-    elif protocol.momentum != Protocol.momentum:  # else checkpoints stay as they are
+    elif protocol.momentum != Protocol.momentum:  # by default, checkpoints stay unchanged
         own = arguments.get("norm_arguments") or {}
         arguments["norm_arguments"] = {**own, "momentum": protocol.momentum}
     try:
@@ -64,7 +64,7 @@ def build_model(run: Run, protocol: Protocol, layout: Layout) -> Pretrained:
 
 
 def check_model(run: Run, protocol: Protocol, layout: Layout) -> None:
-    """Raise if the network of a run cannot be built, or its depth or filters exceed the network."""
+    """Raise if a run's network cannot be built, or the norm's depth or filters are too large."""
     model = throwaway_model(run, protocol, layout)
     blocks = model.config["depth"] if run.model == "usleep" else len(model.config["channels"])
     if (run.norm_depth or 0) > blocks:
@@ -86,7 +86,7 @@ def check_model(run: Run, protocol: Protocol, layout: Layout) -> None:
 
 
 def _sizes_and_lengths(model: Pretrained, n_epochs: int) -> list[tuple[int, int]]:
-    """Return filter size and input length of every PSDNorm; the model cannot be used after."""
+    """Return filter size and input length of every PSDNorm; the model is unusable afterwards."""
     found: list[tuple[int, int]] = []
 
     def note(norm: PSDNorm, x: Tensor) -> Tensor:
@@ -98,12 +98,12 @@ def _sizes_and_lengths(model: Pretrained, n_epochs: int) -> list[tuple[int, int]
             norm.forward = partial(note, norm)  # type: ignore[method-assign]
     shape = 1, n_epochs, model.config["n_chans"], model.config["n_times"]
     with torch.no_grad():
-        model.to("meta").eval()(torch.empty(shape, device="meta"))  # takes no time and no memory
+        model.to("meta").eval()(torch.empty(shape, device="meta"))  # needs no time or memory
     return found
 
 
 def unshared_norms(run: Run, protocol: Protocol, layout: Layout, device: torch.device) -> int:
-    """Count the norms whose statistics several processes on such a device do not share."""
+    """Count the norms whose statistics are not synchronised across processes on such a device."""
     if device.type == "cuda":
         return 0
     modules = throwaway_model(run, protocol, layout).modules()
@@ -111,7 +111,7 @@ def unshared_norms(run: Run, protocol: Protocol, layout: Layout, device: torch.d
 
 
 def throwaway_model(run: Run, protocol: Protocol, layout: Layout) -> Pretrained:
-    """Build a model to inspect, without touching the random generators."""
+    """Build a model for inspection, without changing the random generators."""
     with torch.random.fork_rng([]):
         return build_model(with_size(run, CANDIDATES[-1]), protocol, layout)
 
@@ -125,10 +125,10 @@ def network_for(
     fast: bool | str = "auto",
     synchronised: bool = False,
 ) -> Network:
-    """Return the network of a run on a device, with fresh weights from torch's generator.
+    """Return the network of a run on a device, with new weights from torch's generator.
 
-    The process's latest network is reused if it has the same shape, with its compiled code. It is
-    one and the same module, so only one run at a time may use it.
+    The process's latest network, with its compiled code, is reused if it has the same shape. It is
+    the same module object, so only one run at a time may use it.
     """
     fresh = build_model(run, protocol, layout)
     shape = json.dumps([run.model, fresh.config], sort_keys=True)
@@ -141,7 +141,7 @@ def network_for(
         if synchronised:
             _synchronise(model, device)
         model = model.to(device)
-        # a graph writes gradients where it did before, which the buckets of several devices mind
+        # CUDA graphs write gradients to fixed memory, which conflicts with DDP's buckets
         forward = accelerate(model, fast, cuda_graphs=not synchronised)
         _latest[key] = Network(model, forward)
     network = _latest[key]
@@ -154,5 +154,5 @@ def _synchronise(model: nn.Module, device: torch.device) -> None:
     for module in model.modules():
         if isinstance(module, PSDNorm):
             module.sync = True
-    if device.type == "cuda":  # torch has no such layer for processors
+    if device.type == "cuda":  # torch has no such layer for CPUs
         nn.SyncBatchNorm.convert_sync_batchnorm(model)

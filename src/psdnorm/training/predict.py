@@ -23,7 +23,7 @@ Probabilities = NDArray[np.float32]
 
 
 class NightPrediction(NamedTuple):
-    """What a network says of one night: a row of the index, (E, 5), and what is central, (E,)."""
+    """A prediction: row of the night in the index, probabilities (E, 5), central epochs (E,)."""
 
     night: int
     probabilities: Probabilities
@@ -44,12 +44,12 @@ def predict_night(
     Parameters
     ----------
     forward : callable
-        Maps (N, S, C, T) to logits (N, 5, S): a model in evaluation mode, or what
-        :func:`psdnorm.models.accelerate` made of it.
+        Maps (N, S, C, T) to logits (N, 5, S): a model in evaluation mode, or the output of
+        :func:`psdnorm.models.accelerate` for it.
     signals : array or Tensor, (E, C, T)
-        A night, however short, prepared as the model expects it.
+        A night of any length, prepared as the model expects.
     length, stride : int
-        S epochs of a window, and from one to the next.
+        Epochs per window (S), and from one window to the next.
     batch_size : int
         N; incomplete batches are filled.
     """
@@ -57,7 +57,7 @@ def predict_night(
     if night.dim() != 3 or not len(night):
         raise ShapeError(f"signals have shape {tuple(night.shape)}, expected (E, C, T), E from 1")
     starts = window_starts(len(night), length, stride)
-    # a night that is too short goes on from its start; a batch that is not full, with window 0
+    # a night that is too short is repeated from its start, an incomplete batch from window 0
     epochs = (starts[:, None] + np.arange(length)) % len(night)  # (n, S)
     padded = np.resize(epochs, (-(-len(starts) // batch_size) * batch_size, length))
     windows = [
@@ -77,16 +77,16 @@ def predict_nights(
     batch_size: int = 64,
     device: torch.device | str = "cpu",
 ) -> Iterator[NightPrediction]:
-    """Predict every epoch of many nights, rows of ``store.index``, in their order.
+    """Predict every epoch of many nights, given as rows of ``store.index``, in order.
 
-    As :func:`predict_night` does, but batches are filled across nights, so short nights cost no
-    more than long ones.
+    Like :func:`predict_night`, but batches span several nights, so short nights do not cost more
+    than long ones.
     """
     windows_of = {"batch_size": batch_size, "length": length, "stride": stride}
     loader = _loader(store, index, device, last="fill", **windows_of)
     sequences = loader.sequences
     n_epochs = np.diff(sequences.offsets)
-    # where the windows of each night end; every night has one at least
+    # where the windows of each night end; every night has at least one
     ends = np.cumsum(np.bincount(sequences.night))
     night, first, windows = 0, 0, []
     for x, _ in loader.epoch(0):
@@ -108,15 +108,15 @@ def adapted_predictions(
     *,
     device: torch.device | str = "cpu",
 ) -> Iterator[NightPrediction]:
-    """Predict nights with AdaBN: subject by subject, in the subject's own statistics.
+    """Predict nights with AdaBN: subject by subject, with statistics of the subject.
 
-    For each subject the first ``layers`` batch norms, in execution order, get the means and
-    variances of the windows of all its nights; epochs in two overlapping windows count twice.
+    For each subject the first ``layers`` batch norms, in execution order, use the means and
+    variances over the windows of all its nights; epochs in two overlapping windows count twice.
     """
     groups = index.groupby(["cohort", "subject"], sort=False).indices
     for rows in map(np.sort, groups.values()):
         nights = index.iloc[rows]
-        # what fills a batch would count twice
+        # sequences that fill a batch would count twice
         loader = _loader(store, nights, device, last="keep", **protocol.windows)
         with adapt_batchnorm(network.model, (x for x, _ in loader.epoch(0)), layers):
             given = network.forward, store, nights
@@ -125,28 +125,28 @@ def adapted_predictions(
 
 
 def _loader(store: Store, index: "pd.DataFrame", device: torch.device | str, **how: Any) -> Loader:
-    """Load all windows of nights in order; each night is needed once."""
+    """Return a loader of all windows in order; memory-mapped, as each night is needed once."""
     once: dict[str, Any] = {"seed": None, "only_scored": False, "residence": "map"}
     return Loader(store, index, device=device, **once, **how)
 
 
 @torch.no_grad()
 def window_probabilities(forward: Forward, x: Tensor) -> Probabilities:
-    """Return the probabilities of every epoch of every window, (N, S, 5), for x (N, S, C, T)."""
+    """Return the probabilities of all epochs in all windows, (N, S, 5), for x (N, S, C, T)."""
     return forward(x).float().softmax(dim=1).transpose(1, 2).cpu().numpy()
 
 
 def assemble(
     windows: Probabilities, starts: NDArray[np.int64], n_epochs: int, stride: int = STRIDE
 ) -> tuple[Probabilities, NDArray[np.bool_]]:
-    """Take each epoch of a night from the window whose middle is nearest; say which are central.
+    """Take each epoch of a night from the window with the nearest middle; also mark central epochs.
 
-    ``windows`` are (n, S, 5), ``starts`` their first epochs, rising.
+    ``windows`` are (n, S, 5), ``starts`` their first epochs, in ascending order.
     """
     margin = (windows.shape[1] - stride) // 2
     middles = starts + margin + (stride - 1) / 2
     epochs = np.arange(n_epochs)
-    # middles rise, so the nearest is on either side of where the epoch falls; ties go to the first
+    # middles ascend, so the nearest is on either side of the epoch; ties go to the first
     borders = (middles[1:] + middles[:-1]) / 2
     nearest = np.searchsorted(borders, epochs, side="left")  # (E,)
     inside = epochs - starts[nearest]  # (E,)
@@ -160,15 +160,15 @@ def predict_epochs(
     *,
     stride: int,
     length: int = LENGTH,
-    batch_size: int = 8,  # for which U-Sleep takes some 0.4 GB
+    batch_size: int = 8,  # U-Sleep then needs about 0.4 GB
     fill: bool = False,
     device: torch.device | str = "cpu",
 ) -> Probabilities:
-    """Return weighted means over all windows that see an epoch, (E, 5): for staging.
+    """Return weighted means over all windows that contain an epoch, (E, 5), for staging.
 
-    A window counts most for the epochs in its middle: a triangular mean, which uses every window,
-    where :func:`predict_night` follows the protocol and takes the nearest alone. A night shorter
-    than a window goes on from its start, as in training: norms measure the night, not padding.
+    Windows have most weight for the epochs in their middle: a triangular mean over every window,
+    whereas :func:`predict_night` follows the protocol and takes only the nearest. A night shorter
+    than a window is repeated from its start, as in training: norms measure the night, not padding.
     ``fill`` repeats windows so that all batches have the shape a network was compiled for.
     """
     if signals.ndim != 3 or not len(signals):
@@ -198,7 +198,7 @@ class NotFiniteError(TrainingError):
 def finite_predictions(
     store: Store, index: "pd.DataFrame", predictions: Iterable[NightPrediction]
 ) -> Iterator[NightPrediction]:
-    """Yield predictions of the nights of an index as they come; raise if one is not finite."""
+    """Pass on predictions of the nights in an index; raise if one is not finite."""
     recordings = index["recording"].tolist()
     for prediction in predictions:
         if not np.isfinite(prediction.probabilities).all():
@@ -209,14 +209,14 @@ def finite_predictions(
 
 
 def origin(store: Store, recordings: Iterable[str]) -> str:
-    """Say which of some nights has samples that are not finite, or how to look further."""
-    nights = Store(store.path, store.recipe, store.layout)  # on disk, not what TMA makes of them
+    """Say which of the nights has samples that are not finite, or how to investigate further."""
+    nights = Store(store.path, store.recipe, store.layout)  # as on disk, before TMA
     for recording in recordings:
         for epoch, signals in enumerate(nights.signals(recording)):
             if not np.isfinite(signals).all():
                 return (
                     f"{night_path(store.path, recording)} has samples that are not finite, from "
-                    f"epoch {epoch} on: prepare it anew"
+                    f"epoch {epoch} on: prepare it again"
                 )
     return (
         f"the samples of all nights that were used are finite; psdnorm inspect {store.path} "

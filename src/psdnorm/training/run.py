@@ -1,4 +1,4 @@
-"""What one run is: the model, norm, data and seed that identify it, and the protocol all share."""
+"""A run, identified by model, norm, data and seed, and the protocol that all runs share."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ from psdnorm.models import (
 MODEL_NAMES = {"usleep": "U-Sleep", "cnn-transformer": "CNNTransformer"}
 MODELS = tuple(MODEL_NAMES)
 TMA, ADABN = "tma", "adabn"
-# the norms in the paper's order, as it writes them
+# the norms in the paper's order, with the paper's names
 NORM_NAMES = {
     "batch": "BatchNorm",
     "adabn3": "AdaBN(3)",
@@ -33,23 +33,23 @@ NORM_NAMES = {
     "psd-white": "PSDNorm-white",
     "psd": "PSDNorm",
 }
-PAPER_NORMS = ("batch", "layer", "instance", TMA, "psd")  # of its main tables
+PAPER_NORMS = ("batch", "layer", "instance", TMA, "psd")  # those in its main tables
 TRAINED_NORMS = (*NORMS, TMA)
 _WITH_FILTER = ("psd", "psd-white", TMA)
 _WITH_DEPTH = ("layer", "instance", "psd", "psd-white")
 
-AUTO = "auto"  # a filter size that is chosen, see psdnorm.training.filter_size
-AUTO_SIZE = 2**31 - 1  # stands for "auto" where filter sizes are numbers: sorts behind all of them
+AUTO = "auto"  # choose the filter size from data, see psdnorm.training.filter_size
+AUTO_SIZE = 2**31 - 1  # represents "auto" where filter sizes must be numbers; sorts last
 PROTOCOL_FILTER = 5
 PROTOCOL_DEPTH = 3  # blocks with the norm
 SIZES = ("filter_size", "norm_depth")
-ARM = ["model", "norm", *SIZES, "balanced"]  # columns that tell arms apart
+ARM = ["model", "norm", *SIZES, "balanced"]  # columns that identify an arm
 ALL = "all"
-_MOST_SEED = 2**32 - 1  # what NumPy's global generator takes
+_MOST_SEED = 2**32 - 1  # the maximum for NumPy's global generator
 
 
 def norm_name(norm: str) -> str:
-    """Return a norm as the paper writes it; AdaBN of any number of layers, too.
+    """Return the paper's name of a norm, including AdaBN with any number of layers.
 
     >>> norm_name("psd"), norm_name("adabn7")
     ('PSDNorm', 'AdaBN(7)')
@@ -60,12 +60,12 @@ def norm_name(norm: str) -> str:
 
 
 def model_name(model: str) -> str:
-    """Return a model as the paper writes it."""
+    """Return the paper's name of a model."""
     return MODEL_NAMES.get(model, model)
 
 
 def setting_name(model: str, balanced: int | str | None) -> str:
-    """Return the model and the size of its training set.
+    """Describe a model and the size of its training set.
 
     >>> setting_name("usleep", "all"), setting_name("usleep", 40)
     ('U-Sleep, all subjects', 'U-Sleep, balanced@40')
@@ -75,7 +75,7 @@ def setting_name(model: str, balanced: int | str | None) -> str:
 
 
 def unusual(filter_size: Any = None, norm_depth: Any = None, said: Collection[str] = ()) -> str:
-    """Return the settings that differ from the protocol's, and those in ``said`` in any case.
+    """Describe the settings that differ from the protocol, and always those in ``said``.
 
     None and NA mean that the norm has no such setting.
 
@@ -102,7 +102,7 @@ def _is_na(value: Any) -> bool:
 
 
 class _Plain:
-    """A frozen dataclass that JSON holds."""
+    """A frozen dataclass that converts to and from JSON."""
 
     def to_json(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[call-overload]
@@ -121,15 +121,15 @@ class _Plain:
 
 @dataclass(frozen=True)
 class Arm:
-    """What is compared: all runs that differ in cohort and seed alone.
+    """The unit of comparison: all runs that differ only in cohort and seed.
 
     Attributes
     ----------
     model, norm : str
     filter_size, norm_depth : int, optional
-        None where the norm has none; :data:`AUTO_SIZE` where the filter size is chosen.
+        None if the norm has no such setting; :data:`AUTO_SIZE` if the filter size is "auto".
     balanced : int or "all"
-        Empty where it is not known.
+        Empty if unknown.
     """
 
     model: str
@@ -140,13 +140,13 @@ class Arm:
 
     @classmethod
     def of_protocol(cls, model: str, norm: str, balanced: int | str = ALL) -> Self:
-        """Return the arm with the filter size and depth of the protocol."""
+        """Return the arm with the protocol's filter size and depth."""
         size = PROTOCOL_FILTER if norm in _WITH_FILTER else None
         return cls(model, norm, size, PROTOCOL_DEPTH if norm in _WITH_DEPTH else None, balanced)
 
     @classmethod
     def of_network(cls, model: str, norm: str, filter_size: Any, norm_depth: Any) -> Self:
-        """Return the arm of a network, without the settings that its norm does not have."""
+        """Return the arm of a network, without settings that do not apply to its norm."""
         size = filter_size if norm in _WITH_FILTER else None
         return cls(model, norm, size, norm_depth if norm in _WITH_DEPTH else None)
 
@@ -159,13 +159,13 @@ class Arm:
 
     @property
     def is_protocol(self) -> bool:
-        """Whether filter size and depth are those of the protocol."""
+        """Whether filter size and depth match the protocol."""
         usual_depth = self.norm_depth in (None, PROTOCOL_DEPTH)
         return usual_depth and self.filter_size in (None, PROTOCOL_FILTER)
 
     @property
     def label(self) -> str:
-        """Its name in tables and folders, as ``usleep psd f5 d3 @400``."""
+        """Its name in tables and folders, such as ``usleep psd f5 d3 @400``."""
         return " ".join([*self._parts, *([f"@{self.balanced}"] if self.balanced else [])])
 
     @property
@@ -176,7 +176,7 @@ class Arm:
         return parts + ([f"d{self.norm_depth}"] if self.norm_depth is not None else [])
 
     def named(self, said: Collection[str] = ()) -> str:
-        """Return its norm and unusual settings, as "PSDNorm (f = 17)".
+        """Return its norm and settings that differ from the protocol, e.g. "PSDNorm (f = 17)".
 
         >>> Arm("usleep", "psd", 17, 3).named(), Arm("usleep", "psd", 5, 3).named(SIZES)
         ('PSDNorm (f = 17)', 'PSDNorm (f = 5, 3 blocks)')
@@ -186,7 +186,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Run(_Plain):
-    """One training and its evaluation: everything that tells it from the other runs of a grid.
+    """One training and its evaluation: everything that distinguishes it from other runs of a grid.
 
     Parameters
     ----------
@@ -194,19 +194,19 @@ class Run(_Plain):
     norm : str
         The norm of the first blocks: "batch", "layer", "instance", "psd" or "psd-white". "tma" is
         BatchNorm on nights that Temporal Monge Alignment has mapped onto the barycenter of the
-        training set. "adabn3", "adabn12", "adabnall", … have no training of their own: they are
-        the "batch" run, evaluated with the first batch norms (or all) adapted to each subject.
+        training set. "adabn3", "adabn12", "adabnall", … are not trained: they evaluate the "batch"
+        run with its first batch norms (or all) adapted to each subject.
     filter_size : int or "auto"
-        f, of PSDNorm in the first block or of TMA. "auto": PSDNorm's is chosen on the training set,
+        f, of PSDNorm in the first block or of TMA. "auto" chooses PSDNorm's on the training set,
         see :mod:`psdnorm.training.filter_size`. None for norms without a filter.
     norm_depth : int
-        Number of blocks with the norm. None for norms that are in all of them.
+        Number of blocks with the norm. None for norms that are used in all blocks.
     hold_out : str
         The cohort to test on.
     balanced : int, optional
-        Limit of subjects per training cohort; by default all are used.
+        Maximum number of subjects per training cohort; by default all are used.
     seed : int
-        Of the split, the initial weights and the order of the sequences.
+        Seed of the split, the initial weights and the order of the sequences.
 
     Examples
     --------
@@ -239,7 +239,7 @@ class Run(_Plain):
         if self.balanced is not None:
             check_size("balanced", self.balanced)
         _check_count("seed", self.seed, _MOST_SEED)
-        # what makes no difference is not kept: runs that are the same are equal
+        # settings that do not apply are dropped, so that identical runs compare equal
         if self.norm not in _WITH_FILTER:
             object.__setattr__(self, "filter_size", None)
         else:
@@ -276,7 +276,7 @@ class Run(_Plain):
 
     @property
     def arm(self) -> Arm:
-        """What it is but for cohort and seed."""
+        """Everything except cohort and seed."""
         size = AUTO_SIZE if self.filter_size == AUTO else self.filter_size
         balanced = self.balanced or ALL
         return Arm(self.model, self.norm, size, self.norm_depth, balanced)  # type: ignore[arg-type]
@@ -287,7 +287,7 @@ class Run(_Plain):
         return self.arm.label
 
     def row(self) -> dict[str, Any]:
-        """Return it as a row of a table of runs: filter sizes are numbers."""
+        """Return it as a row of a table of runs, where filter sizes are numbers."""
         row = {name: getattr(self, name) for name in (*ARM, "hold_out", "seed")}
         return row | {"filter_size": self.arm.filter_size, "arm": self.label}
 
@@ -298,7 +298,7 @@ class Run(_Plain):
 
     @property
     def layers(self) -> int | str:
-        """How many batch norms AdaBN adapts, or "all"; 0 for another norm."""
+        """Number of batch norms that AdaBN adapts, or "all"; 0 for other norms."""
         if not self.is_adapted:
             return 0
         number = self.norm.removeprefix(ADABN)
@@ -312,29 +312,29 @@ class Run(_Plain):
 
     @property
     def base(self) -> "Run":
-        """The run whose network it uses: for AdaBN the "batch" run, for all others itself."""
+        """The run whose network it uses: the "batch" run for AdaBN, else the run itself."""
         return dataclasses.replace(self, norm="batch") if self.is_adapted else self
 
 
 @dataclass(frozen=True)
 class Protocol(_Plain):
-    """How every run of a grid is trained: by Adam, for at most ``max_epochs``.
+    """How every run of a grid is trained: with Adam, for at most ``max_epochs``.
 
     Parameters
     ----------
     batch_size : int
-        Sequences of a batch, over all devices together.
+        Sequences per batch, in total over all devices.
     patience : int
-        Epochs without a lower validation loss until training stops.
+        Early stopping: epochs without a lower validation loss until training stops.
     length, stride : int
-        Epochs of a sequence, and from one to the next.
+        Epochs per sequence, and from one sequence to the next.
     validation_fraction : float
-        Share of the subjects of each cohort in the validation set.
+        Share of each cohort's subjects in the validation set.
     momentum : float
-        α of PSDNorm's running barycenter, of all its layers.
+        α of PSDNorm's running barycenter, for all its layers.
     model_arguments : dict
-        Further arguments of the model, such as ``{"depth": 4}``, or of each model by its name,
-        ``{"usleep": {"depth": 4}}``. ``norm_arguments`` apply to PSDNorm alone.
+        Further arguments of the model, such as ``{"depth": 4}``, or by model name,
+        ``{"usleep": {"depth": 4}}``. ``norm_arguments`` apply only to PSDNorm.
     """
 
     lr: float = 1e-3
@@ -368,12 +368,12 @@ class Protocol(_Plain):
         _check_by_model(arguments)
         for own in (arguments, *(arguments.get(model, {}) for model in MODELS)):
             _check_norms(own)
-            input_scale_setting(own.get("input_scale", 1.0))  # before a night is made, too
+            input_scale_setting(own.get("input_scale", 1.0))  # also before a night is simulated
         object.__setattr__(self, "model_arguments", arguments)
 
     @property
     def windows(self) -> dict[str, Any]:
-        """How nights are cut into windows, and these into batches, for a loader."""
+        """Loader arguments: how nights are split into windows, and these into batches."""
         return {"length": self.length, "stride": self.stride, "batch_size": self.batch_size}
 
     def arguments_of(self, model: str) -> dict[str, Any]:
@@ -390,18 +390,18 @@ class Protocol(_Plain):
 
 
 def filter_size_of(run: Run) -> int:
-    """Return the filter size of a run whose norm has one that is a number."""
+    """Return the numeric filter size of a run; it must not be None or "auto"."""
     assert run.filter_size not in (None, AUTO), f"{run.name} has no filter size"
     return int(run.filter_size)
 
 
 def with_size(run: Run, filter_size: int | None) -> Run:
-    """Return a run with a filter size instead of "auto", another one unchanged."""
+    """Return a run with "auto" replaced by a filter size; other runs are unchanged."""
     return dataclasses.replace(run, filter_size=filter_size) if run.filter_size == AUTO else run
 
 
 def _check_by_model(arguments: Mapping[str, Any]) -> None:
-    """Check that either all arguments are by model, or none."""
+    """Check that either all or none of the arguments are by model."""
     if not arguments.keys() & set(MODELS):
         return
     for name, own in arguments.items():
@@ -417,7 +417,7 @@ def _check_by_model(arguments: Mapping[str, Any]) -> None:
 
 
 def _check_norms(arguments: Mapping[str, Any]) -> None:
-    """Raise for arguments that no norm takes, before any night is simulated."""
+    """Raise for arguments that no norm accepts, before any night is simulated."""
     check_schedule(arguments.get("filter_schedule", SCHEDULES[0]))
     if "momentum" in plain_norm_arguments(arguments.get("norm_arguments")):
         raise ArgumentError(

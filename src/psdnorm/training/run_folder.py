@@ -33,7 +33,7 @@ Row = dict[str, float | int]
 
 @dataclass
 class Position:
-    """How far a training has come: the next batch to learn from, and what led there."""
+    """Progress of a training: the next batch, and the history up to it."""
 
     epoch: int = 0
     batch: int = 0
@@ -43,10 +43,10 @@ class Position:
     best_epoch: int = -1  # before the first
     finished: bool = False
     history: list[Row] = field(default_factory=list)
-    seconds: float = 0.0  # of all processes that worked on it
+    seconds: float = 0.0  # total over all resumed processes
 
     def end_epoch(self, row: Row, patience: int, max_epochs: int) -> bool:
-        """Move on to the next epoch, or finish; return whether this one was the best."""
+        """Advance to the next epoch, or finish; return whether this one was the best."""
         loss = float(row["validation_loss"])
         is_best = loss < self.best_loss
         if is_best:
@@ -64,9 +64,9 @@ class State:
     run: str  # digest of the configuration
     position: Position
     model: dict[str, Tensor]
-    best: dict[str, Tensor] | None  # weights with the lowest validation loss; None before the first
+    best: dict[str, Tensor] | None  # weights with the lowest validation loss; None before any
     optimizer: dict[str, Any]
-    generators: list[dict[str, Any]]  # of each process
+    generators: list[dict[str, Any]]  # random states, one per process
 
 
 def write_state(folder: Path, state: State) -> None:
@@ -75,13 +75,13 @@ def write_state(folder: Path, state: State) -> None:
     # not asdict(state), which would copy every tensor
     fields = {**vars(state), "position": asdict(state.position), "format": FORMAT}
     torch.save(fields, content)
-    # through memory: torch's writer hides what the system says, such as a full disk
+    # through memory, as torch's writer hides system errors, such as a full disk
     with written(folder / FILE) as file:
         file.write(content.getbuffer())
 
 
 def read_state(folder: Path, run: str) -> State | None:
-    """Read the resume file of the run with this digest; None if there is none."""
+    """Read the resume file of the run with this digest; None if it does not exist."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -92,7 +92,7 @@ def read_state(folder: Path, run: str) -> State | None:
         if content.pop("format") != FORMAT:
             raise ValueError("it is of another format")
         state = State(**{**content, "position": Position(**content["position"])})
-    except Exception as error:  # whatever a damaged file breaks
+    except Exception as error:  # a damaged file can raise anything
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TrainingError(
             f"{path} is damaged, {reason:.80}; delete it to train from the beginning"
@@ -106,7 +106,7 @@ def read_state(folder: Path, run: str) -> State | None:
 
 
 def generator_states(device: torch.device) -> dict[str, Any]:
-    """Return the states of all random generators of this process, as plain values."""
+    """Return the states of all random generators of this process, as basic types."""
     kind, keys, *rest = np.random.get_state()  # noqa: NPY002 (others may draw from it)
     states: dict[str, Any] = {
         "python": random.getstate(),
@@ -134,7 +134,7 @@ TENSORBOARD = "tensorboard"
 
 
 class Logs:
-    """The history and the TensorBoard curves of a run; points after ``step`` are dropped."""
+    """History and TensorBoard curves of a run; existing points after ``step`` are dropped."""
 
     def __init__(self, folder: Path, step: int) -> None:
         try:
@@ -159,7 +159,7 @@ class Logs:
             self._writer.close()
 
     def history(self, rows: Sequence[Row]) -> None:
-        """Write the table of all epochs so far atomically."""
+        """Atomically write the table of all epochs so far."""
         text = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n", na_rep="nan")
         with written(self._folder / HISTORY) as file:
             file.write(text.encode())
@@ -168,7 +168,7 @@ class Logs:
 CONFIG, SCORES, PREDICTIONS = "config.json", "scores.parquet", "predictions.parquet"
 WEIGHTS, DONE = "weights", "done.json"
 CHOICE = "filter_size_choice"  # in config.json, done.json and the checkpoint
-LENDER = "borrowed_from"  # in config.json: the study whose results were taken
+LENDER = "borrowed_from"  # in config.json: the study whose results were reused
 _SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("cohort", "subject", "visit", "recording")),
@@ -181,7 +181,7 @@ _SCHEMA = pa.schema(
 
 
 def configuration(store: Store, run: Run, protocol: Protocol, split: Split) -> dict[str, Any]:
-    """Describe a run: what ``config.json`` says."""
+    """Describe a run, for ``config.json``."""
     nights = {
         role: {
             "cohorts": sorted(rows["cohort"].unique().tolist()),
@@ -207,7 +207,7 @@ def configuration(store: Store, run: Run, protocol: Protocol, split: Split) -> d
 
 
 def claim_folder(folder: Path, described: dict[str, Any]) -> None:
-    """Write ``config.json`` into a folder, made if needed; raise if it is another run's."""
+    """Write ``config.json`` to a folder, creating it if needed; raise if it is another run's."""
     with os_errors_as(ArgumentError, folder, "cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIG
@@ -226,7 +226,7 @@ def claim_folder(folder: Path, described: dict[str, Any]) -> None:
 
 
 def choice_before(folder: Path, described: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the filter size choice of a run that was begun before, else None."""
+    """Return the filter size choice of a run that was started before, else None."""
     if not (folder / CONFIG).exists():
         return None
     claim_folder(folder, described)  # raises if it is another run's
@@ -234,7 +234,7 @@ def choice_before(folder: Path, described: dict[str, Any]) -> dict[str, Any] | N
 
 
 def chosen_filter_size(done: Mapping[str, Any]) -> int | None:
-    """Return the chosen filter size that ``done.json`` states, None where it states none."""
+    """Return the chosen filter size in ``done.json``, or None."""
     choice = done.get(CHOICE)
     return None if choice is None else int(choice["filter_size"])
 
@@ -242,7 +242,7 @@ def chosen_filter_size(done: Mapping[str, Any]) -> int | None:
 def write_outcome(
     folder: Path, index: pd.DataFrame, predictions: Iterable[NightPrediction], *, keep: bool
 ) -> pd.DataFrame:
-    """Score the held-out nights by subject and write the scores, and predictions if ``keep``."""
+    """Score the held-out nights by subject; write the scores and, if ``keep``, the predictions."""
     nights = index[["cohort", "subject", "visit", "recording", "stages"]].to_dict("records")
     scores = []
     with contextlib.ExitStack() as stack:
@@ -265,7 +265,7 @@ def write_outcome(
 
 
 class Timed:
-    """Predictions that count the ``seconds`` in which they are made: read, aligned, adapted."""
+    """Times an iterator of predictions: its ``seconds`` include reading, alignment, adaptation."""
 
     def __init__(self, predictions: Iterable[NightPrediction]) -> None:
         self._predictions = predictions
@@ -283,6 +283,6 @@ class Timed:
 
 
 def predicted_sequences(index: pd.DataFrame, protocol: Protocol) -> int:
-    """Count the windows in which nights are predicted, each once."""
+    """Count the windows needed to predict all nights once."""
     size = protocol.length, protocol.stride
     return sum(len(window_starts(int(n), *size)) for n in index["epochs"])

@@ -1,4 +1,4 @@
-"""Train a run and evaluate it on the cohort held out; what was interrupted goes on."""
+"""Train a run and evaluate it on the held-out cohort; interrupted runs resume."""
 
 import contextlib
 import logging
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KEEP = ("scores", "predictions", "weights")
-_MOST_MEASURED = 200  # training nights: limits at 99 % need some hundred, and each takes time
+_MOST_MEASURED = 200  # training nights: limits at 99 % need about a hundred, and each takes time
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,17 @@ class Result:
     Attributes
     ----------
     balanced_accuracy : float
-        Mean over the subjects of the held-out cohort, of central epochs; NaN if none is scored.
+        Mean over the held-out cohort's subjects, for central epochs; NaN if none is scored.
     epochs, best_epoch, steps : int
-        Epochs trained, the one whose weights were kept (from 0), steps taken.
+        Epochs trained, the epoch whose weights were kept (from 0), optimizer steps.
     seconds : float
-        Of all processes that worked on it, up to the last resume file where one was killed.
+        Total over all resumed processes; one that was killed counts up to its last resume file.
     prediction_seconds : float, optional
-        Of these, the prediction of the held-out nights; None in runs that did not record it.
+        Part of these spent on predicting the held-out nights; None in runs that did not record it.
     nights, sequences : int, optional
-        Predicted in that time.
+        Number predicted in that time.
     filter_size_choice : dict, optional
-        The chosen filter size and the table that led to it, where the run's is "auto".
+        If the run's is "auto", the chosen filter size and the table it is based on.
     """
 
     run: Run
@@ -107,7 +107,7 @@ class Result:
 
     @property
     def scores(self) -> "pd.DataFrame":
-        """Counts per held-out subject, see :mod:`psdnorm.evaluation.scores`."""
+        """Counts for each held-out subject, see :mod:`psdnorm.evaluation.scores`."""
         return read_scores(self.folder / SCORES)
 
 
@@ -127,39 +127,39 @@ def train_run(
     watcher: Watcher | None = None,
     lock: bool = True,
 ) -> Result:
-    """Train a run and evaluate it on the cohort that it holds out.
+    """Train a run and evaluate it on its held-out cohort.
 
-    Killed at any moment and called again, it goes on from the last resume file; on a CPU the
-    result is bit-equal to that of an uninterrupted run. A finished run is not run again.
+    If killed at any time and called again, it resumes from the last resume file; on a CPU the
+    result is bitwise equal to that of an uninterrupted run. A finished run is not run again.
 
     Parameters
     ----------
     run : Run
-        Any but AdaBN, which has no training of its own.
+        Any run except AdaBN, which is not trained.
     folder : path
-        Of this run alone, see :mod:`psdnorm.training.run_folder`; one process at a time.
+        For this run only, see :mod:`psdnorm.training.run_folder`; used by one process at a time.
     devices : int
-        Several of them share every batch, each in a process of its own.
+        Number of devices that share every batch, each with its own process.
     fast : {"auto", True, False}
         As in :func:`psdnorm.models.accelerate`.
     keep : {"scores", "predictions", "weights"}
-        What to keep: each includes those before it.
+        What to keep; each option includes those before it.
     residence : str
-        Where the nights are meanwhile, see :class:`psdnorm.batches.Loader`.
+        Where the nights are stored during training, see :class:`psdnorm.batches.Loader`.
     save_every_s, save_every_steps
-        Between resume files; there is one at the end of every epoch, too.
+        Interval between resume files; one is also written at the end of every epoch.
     lock : bool
-        False if the caller holds the lock of the folder.
+        False if the caller already holds the lock of the folder.
 
     Raises
     ------
     TrainingError
-        The loss is not finite; the last good weights are kept. Or another process works in the
+        The loss is not finite (the last good weights are kept), or another process is using the
         folder.
     ArgumentError
-        An invalid argument, or a folder that holds another run.
+        An argument is invalid, or the folder contains another run.
     StoreError
-        A night that cannot be read, or a disk that is full.
+        A night cannot be read, or the disk is full.
     """
     began = time.monotonic()
     protocol = protocol or Protocol()
@@ -185,7 +185,7 @@ def train_run(
     if _is_done(task.folder, described):
         return _finished(run, task.folder, keep)
     with _alone_in(task.folder) if lock else contextlib.nullcontext():
-        if _is_done(task.folder, described):  # by whoever held the lock
+        if _is_done(task.folder, described):  # finished by the previous holder of the lock
             return _finished(run, task.folder, keep)
         task = _begun(task, described)
         with quiet_libraries(), reproducible(place):
@@ -221,7 +221,7 @@ def run_adapted(
     fast: bool | str = "auto",
     keep: str = "scores",
 ) -> None:
-    """Evaluate an AdaBN run with the weights of its base; leave the files of a trained run."""
+    """Evaluate an AdaBN run with the weights of its base, writing the files of a trained run."""
     began = time.monotonic()
     base = run.base.name
     if not (base_folder / DONE).exists():
@@ -267,7 +267,7 @@ def _check(
 
 
 def _is_done(folder: Path, described: dict[str, Any]) -> bool:
-    """Whether a run is finished; raise if the folder is another run's."""
+    """Return whether a run is finished; raise if the folder is another run's."""
     if not (folder / DONE).exists():
         return False
     claim_folder(folder, described)
@@ -275,9 +275,9 @@ def _is_done(folder: Path, described: dict[str, Any]) -> bool:
 
 
 def _begun(task: Task, described: dict[str, Any]) -> Task:
-    """Choose the filter size, if that is asked for, and claim the folder."""
+    """Choose the filter size, if it is "auto", and claim the folder."""
     if task.run.filter_size == AUTO:
-        choice = choice_before(task.folder, described)  # one that was begun keeps its own
+        choice = choice_before(task.folder, described)  # a resumed run keeps its choice
         if choice is None:
             choice = choice_for(task.store, task.train, task.run.norm, task.protocol.length)
         task = replace(task, choice=choice)
@@ -298,12 +298,12 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _explained(task: Task, error: TrainingError) -> TrainingError:
-    """Keep the weights from before a training went wrong; say where, and what to look at."""
+    """Save the weights from before a failure; add to the error where they are and what to check."""
     state = read_state(task.folder, task.digest)
     if state is None:
         kept = "no weights had been saved before"
     else:
-        # a model of its own: the network that is compiled serves the next run
+        # a separate model, as the compiled network is reused for the next run
         _save_weights(task, state, build_model(task.network_run, task.protocol, task.store.layout))
         kept = f"the last good weights are in {task.folder / WEIGHTS}"
     if not isinstance(error, NotFiniteError):
@@ -315,7 +315,7 @@ def _explained(task: Task, error: TrainingError) -> TrainingError:
 def _evaluate(
     task: Task, state: State, test: "pd.DataFrame", device: torch.device, keep: str, began: float
 ) -> None:
-    """Predict the held-out cohort with the best weights, and write all that is kept."""
+    """Predict the held-out cohort with the best weights, and write all results."""
     assert state.best is not None
     protocol, store = task.protocol, task.store
     network = network_for(task.network_run, protocol, store.layout, device, fast=task.fast)
@@ -363,10 +363,10 @@ def _score(
 
 
 def _finished(run: Run, folder: Path, keep: str) -> Result:
-    """Return the result of a finished run; raise if it kept less than is asked for."""
+    """Return the result of a finished run; raise if it kept less than requested."""
     with contextlib.suppress(OSError):
         (folder / FILE).unlink(missing_ok=True)
-        if holder(folder) is None:  # what a process left that was killed as it finished
+        if holder(folder) is None:  # left by a process killed while finishing
             (folder / LOCK).unlink(missing_ok=True)
     done = read_json(folder / DONE)
     kept = done.pop("keep")
@@ -383,7 +383,7 @@ def _finished(run: Run, folder: Path, keep: str) -> Result:
 def _save_weights(
     task: Task, state: State, model: Pretrained, spread: dict[str, Any] | None = None
 ) -> None:
-    """Keep the best weights of a run, or the latest good ones if no epoch has ended."""
+    """Save the best weights of a run, or the latest good ones if no epoch has ended."""
     model.load_state_dict(state.best or state.model)
     model.save_pretrained(
         task.folder / WEIGHTS,
@@ -394,11 +394,11 @@ def _save_weights(
 
 
 def _training_spread(task: Task, model: Pretrained) -> dict[str, Any] | None:
-    """Measure how the nights of the training set spread, some of them where they are many."""
+    """Measure the spread of the training nights, or of a subset if there are many."""
     recordings = task.train["recording"].to_numpy(object)
     n = min(len(recordings), _MOST_MEASURED)
     drawn = recordings[np.linspace(0, len(recordings) - 1, n).round().astype(int)]
-    # of the store itself: a night that is to be staged is not aligned yet when it is looked at
+    # from the unaligned store, as a night to be staged is checked before it is aligned
     return measure_spread(model, (task.store.signals(each) for each in drawn))
 
 
@@ -433,7 +433,7 @@ def check_cohorts(store: Store, hold_outs: Iterable[str]) -> None:
 
 
 def resolve_device(device: str | torch.device, devices: int = 1) -> torch.device:
-    """Return the device asked for, one of several; for "auto", a CUDA device where there is one."""
+    """Return the requested device, one of ``devices``; "auto" is CUDA if available, else CPU."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -458,13 +458,13 @@ def launch(
     device: torch.device,
     devices: int,
 ) -> None:
-    """Work on a task in one process per device, which form a process group."""
+    """Run a task in a process group with one process per device."""
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{folder}/processes"
         threads = max(1, torch.get_num_threads() // devices)
         arguments = work, task, device.type, devices, meeting, threads
         try:
-            with ctrl_c_waits():  # in the processes, until they work
+            with ctrl_c_waits():  # inherited by the processes until they start to work
                 processes = torch.multiprocessing.start_processes(
                     _work_as_one, arguments, devices, join=False, start_method="spawn"
                 )
@@ -478,7 +478,7 @@ def launch(
                         process.join()
                 raise
         except torch.multiprocessing.ProcessRaisedException as error:
-            # what was raised over there arrives as text
+            # errors of the processes arrive as text
             kind, _, sentence = str(error).strip().splitlines()[-1].partition(": ")
             raised = NotFiniteError if kind.endswith(NotFiniteError.__name__) else TrainingError
             is_ours = kind.startswith("psdnorm.")
@@ -497,7 +497,7 @@ def _work_as_one(
     threads: int,
 ) -> None:
     if hasattr(signal, "pthread_sigmask"):
-        # by it torch ends a process whose parent was killed
+        # torch uses it to end a process whose parent was killed
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     torch.set_num_threads(threads)
     device = torch.device("cuda", rank) if kind == "cuda" else torch.device(kind)
@@ -513,7 +513,7 @@ def _work_as_one(
 
 @contextlib.contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Silence what torch's launcher and compiler say that tells a user nothing."""
+    """Silence messages of torch's launcher and compiler that do not help users."""
     logger = logging.getLogger("torch.multiprocessing.spawn")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -528,7 +528,7 @@ def quiet_libraries() -> Iterator[None]:
 
 @contextlib.contextmanager
 def reproducible(device: torch.device) -> Iterator[None]:
-    """Leave the caller's random generators alone; on a CPU, compute deterministically."""
+    """Preserve the caller's random generators; on a CPU, compute deterministically."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 (the loop seeds it)
     was_deterministic = torch.are_deterministic_algorithms_enabled()
     memory: Any = torch.utils.deterministic

@@ -21,7 +21,7 @@ def test_a_caption_counts_blocks_and_those_left_out():
     result = friedman(pd.DataFrame(SCORES, COHORTS))
     assert (result.blocks, result.n_blocks, result.left_out) == ("datasets", 2, ("c",))
     assert result.n_cohorts == 2
-    assert result.caption.startswith("2 datasets; 1 left out, which not every norm has.")
+    assert result.caption.startswith("2 datasets; 1 left out, as a norm has no score.")
 
 
 def test_results_over_subjects_carry_the_caveat_and_those_over_datasets_do_not():

@@ -198,5 +198,5 @@ def test_a_network_of_aligned_nights_that_does_not_say_onto_what_raises(experime
         training_data={"cell": tma.to_json()},
     )
     store = Store.plan(tmp_path / "nights", RECIPE.to_dict(), RECIPE.layout())
-    with pytest.raises(CheckpointError, match=r"aligned nights \(TMA\) and does not say onto what"):
+    with pytest.raises(CheckpointError, match=r"aligned nights \(TMA\) but does not say onto what"):
         trained_for(experiment, tma, store)

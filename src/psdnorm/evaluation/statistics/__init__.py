@@ -1,8 +1,8 @@
-"""What a comparison of norms can say, and how surely.
+"""Statistics for comparing norms.
 
-:func:`block_tables` arranges scores so that every norm has the same people; all else takes one of
-its tables, blocks by norms, higher is better; blocks with a NaN are left out and counted. Every
-result carries what its caption must say: see :class:`Basis`. The page ``docs/statistics.md`` says
+:func:`block_tables` arranges scores so that all norms share the same subjects; all other functions
+take one of its tables (blocks by norms, higher is better) and exclude and count blocks with a NaN.
+Every result includes the facts for its caption, see :class:`Basis`. ``docs/statistics.md`` explains
 what each number means and what it does not.
 """
 

@@ -1,4 +1,4 @@
-"""Blocks within which norms are compared, and what a statistic over them stands on."""
+"""Blocks within which norms are compared, and the data behind a statistic over them."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from psdnorm.errors import ArgumentError, DtypeError, MissingExtraError
 from psdnorm.evaluation.scores import check_columns, check_rows
 from psdnorm.runtime import plural
 
-# means that differ by less differ by the order in which they were added up, and are ties
+# smaller differences of means come from the order of summation: they are ties
 DECIMALS = 12
 KEYS = ["cohort", "subject", "seed"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Basis:
-    """What a statistic stands on, and the caption of a statistic must say."""
+    """The data behind a statistic, which its caption must state."""
 
-    blocks: str  # "subjects", "datasets", or "blocks" where the table did not say
-    n_blocks: int  # that counted
-    left_out: tuple[Hashable, ...]  # labels of those in which a norm has no score
-    n_cohorts: int = 0  # of these blocks; 0 where the table did not say
-    note: str = ""  # why a number is NaN, or cannot say what it seems to
+    blocks: str  # "subjects", "datasets", or "blocks" if the table does not tell
+    n_blocks: int  # blocks that were used
+    left_out: tuple[Hashable, ...]  # labels of blocks in which a norm has no score
+    n_cohorts: int = 0  # of the blocks used; 0 if the table does not tell
+    note: str = ""  # why a number is NaN or may mislead
 
     @property
     def caveat(self) -> str:
-        """:func:`subject_caveat` where blocks are two subjects or more, else empty."""
+        """:func:`subject_caveat` if the blocks are two or more subjects, else empty."""
         is_of_subjects = self.blocks == "subjects" and self.n_blocks > 1
         return subject_caveat(self.n_blocks, self.n_cohorts) if is_of_subjects else ""
 
@@ -40,26 +40,26 @@ class Basis:
     def caption(self) -> str:
         counted = self.counted
         if self.left_out:
-            counted += f"; {len(self.left_out):,} left out, which not every norm has"
+            counted += f"; {len(self.left_out):,} left out, as a norm has no score"
         note = self.note[:1].upper() + self.note[1:]
         sentences = (text.rstrip(".") + "." for text in (counted, note, self.caveat) if text)
         return " ".join(sentences)
 
 
 def subject_caveat(n_subjects: int, n_cohorts: int) -> str:
-    """Say why a statistic over subjects looks surer than it is; 0 cohorts where not known."""
+    """Explain why statistics over subjects look too certain; ``n_cohorts`` is 0 if unknown."""
     people = f"{n_subjects:,} subjects"
     if n_cohorts:
         people += f" from {plural(n_cohorts, 'cohort')}"
     return (
         "Subjects of one cohort share its laboratory, devices and scorers, and are staged by the "
-        f"same few networks: {people} are not independent, so that p-values and intervals over "
+        f"same few networks: {people} are not independent, so p-values and intervals over "
         "subjects are too small."
     )
 
 
 def complete_blocks(values: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return the blocks that every norm has, and the arguments of :class:`Basis` but its note."""
+    """Return the blocks complete for all norms, and :class:`Basis` arguments except its note."""
     if not isinstance(values, pd.DataFrame):
         raise DtypeError(
             f"values is a {type(values).__name__}, expected a DataFrame of blocks by norms"
@@ -104,34 +104,34 @@ def scipy() -> Any:
 
 @dataclass(frozen=True, eq=False)
 class BlockTables:
-    """Scores of the same people under every norm.
+    """Scores of the same subjects under every norm.
 
-    All have a column per norm. A row in which a norm has no score is NaN throughout, so that every
-    statistic leaves the same blocks out, and counts them.
+    All tables have a column per norm. A row in which a norm has no score is entirely NaN, so that
+    every statistic excludes, and counts, the same blocks.
     """
 
     by_seed: pd.DataFrame  # a row per cohort, subject and seed
     subjects: pd.DataFrame  # means over the seeds that every norm has
     datasets: pd.DataFrame  # means over the subjects that every norm has
-    lacking: pd.DataFrame  # by cohort, how many scores that another norm has this one has not
+    lacking: pd.DataFrame  # by cohort, the number of scores a norm lacks but another norm has
 
     @property
     def n_seeds(self) -> tuple[int, int]:
-        """Fewest and most seeds of a cohort that every norm has; 0 where there is none."""
+        """Minimum and maximum over cohorts of the number of seeds that all norms have, or 0."""
         rows = self.by_seed.dropna().index.to_frame(index=False)
         numbers = rows.groupby("cohort", observed=True)["seed"].nunique()
         return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
 
     @property
     def complete_seeds(self) -> list[int]:
-        """The seeds in which every norm has all cohorts that count, sorted."""
+        """The sorted seeds in which every norm has all cohorts that are used."""
         rows = self.by_seed.dropna().index.to_frame(index=False)
         cohorts = rows.groupby("seed")["cohort"].nunique()
         return cohorts.index[cohorts == rows["cohort"].nunique()].to_list()
 
     @property
     def left_out(self) -> list[str]:
-        """What was left out and because of which norm, a sentence each."""
+        """One sentence per norm and cohort whose missing scores led to exclusions."""
         total = self.by_seed.groupby(level="cohort", observed=True).size()
         return [
             f"{norm} is missing {count:,} of the {total[cohort]:,} scores of {cohort}"
@@ -144,10 +144,10 @@ class BlockTables:
 def block_tables(
     scores: pd.DataFrame, metric: str = "value", norms: Sequence[str] | None = None
 ) -> BlockTables:
-    """Arrange scores for a comparison of norms, over datasets and over subjects.
+    """Arrange scores to compare norms over datasets and over subjects.
 
-    A score counts if every norm has it for the same subject in the same seed; a seed decides who
-    is in the training and the validation set, so that only scores of the same seed are alike.
+    A score is used if every norm has one for the same subject and seed: the seed determines the
+    training and the validation set, so only scores of the same seed are comparable.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def block_tables(
     metric : str
         The column that holds the score. Higher is better.
     norms : sequence of str, optional
-        Those to compare, in this order; else all, in order of appearance.
+        Norms to compare, in this order; by default all, in order of appearance.
     """
     check_columns("scores", scores, ["norm", *KEYS, metric])
     if scores.empty:
@@ -172,7 +172,7 @@ def block_tables(
     check_rows("scores", chosen, ["norm", *KEYS])
     table = chosen.set_index([*KEYS, "norm"])[metric].unstack("norm")[wanted]
     by_seed = table.where(table.notna().all(axis=1))
-    subjects = by_seed.groupby(level=["cohort", "subject"], observed=True).mean()  # NaN aside
+    subjects = by_seed.groupby(level=["cohort", "subject"], observed=True).mean()  # ignoring NaN
     return BlockTables(
         by_seed=by_seed,
         subjects=subjects,

@@ -1,4 +1,4 @@
-"""How much norms gain: bootstrap intervals, who gains, and how many fewer subjects are needed."""
+"""Gains of norms: bootstrap intervals, subjects who improve, and training subjects saved."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,25 +25,25 @@ from psdnorm.runtime import plural
 Scores = NDArray[np.float64]  # of one cohort, (n_subjects, n_seeds, n_norms)
 Means = NDArray[np.float64]
 BEST_BASELINE = "best baseline"
-# of intervals meant to hold 95 % of the time, how many did, by number of cohorts: see the test
+# simulated coverage of nominal 95 % intervals, by number of cohorts: see the test
 HELD = {2: 0.65, 3: 0.77, 5: 0.84, 10: 0.91, 40: 0.94}
 _MEANS = (MEAN_DATASET, MEAN_SUBJECT)
 _COLUMNS = ["norm", "mean", "reference", "gain", "low", "high", "share_above_0"]
-_CHUNK = 2**19  # weights of subjects that are worked on at a time
+_CHUNK = 2**19  # subject weights processed at a time
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BootstrapResult(Basis):
     """Gains of norms over a reference.
 
-    ``gains`` has a row per ``norm`` and ``mean``, which is Mean(Dataset) or Mean(Subject):
-    ``reference``, ``gain``, the ends of its interval ``low`` and ``high``, ``share_above_0`` of the
-    draws.
+    ``gains`` has a row per ``norm`` and ``mean`` (Mean(Dataset) or Mean(Subject)), with
+    ``reference``, ``gain``, its interval from ``low`` to ``high``, and ``share_above_0``, the share
+    of draws with a positive gain.
     """
 
     gains: pd.DataFrame
     n_draws: int
-    resampled: tuple[str, ...]  # from the top, of "cohorts", "subjects", "seeds"
+    resampled: tuple[str, ...]  # levels drawn, top first: "cohorts", "subjects", "seeds"
     confidence: float
 
     @property
@@ -52,14 +52,14 @@ class BootstrapResult(Basis):
 
     @property
     def caveat(self) -> str:
-        """:func:`cohort_caveat`, or that of subjects where cohorts could not be drawn."""
+        """:func:`cohort_caveat`, or :func:`subject_caveat` if cohorts could not be drawn."""
         return super().caveat if self.n_cohorts < 2 else cohort_caveat(self.n_cohorts)
 
 
 def cohort_caveat(n_cohorts: int) -> str:
-    """Say how far intervals from two cohorts or more can be trusted; nothing from forty on.
+    """Explain how far intervals from two or more cohorts can be trusted; "" from forty on.
 
-    Quotes the simulations whose number of cohorts is nearest in proportion.
+    Quotes the simulation with the nearest number of cohorts, by ratio.
 
     Examples
     --------
@@ -88,29 +88,29 @@ def bootstrap_gains(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> BootstrapResult:
-    """Estimate how much better norms are than a reference, and how sure that is.
+    """Estimate the gains of norms over a reference, with bootstrap intervals.
 
-    Each draw takes as many cohorts as there are, with replacement, and of each as many subjects as
-    it has, with replacement; all norms share the draws. The interval lies between percentiles of
-    the draws' gains. One cohort is not drawn: then the interval is about its subjects alone.
+    Each draw resamples the cohorts with replacement, and the subjects of each drawn cohort with
+    replacement; all norms share the draws. Intervals are percentiles of the drawn gains. A single
+    cohort is not resampled: the interval then reflects its subjects only.
 
     Parameters
     ----------
     values : DataFrame, (n_subjects, n_norms) or (n_scores, n_norms)
-        ``subjects`` or ``by_seed`` of :class:`BlockTables`. Rows with a NaN are left out; gains are
-        NaN where nobody is left.
+        ``subjects`` or ``by_seed`` of :class:`BlockTables`. Rows with a NaN are dropped; gains are
+        NaN if no subject is left.
     reference : str
         A norm, or :data:`BEST_BASELINE`: the baseline with the highest mean, chosen anew in each
-        draw, as another might have been best. ``gains`` names the one that is best in ``values``.
+        draw, as another might have been best. ``gains`` names the best one in ``values``.
     baselines : sequence of str, optional
-        For :data:`BEST_BASELINE`; unless given, all norms whose name does not begin with ``psd``.
-        Gains are then those of the other norms.
+        For :data:`BEST_BASELINE`; by default, all norms whose name does not begin with ``psd``.
+        Gains are then computed for the other norms.
     among_baselines : bool
-        Give gains of the baselines, too, where there are several: each over the best of the others.
+        If there are several baselines, also compute the gain of each over the best of the others.
     resample_seeds : bool
-        Draw seeds, too, in each drawn cohort, the same for all its subjects and norms, as a seed
-        is one training of each. Subjects without one of the seeds of their cohort are then left
-        out. Else the mean over seeds is taken first.
+        Also resample the seeds within each drawn cohort, identically for all its subjects and
+        norms, as a seed is one training of each. Subjects without all seeds of their cohort are
+        then dropped. If False, scores are first averaged over seeds.
     """
     check_share("confidence", confidence)
     if not isinstance(n_draws, Integral) or n_draws < 1:
@@ -128,7 +128,7 @@ def bootstrap_gains(
         (norm, mean, reference, *[np.nan] * 4) for mean in _MEANS for norm in rivals
     ]
     if cohorts:
-        # differences of norms that are equal in everybody are then 0 in every draw
+        # norms with equal scores in all subjects then differ by exactly 0 in every draw
         centred = [scores - scores[:, :, against[:1]] for scores in cohorts]
         by_subject = {n: pd.DataFrame(scores.mean(axis=1)) for n, scores in enumerate(centred)}
         points = overall_means(pd.concat(by_subject, names=["cohort"]))
@@ -158,7 +158,7 @@ def bootstrap_gains(
 
 
 def _cohorts(values: pd.DataFrame, resample_seeds: bool) -> tuple[list[Scores], dict[str, Any]]:
-    """Return the scores of each cohort and the basis; one seed, the mean, unless they are drawn."""
+    """Return the scores of each cohort and the basis; averaged over seeds unless resampled."""
     kept, _ = complete_blocks(values)
     names = list(values.index.names)
     if names not in (KEYS[:2], KEYS):
@@ -215,7 +215,7 @@ def drawn_means(
     over_datasets, over_subjects = np.zeros((2, n_draws, cohorts[0].shape[2]))
     people = times @ [len(scores) for scores in cohorts]  # (n_draws,)
     for scores, count in zip(cohorts, times.T, strict=True):
-        # a cohort that is drawn twice has its subjects drawn twice, each time others
+        # a cohort that is drawn twice has its subjects resampled independently each time
         owners = np.repeat(np.arange(n_draws), count)
         means = _drawn_within(scores, len(owners), resample_seeds, rng)
         np.add.at(over_datasets, owners, means / n_cohorts)
@@ -226,14 +226,14 @@ def drawn_means(
 def _drawn_within(
     scores: Scores, n_draws: int, resample_seeds: bool, rng: np.random.Generator
 ) -> Means:
-    """Return the means of one cohort with its subjects drawn anew, (n_draws, n_norms)."""
+    """Return the means of one cohort with its subjects resampled, (n_draws, n_norms)."""
     n_subjects, n_seeds, n_norms = scores.shape
     flat = scores.reshape(n_subjects, -1)
     means = np.empty((n_draws, n_norms))
     step = max(1, _CHUNK // n_subjects)
     for begin in range(0, n_draws, step):
         rows = min(step, n_draws - begin)
-        # how often each subject is drawn: a product with these is faster than looking scores up
+        # how often each subject is drawn: multiplying by counts is faster than indexing scores
         drawn = rng.integers(n_subjects, size=(rows, n_subjects))
         drawn += np.arange(rows)[:, None] * n_subjects
         times = np.bincount(drawn.ravel(), minlength=rows * n_subjects).reshape(rows, n_subjects)
@@ -247,28 +247,28 @@ def _drawn_within(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImprovedResult(Basis):
-    """How many subjects score higher, the same, or lower than under the reference."""
+    """Number of subjects who score higher than, the same as, or lower than under the reference."""
 
     norm: str
     reference: str
     improved: int
     tied: int
     worse: int
-    share: float  # of all, ties among them, who improved
-    low: float  # the ends of its Wilson interval
+    share: float  # of all subjects, including ties, who improved
+    low: float  # bounds of its Wilson interval
     high: float
     confidence: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HardestResult(Basis):
-    """Mean gain of the subjects with the lowest scores, and of all."""
+    """Mean gain of the subjects with the lowest scores, and of all subjects."""
 
     norm: str
     reference: str
     by: str
     n_hardest: int
-    threshold: float  # the highest score among them, as ``by`` says
+    threshold: float  # the highest score among them, of the kind in ``by``
     gain: float
     gain_of_all: float
 
@@ -278,8 +278,8 @@ def share_improved(
 ) -> ImprovedResult:
     """Count the subjects (rows of ``values``) who score higher under a norm than a reference.
 
-    Subjects without a score under one of the two are left out and counted. The Wilson interval
-    takes subjects for independent. All is NaN where nobody is left.
+    Subjects without a score under one of the two are excluded and counted. The Wilson interval
+    assumes independent subjects. Share and interval are NaN if no subject is left.
 
     Examples
     --------
@@ -316,18 +316,18 @@ def gain_on_hardest(
     share: float = 0.2,
     by: Literal["reference", "mean"] = "reference",
 ) -> HardestResult:
-    """Average the gain over the subjects that are hardest.
+    """Average the gain over the hardest subjects.
 
-    Who is hardest *under the reference* was partly unlucky under the reference, and does better
-    under anything else, the same network with another seed included: by regression to the mean
-    this choice favours the norm. The mean of both scores favours neither where both are as noisy.
+    Subjects who are hardest *under the reference* were partly unlucky there, and do better under
+    anything else, even the same network with another seed: by regression to the mean, this choice
+    favours the norm. The mean of both scores favours neither if both are equally noisy.
 
     Parameters
     ----------
     values : DataFrame, (n_subjects, n_norms)
-        Subjects without a score under one of the two are left out and counted.
+        Subjects without a score under one of the two are excluded and counted.
     share : float
-        Of the subjects. Those who tie with the last of them belong to the hardest, too.
+        Share of subjects that are hardest. Those who tie with the last of them are included.
     by : {"reference", "mean"}
         Lowest score under the reference, as a scatter plot shows it, or lowest mean of both.
     """
@@ -367,32 +367,32 @@ def _pair(values: pd.DataFrame, norm: str, reference: str) -> tuple[pd.DataFrame
 class FewerSubjectsResult:
     """Training subjects of the reference over those that the norm needs for the same score."""
 
-    factor: float  # NaN where the curve does not tell
-    at_least: float  # its lower bound where the norm is as good from its smallest size on, or NaN
+    factor: float  # NaN if it cannot be read off the curve
+    at_least: float  # lower bound of the factor if the norm is as good at its smallest size, or NaN
     target: float  # score of the reference at its largest size
     reference_size: float
     norm_size: float
     n_sizes: int
-    left_out: tuple[float, ...]  # sizes at which one of the two has no score
+    left_out: tuple[float, ...]  # sizes without a score of one of the two
     note: str  # why the factor is NaN, or that the norm's curve was smoothed
 
 
 def fewer_subjects_factor(
     sizes: ArrayLike, reference_scores: ArrayLike, norm_scores: ArrayLike
 ) -> FewerSubjectsResult:
-    """Read off the training-size curves how many times fewer subjects a norm needs.
+    """Estimate from training-size curves how many times fewer subjects a norm needs.
 
-    The norm's scores are made to rise with the size (isotonic regression: where more subjects did
-    worse, both get their mean) and joined by lines over log N. The factor is the largest size of
-    the reference over the size at which that curve first meets the reference's score there.
+    The norm's scores are made non-decreasing in size (isotonic regression: where more subjects did
+    worse, both get their mean) and interpolated linearly in log N. The factor is the largest size
+    of the reference over the size at which that curve first reaches the reference's score there.
 
     Parameters
     ----------
     sizes : array of float, (n,)
-        Training subjects, in any order: of all cohorts together, as ``balanced@400`` of a cohort
-        with 61 subjects trains on 61.
+        Total training subjects over all cohorts, in any order: ``balanced@400`` uses only 61 of a
+        cohort with 61 subjects.
     reference_scores, norm_scores : array of float, (n,)
-        Higher is better; NaN where a size was not run.
+        Higher is better; NaN if a size was not run.
 
     Examples
     --------
@@ -423,7 +423,7 @@ def fewer_subjects_factor(
 def _read_off(
     sizes: NDArray, scores: NDArray, reference_size: float, target: float
 ) -> tuple[float, float, str]:
-    """Return the size that the norm needs, the least factor if it needs no more, and a note."""
+    """Return the size the norm needs, or else a lower bound of the factor, and a note."""
     if np.isnan(target):
         return np.nan, np.nan, "the reference has no score"
     if len(scores) < 2:
@@ -441,7 +441,7 @@ def _read_off(
         at_least = float(reference_size / sizes[0])
         notes.append(f"the norm is as good from its smallest size on: at least ×{at_least:.3g}")
     else:
-        after = int(np.searchsorted(rising, target))  # the first that is not below it
+        after = int(np.searchsorted(rising, target))  # the first score not below the target
         step = slice(after - 1, after + 1)
         size = float(np.exp(np.interp(target, rising[step], np.log(sizes[step]))))
     return size, at_least, "; ".join(notes)

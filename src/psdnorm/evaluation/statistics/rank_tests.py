@@ -1,4 +1,4 @@
-"""Friedman and Nemenyi tests, Wilcoxon tests, and cliques of norms that do not differ."""
+"""Friedman, Nemenyi and Wilcoxon tests, and cliques of norms that do not differ."""
 
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,15 +16,15 @@ from psdnorm.evaluation.statistics.blocks import (
     scipy,
 )
 
-_FEW = 10  # blocks below which the chi-square is a rough approximation
-_ENUMERABLE = 13  # blocks up to which SciPy's p is exact in any case
+_FEW = 10  # with fewer blocks, the chi-square is a rough approximation
+_ENUMERABLE = 13  # up to this many blocks, SciPy's p is exact in any case
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FriedmanResult(Basis):
     """Whether norms differ at all."""
 
-    statistic: float  # chi-square, corrected for ties, with one degree of freedom less than norms
+    statistic: float  # chi-square, corrected for ties, with n_norms - 1 degrees of freedom
     p: float
     mean_ranks: "pd.Series[float]"  # 1 is best; norms that tie in a block share their ranks' mean
 
@@ -38,29 +38,29 @@ class PairwiseResult(Basis):
 
     @property
     def cliques(self) -> list[tuple[str, ...]]:
-        """The bars of the diagram, see :func:`cliques`."""
+        """Bars of the critical difference diagram, see :func:`cliques`."""
         return cliques(self.mean_ranks, self.different)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NemenyiResult(PairwiseResult):
-    """Which norms differ in mean rank: those that are ``critical_difference`` or more apart."""
+    """Which norms differ in mean rank, by ``critical_difference`` or more."""
 
     critical_difference: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WilcoxonHolmResult(PairwiseResult):
-    """Which norms differ within blocks; ``p_single`` is p as if a pair were the only one."""
+    """Which norms differ within blocks; ``p_single`` is p before Holm's correction."""
 
     p_single: pd.DataFrame
 
 
 def friedman(values: pd.DataFrame) -> FriedmanResult:
-    """Test whether all norms rank alike, by SciPy.
+    """Test whether all norms rank alike, using SciPy.
 
-    Statistic and p are NaN for fewer than three norms or two blocks, or where all norms tie in
-    every block; a note says so, and where the chi-square is rough.
+    Statistic and p are NaN for fewer than three norms or two blocks, or if all norms tie in every
+    block; a note says so, and also if the chi-square is rough.
     """
     kept, basis = complete_blocks(values)
     statistic, p, note = np.nan, np.nan, _untestable(kept)
@@ -76,10 +76,10 @@ def friedman(values: pd.DataFrame) -> FriedmanResult:
 
 
 def nemenyi(values: pd.DataFrame, alpha: float = 0.05) -> NemenyiResult:
-    """Compare the mean ranks of every pair of norms; ``alpha`` is the chance of a false difference.
+    """Compare the mean ranks of all pairs of norms; ``alpha`` is the family-wise error rate.
 
     For fewer than three norms or two blocks, critical difference and p are NaN and nothing differs.
-    A note says so, and where there are too few blocks for any norms to differ.
+    A note says so, and also if there are too few blocks for any norms to differ.
     """
     check_share("alpha", alpha)
     kept, basis = complete_blocks(values)
@@ -87,7 +87,7 @@ def nemenyi(values: pd.DataFrame, alpha: float = 0.05) -> NemenyiResult:
     n_norms, note = len(mean_ranks), _untestable(kept)
     distance, p = np.nan, np.full((n_norms, n_norms), np.nan)
     if not note:
-        # of a difference of two mean ranks, over √2: ranges are studentized by that of one mean
+        # of a difference of two mean ranks, over √2, as ranges are studentized by that of one mean
         deviation = np.sqrt(n_norms * (n_norms + 1) / (12 * len(kept)))
         studentized = scipy().stats.studentized_range
         distance = float(deviation * studentized.ppf(1 - alpha, n_norms, np.inf))
@@ -111,10 +111,10 @@ def nemenyi(values: pd.DataFrame, alpha: float = 0.05) -> NemenyiResult:
 def wilcoxon_holm(values: pd.DataFrame, alpha: float = 0.05) -> WilcoxonHolmResult:
     """Test every pair of norms on their differences within blocks.
 
-    Two-sided signed-rank tests as SciPy's: differences of zero are dropped; p is exact for up to 13
-    blocks, for up to 50 where no differences tie or are zero, and by the normal approximation else.
-    It is 1 for two norms that are equal in every block, and NaN where no block is left. A note says
-    where there are too few blocks to show a difference.
+    Two-sided signed-rank tests like SciPy's: zero differences are dropped; p is exact for up to 13
+    blocks, or up to 50 if no differences tie or are zero, and else by the normal approximation.
+    It is 1 for two norms that are equal in every block, and NaN if no block is left. A note says if
+    there are too few blocks to show a difference.
     """
     check_share("alpha", alpha)
     kept, basis = complete_blocks(values)
@@ -159,11 +159,11 @@ def holm(p: ArrayLike) -> NDArray[np.float64]:
 
 
 def cliques(mean_ranks: "pd.Series[float]", different: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Find the largest groups of norms within which no pair was shown to differ.
+    """Find the maximal groups of norms within which no pair was shown to differ.
 
-    Differences of mean ranks (Nemenyi) give groups of neighbours in rank. Tests of pairs (Wilcoxon)
-    need not: a bar that is drawn from the best to the worst norm of a group may then pass one that
-    is not in it, so mark its members. A group has two norms or more, from best to worst, and is not
+    Differences of mean ranks (Nemenyi) give groups of neighbours in rank. Pairwise tests (Wilcoxon)
+    need not: a bar drawn from the best to the worst norm of a group may then pass over a norm that
+    is not in it, so mark its members. A group has two or more norms, from best to worst, and is not
     part of another; groups are sorted by the ranks of their best and worst.
 
     Examples
@@ -193,14 +193,14 @@ def cliques(mean_ranks: "pd.Series[float]", different: pd.DataFrame) -> list[tup
 def _signed_rank_p(differences: NDArray[np.float64]) -> float:
     if len(differences) == 0:
         return np.nan
-    rounded = differences.round(DECIMALS)  # equal differences tie, whatever they were taken from
+    rounded = differences.round(DECIMALS)  # so that equal differences tie despite rounding errors
     if not rounded.any():
         return 1.0
     if len(rounded) > _ENUMERABLE:
         return float(scipy().stats.wilcoxon(rounded, zero_method="wilcox", method="auto").pvalue)
-    # compared with all signs that the differences could have had; SciPy takes seconds for it
+    # exact: enumerate all signs of the differences, for which SciPy takes seconds
     differences = rounded[rounded != 0]
-    ranks = scipy().stats.rankdata(np.abs(differences))  # halves at most, so that sums are exact
+    ranks = scipy().stats.rankdata(np.abs(differences))  # multiples of 1/2, so sums are exact
     n = len(ranks)
     sums = (np.arange(2**n)[:, None] >> np.arange(n) & 1) @ ranks  # (2**n,)
     found = ranks[differences > 0].sum()
@@ -212,7 +212,7 @@ def _mean_ranks(values: pd.DataFrame) -> "pd.Series[float]":
 
 
 def _untestable(values: pd.DataFrame) -> str:
-    """Say why ranks cannot be tested, or nothing."""
+    """Return why ranks cannot be tested, or ""."""
     n_blocks, n_norms = values.shape
     if n_norms < 3:
         return f"ranks are tested from three norms on, found {n_norms}"
