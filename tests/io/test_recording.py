@@ -97,7 +97,7 @@ def test_epochs_with_a_gap_in_them_are_unscored(tmp_path):
 def test_a_night_whose_scored_epochs_all_have_gaps_is_refused(tmp_path):
     path = night(tmp_path / "n.edf", [*range(0, 70, 10), *range(100, 180, 10)], n_records=15)
     (tmp_path / "n.txt").write_text("?\n?\nN2\n?\n?\n")
-    with pytest.raises(RecordingError, match=r"n.txt scores no epoch of .*n.edf that has no gap"):
+    with pytest.raises(RecordingError, match=r"n.txt scores no epoch of .*n.edf without a gap"):
         read_recording(path, ["C3"], tmp_path / "n.txt")
 
 
