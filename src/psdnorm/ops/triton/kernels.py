@@ -457,14 +457,14 @@ def pool_kernel(
             p = tl.maximum(p + moved * (moved - 2 * inner), 0.0)
             power += tl.sum(tl.where(valid[:, None], p.to(tl.float64), 0.0), axis=0)
     pooled = (power / n_valid).to(tl.float32)
-    has_power = 1
+    has_power = 1.0
     if RELATIVE:
         added = tl.sum(pooled * share)
         pooled = pooled + eps * added
-        has_power = (tl.max(tl.where(bins < BINS, pooled, 0.0)) > 0).to(tl.int32)
+        has_power = tl.where(tl.max(tl.where(bins < BINS, pooled, 0.0)) > 0, 1.0, 0.0)
     else:
         pooled = pooled + eps
-    weight = has_power.to(tl.float32) / n_valid.to(tl.float32)
+    weight = has_power / n_valid.to(tl.float32)
     for begin in range(start, stop, BLOCK):
         place = begin + tl.arange(0, BLOCK)
         inside = place < stop
@@ -580,8 +580,9 @@ def barycenter_kernel(
     """Sum √P over the valid rows of one channel and move along the geodesic to their mean.
 
     WEIGHTED: rows count with their weights, which sum to the number of domains. UNIT: the target is
-    scaled to a mean power of 1. ``momentum`` below zero means a cumulative average. One program per channel; the count of
-    skipped rows is an integer, so the order in which programs add to it does not matter.
+    scaled to a mean power of 1. ``momentum`` below zero means a cumulative average. One program per
+    channel; the count of skipped rows is an integer, so the order in which programs add to it does
+    not matter.
     """
     begin_launch(EARLY)
     channel = tl.program_id(0)
