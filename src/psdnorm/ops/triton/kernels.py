@@ -494,9 +494,11 @@ def _taps(psd, sqrt_target, row, channel, scale, FILTER: tl.constexpr, RELATIVE:
     gains = ()
     for k in tl.static_range(BINS):
         power = tl.load(psd + row * BINS + k)
-        gain = tl.load(sqrt_target + channel * BINS + k).to(tl.float32) / tl.sqrt_rn(power)
+        gain = tl.load(sqrt_target + channel * BINS + k).to(tl.float32)
         if RELATIVE:
             gain = tl.where(power == 0, 1.0, gain)
+            power = tl.where(power == 0, 1.0, power)
+        gain /= tl.sqrt_rn(power)
         # an overflowed PSD would give a gain of 0 and an innocent-looking output of zeros
         gains = gains + (tl.where(power < float("inf"), gain, float("nan")),)
     taps = ()
@@ -758,10 +760,11 @@ def _slopes_of_row(
         for m in tl.static_range(BINS):
             slope += lags[m] * (_split_tap(m, FILTER) * _cosine(k * m, FILTER))
         power = tl.load(psd + index * BINS + k)
-        # dL/dP_k, from D_k = target / √P_k, with the 2 / L of the PSD
-        slope *= scale * (-_mirrored(k, FILTER) / FILTER) * gains[k] / (power * n_segments)
         if RELATIVE:
             slope = tl.where(power == 0, 0.0, slope)
+            power = tl.where(power == 0, 1.0, power)
+        # dL/dP_k, from D_k = target / √P_k, with the 2 / L of the PSD
+        slope *= scale * (-_mirrored(k, FILTER) / FILTER) * gains[k] / (power * n_segments)
         slopes = slopes + (slope,)
         scaled = scaled + (taps[k] * scale,)
     return response, drift, scaled, slopes
