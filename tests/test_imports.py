@@ -27,6 +27,7 @@ ROOMS = (
     "layer",
     "convert",
     "adaptation",
+    "sampling",
     "models",
     "runtime",  # the wall stands before this one
     "alignment",
@@ -240,6 +241,7 @@ def test_few_small_modules_have_a_single_importer(house):
 def test_the_public_names_are_exactly_these():
     assert psdnorm.__all__ == [
         "TMA",
+        "DomainBatchSampler",
         "PSDNorm",
         "adapt",
         "adapt_batchnorm",

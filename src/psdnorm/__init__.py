@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from psdnorm.alignment import TMA
     from psdnorm.convert import convert_norm
     from psdnorm.layer import PSDNorm
+    from psdnorm.sampling import DomainBatchSampler
     from psdnorm.staging import stage
 
 __version__ = "0.1.0.dev0"
 __all__ = [
     "TMA",
+    "DomainBatchSampler",
     "PSDNorm",
     "adapt",
     "adapt_batchnorm",
@@ -28,6 +30,7 @@ __all__ = [
 # Ctrl-C, and TMA needs scikit-learn, which the layer does not
 _ROOMS = {
     "TMA": "psdnorm.alignment",
+    "DomainBatchSampler": "psdnorm.sampling",
     "PSDNorm": "psdnorm.layer",
     "adapt": "psdnorm.adaptation",
     "adapt_batchnorm": "psdnorm.adaptation",

@@ -15,7 +15,7 @@ from psdnorm.ops.dispatch import (
     normalize_with,
     row_statistics,
 )
-from psdnorm.ops.groups import Groups, current_groups, current_ids
+from psdnorm.ops.groups import Groups, current_groups, current_ids, id_keys
 from psdnorm.ops.reference import (
     CENTERS,
     DETRENDS,

@@ -120,7 +120,7 @@ _current = _Current()
 @contextmanager
 def current_ids(ids: Iterable) -> Iterator[None]:
     """Let layers with ``statistics="domain"`` pool the rows of each id; see psdnorm.domains."""
-    keys = _keys(ids)
+    keys = id_keys(ids)
     _, index = np.unique(keys, return_inverse=True)
     packed = torch.from_numpy(_pack(index.reshape(-1))).to("cpu")
     former = vars(_current).copy()
@@ -134,7 +134,8 @@ def current_ids(ids: Iterable) -> Iterator[None]:
         vars(_current).update(former)
 
 
-def _keys(ids: Iterable) -> np.ndarray:
+def id_keys(ids: Iterable) -> np.ndarray:
+    """Return one integer for each id, (N,), which is the same in every process."""
     expected = "one integer or string per sample"
     if isinstance(ids, Tensor):
         ids = ids.detach().cpu().numpy()
