@@ -45,8 +45,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import psdnorm
-from psdnorm import PSDNorm
-from psdnorm.adaptation import adapt_batchnorm
+from psdnorm import PSDNorm, ops
 from psdnorm.alignment import TMA
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError, os_errors_as
 from psdnorm.runtime import (
@@ -87,15 +86,15 @@ Scores = dict[str, float]  # by domain
 class Method:
     """A trained network and what is done with it at test time.
 
-    ``network`` names what is trained: methods with the same one share it. ``adapts`` says what is
-    set from the target's unlabelled windows: "", "batch norms" or "psd norms".
+    ``network`` names what is trained: methods with the same one share it. ``adapts`` says whether
+    its norms are set by the target's unlabelled windows.
     """
 
     name: str
     label: str
     network: str
     saw: str = UNLABELLED
-    adapts: str = ""
+    adapts: bool = False
 
 
 def _psd_methods() -> Iterator[Method]:
@@ -107,8 +106,7 @@ def _psd_methods() -> Iterator[Method]:
                     label = f"PSDNorm by {statistics}, f = {filter_size}"
                     label += ", unit power" if power else ""
                     label += ", centred by domain" if center else ""
-                    adapts = "psd norms" if statistics == "domain" else ""
-                    yield Method(name, label, name, saw, adapts)
+                    yield Method(name, label, name, saw, adapts=statistics == "domain")
 
 
 METHODS = (
@@ -116,10 +114,10 @@ METHODS = (
     Method("layer", "LayerNorm", "layer", NOTHING),
     Method("instance", "InstanceNorm", "instance", NOTHING),
     Method("revin", "RevIN", "revin", NOTHING),
-    Method("adabn", "BatchNorm + AdaBN", "batch", adapts="batch norms"),
+    Method("adabn", "BatchNorm + AdaBN", "batch", adapts=True),
     Method("tma", "TMA", "tma"),
-    Method("tma-adabn", "TMA + AdaBN", "tma", adapts="batch norms"),
-    Method("domain-batch", "BatchNorm by domain", "domain-batch", adapts="batch norms"),
+    Method("tma-adabn", "TMA + AdaBN", "tma", adapts=True),
+    Method("domain-batch", "BatchNorm by domain", "domain-batch", adapts=True),
     *_psd_methods(),
 )
 
@@ -345,21 +343,31 @@ class Split:
         self.y_train = torch.from_numpy(train.y).to(device)
         self.members = {d: np.flatnonzero(test.domains == d) for d in test.names()}
         self._filter_size = min(settings["tma"]["filter_size"], train.x.shape[2])
-        self._aligned: dict[tuple[str, bytes], Tensor] = {}
 
     def training_inputs(self, is_aligned: bool) -> Tensor:
         return self._x_aligned if is_aligned else self._x
 
-    def test_inputs(self, domain: str, is_aligned: bool, unlabelled: NDArray[np.intp]) -> Tensor:
-        """Return a domain's windows, aligned by its ``unlabelled`` ones if asked for and any."""
-        key = domain, unlabelled.tobytes() if is_aligned else b""
-        if key not in self._aligned:
-            x = self.x_test[self.members[domain]]
-            if key[1]:
-                psd = self._tma._domain_psds(x, [unlabelled], self._filter_size)
-                x = self._tma._align(x, [np.arange(len(x))], psd)
-            self._aligned[key] = torch.from_numpy(x).to(self.device)
-        return self._aligned[key]
+    def test_inputs(
+        self, domain: str, wanted: NDArray[np.intp], unlabelled: NDArray[np.intp] | None
+    ) -> Tensor:
+        """Return windows of a domain, aligned by TMA to its unlabelled ones unless that is None."""
+        x, psd = self._measured(domain)
+        if unlabelled is None or not len(unlabelled):
+            return x[wanted]
+        # as in TMA.transform, which has no filter for other windows than those it measures
+        psd = psd[unlabelled].mean(dim=0)
+        psd = psd + self._tma.eps * psd.mean(dim=-1, keepdim=True)
+        root = torch.from_numpy(self._tma.sqrt_barycenter_).to(psd.device)
+        has_power = psd > 0
+        gains = torch.where(has_power, psd, 1.0), torch.where(has_power, root, 0.0)
+        taps = ops.monge_filter(*gains, self._filter_size)
+        return ops.monge_map(ops.center(x[wanted].double()), taps).float()
+
+    @functools.cache  # noqa: B019 - a process has one or two of these
+    def _measured(self, domain: str) -> tuple[Tensor, Tensor]:
+        """Return the windows of a domain, and the PSD of each."""
+        x = torch.from_numpy(self.x_test[self.members[domain]]).to(self.device)
+        return x, ops.welch_psd(ops.center(x.double()), self._filter_size)
 
     @functools.cached_property
     def _x(self) -> Tensor:
@@ -512,7 +520,6 @@ class Tester:
 
     def __init__(self, model: nn.Module, method: Method, split: Split) -> None:
         self.model, self.method, self.split = model, method, split
-        self.is_aligned = method.network == "tma"
 
     def scores(self) -> tuple[Scores, Scores]:
         """Return balanced accuracies and losses, adapted to all windows of each domain."""
@@ -543,30 +550,34 @@ class Tester:
 
     def logits(self, domain: str, unlabelled: NDArray[np.intp]) -> Tensor:
         """Return the logits of all windows of a domain, adapted to some of them."""
-        x = self.split.test_inputs(domain, self.is_aligned, unlabelled)
-        with self._adapted(x[unlabelled]):
+        x = self._inputs(domain, np.arange(len(self.split.members[domain])), unlabelled)
+        batches = x[unlabelled].split(CHUNK) if len(unlabelled) else []
+        with self._adapted(batches):
             return self._predicted(x)
 
     def streamed(self, domain: str, order: NDArray[np.intp], arriving: int) -> NDArray[np.intp]:
         """Predict windows as they arrive, a few at a time, adapted to all that have arrived."""
         predicted = np.empty(len(order), np.intp)
-        streaming = self.method.adapts == "psd norms"
-        whole = psdnorm.adapt(self.model, [], streaming=True) if streaming else nullcontext()
-        with whole:
-            for end in range(arriving, len(order) + arriving, arriving):
-                now, seen = order[end - arriving : end], np.sort(order[:end])
-                x = self.split.test_inputs(domain, self.is_aligned, seen)
-                with nullcontext() if streaming else self._adapted(x[seen]):
-                    predicted[now] = self._predicted(x[now]).argmax(dim=1).cpu().numpy()
+        with self._adapted([], streaming=True):
+            for start in range(0, len(order), arriving):
+                end = start + arriving
+                x = self._inputs(domain, order[start:end], order[:end])
+                predicted[order[start:end]] = self._predicted(x).argmax(dim=1).cpu().numpy()
         return predicted
 
-    def _adapted(self, x: Tensor) -> AbstractContextManager:
-        batches = list(x.split(CHUNK)) if len(x) else []
-        if self.method.adapts == "psd norms":
-            return psdnorm.adapt(self.model, batches)
-        if self.method.adapts == "batch norms" and batches:
-            return adapt_batchnorm(self.model, batches, layers="all")
-        return nullcontext()
+    def _inputs(
+        self, domain: str, wanted: NDArray[np.intp], unlabelled: NDArray[np.intp]
+    ) -> Tensor:
+        is_aligned = self.method.network == "tma"
+        return self.split.test_inputs(domain, wanted, unlabelled if is_aligned else None)
+
+    def _adapted(self, batches: Sequence[Tensor], **options: bool) -> AbstractContextManager:
+        if not self.method.adapts:
+            return nullcontext()
+        # AdaBN is the same with batch norms
+        return psdnorm.adapt(
+            self.model, list(batches), batch_norms=not is_psd(self.method), **options
+        )
 
     @torch.no_grad()
     def _predicted(self, x: Tensor) -> Tensor:
