@@ -834,6 +834,7 @@ HEAD = (
     *("method", "saw of the target", "balanced accuracy", "over BatchNorm"),
     *("over the best other", "learning rate", "source"),
 )
+SOURCE_HEAD = ("method", "learning rate", "balanced accuracy on held-out source", "loss")
 NOTES = (
     "Balanced accuracy in percent, averaged over target domains and seeds, and 95 % intervals from "
     "a bootstrap of domains and, independently, of seeds.",
@@ -864,6 +865,13 @@ def main_table(rows: Sequence[Row]) -> list[list[str]]:
     ]
 
 
+def source_table(methods: Mapping[Method, Chosen]) -> list[list[str]]:
+    return [
+        [method.label, f"{rate:g}", f"{100 * score:.1f}", f"{loss:.3f}"]
+        for method, (rate, score, loss) in methods.items()
+    ]
+
+
 def adaptation_table(rows: Sequence[Row], results: Results) -> list[list[str]]:
     return [
         [
@@ -890,8 +898,6 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def write_tables(out: Path, results: Results, about: Sequence[str], settings: Settings) -> None:
     """Write both tables as CSV, one Markdown file and one page."""
-    from psdnorm.present import Page
-
     rows = results.rows(**settings["bootstrap"])
     _write_csv(out / "results.csv", (_csv_row(row, results) for row in rows))
     _write_csv(out / "scores.csv", _score_rows(results))
@@ -910,6 +916,8 @@ def write_tables(out: Path, results: Results, about: Sequence[str], settings: Se
         text += f"\n{markdown(head, adapted)}\n{ADAPTATION_NOTE}\n"
     with written(out / "results.md") as file:
         file.write(text.encode())
+    from psdnorm.present import Page  # late, as it needs jinja2
+
     page = Page("Norms on unseen domains")
     for sentence in about:
         page.text(sentence)
@@ -1014,6 +1022,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", help="another network, as module:function")
     parser.add_argument("--only", help="methods or patterns, separated by commas: batch,psd-*")
     parser.add_argument("--settings", type=Path, default=SETTINGS)
+    parser.add_argument(
+        "--source-only",
+        action="store_true",
+        help="choose learning rates, print the scores on held-out source domains, and stop",
+    )
     parser.add_argument("--note", action="append", default=[], help="a caveat of the data")
     devices = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]
     parser.add_argument("--device", choices=devices, default=devices[0])
@@ -1074,10 +1087,17 @@ def _run(
     lost = trainings.run(work, jobs, options.jobs, "choosing learning rates")
     found = {method: choose(method, trainings, settings) for method in methods}
     chosen = {method: choice for method, choice in found.items() if choice is not None}
+    if options.source_only:
+        print(markdown(SOURCE_HEAD, source_table(chosen)))
+        return _report(lost)
     lost += trainings.run(work, final_jobs(chosen, settings), options.jobs, "training")
     results = collect(chosen, trainings, settings, target.names())
     write_tables(options.out, results, about, settings)
     print((options.out / "results.md").read_text())
+    return _report(lost)
+
+
+def _report(lost: Sequence[Job]) -> int:
     for job in lost:
         say(errors, f"{job.network}, seed {job.seed}: its process died twice; run again to retry")
     return 1 if lost else 0
