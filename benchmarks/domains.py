@@ -33,6 +33,7 @@ import platform
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -146,10 +147,8 @@ class DomainBatchNorm(nn.BatchNorm1d):
             return super().forward(x)
         with torch.no_grad():
             variance, mean = torch.var_mean(x, dim=(0, 2))
-            step = 1.0 if self.num_batches_tracked == 0 else self.momentum
-            self.running_mean.lerp_(mean, step)
-            self.running_var.lerp_(variance, step)
-            self.num_batches_tracked.add_(1)
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance, self.momentum)
         # a channel of each domain is a channel of its own
         apart = x.unflatten(0, (self.n_domains, -1)).transpose(0, 1)  # (n, D, C, T)
         affine = self.weight.repeat(self.n_domains), self.bias.repeat(self.n_domains)
@@ -413,6 +412,13 @@ class Work:
         if self.threads:
             torch.set_num_threads(self.threads)
         torch.backends.cudnn.deterministic = True
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            record = self._tested(job)
+        large = any("the median PSD of a bin" in str(warning.message) for warning in caught)
+        return record | {"eps_is_large": large}
+
+    def _tested(self, job: Job) -> dict[str, Any]:
         began = time.perf_counter()
         split = self.selection if job.is_selection else self.final
         model = self.trained(job, split)
@@ -746,6 +752,18 @@ class Results:
     scores: dict[Method, NDArray[np.float64]]
     adaptation: dict[Method, dict[str, float]]
     domains: list[str]
+    eps_is_large: list[Method]  # in some layer of some seed
+
+    def notes(self) -> list[str]:
+        """Return what a reader of the first table must know."""
+        n = len(self.domains)
+        found = [*NOTES, f"Intervals from {n} domains are rough."] if n < 10 else [*NOTES]
+        if self.eps_is_large:
+            names = listed([method.label for method in self.eps_is_large])
+            found.append(
+                f"eps was more than 1 % of the median PSD of a bin in a layer of: {names}."
+            )
+        return found
 
     def rows(self, draws: int, confidence: float) -> list[Row]:
         """Return the methods that saw nothing, then those that saw unlabelled windows, by score."""
@@ -809,7 +827,7 @@ def collect(
     methods: Mapping[Method, Chosen], trainings: Trainings, settings: Settings, domains: list[str]
 ) -> Results:
     """Collect the scores of the methods of which all seeds are finished."""
-    scores, adaptation = {}, {}
+    scores, adaptation, eps_is_large = {}, {}, []
     for method, chosen in methods.items():
         jobs = [
             Job(method.network, chosen.learning_rate, seed, False)
@@ -821,13 +839,15 @@ def collect(
         scores[method] = np.array(
             [[record["scores"][method.name][domain] for record in records] for domain in domains]
         )
+        if any(record["eps_is_large"] for record in records):
+            eps_is_large.append(method)
         if method.saw == UNLABELLED:
             found = [record["adaptation"][method.name] for record in records]
             adaptation[method] = {
                 condition: float(np.mean([list(each[condition].values()) for each in found]))
                 for condition in CONDITIONS
             }
-    return Results(dict(methods), scores, adaptation, domains)
+    return Results(dict(methods), scores, adaptation, domains, eps_is_large)
 
 
 HEAD = (
@@ -911,7 +931,14 @@ def write_tables(out: Path, results: Results, about: Sequence[str], settings: Se
     )
     main, adapted = main_table(rows), adaptation_table(rows, results)
     head = adaptation_head(settings)
-    text = "\n\n".join(about) + "\n\n" + markdown(HEAD, main) + "\n" + "\n\n".join(NOTES) + "\n"
+    text = (
+        "\n\n".join(about)
+        + "\n\n"
+        + markdown(HEAD, main)
+        + "\n"
+        + "\n\n".join(results.notes())
+        + "\n"
+    )
     if adapted:
         text += f"\n{markdown(head, adapted)}\n{ADAPTATION_NOTE}\n"
     with written(out / "results.md") as file:
@@ -926,7 +953,7 @@ def write_tables(out: Path, results: Results, about: Sequence[str], settings: Se
         if own:
             page.heading(f"Methods that saw {saw} of the target")
             page.table(f"Methods that saw {saw} of the target", HEAD, own, unseen=True)
-    for sentence in NOTES:
+    for sentence in results.notes():
         page.text(sentence, "note")
     if adapted:
         page.heading("What there is to adapt to").table(ADAPTATION_NOTE, head, adapted)

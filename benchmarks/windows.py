@@ -91,6 +91,8 @@ def hapt(folder: Path) -> Arrays:
         x.append(bout.reshape(6, n, HAPT_LENGTH).swapaxes(0, 1))
         y += [activity - 1] * n
         subjects += [user] * n
+    if not x:
+        raise RecordingError(f"{labels} has no bout of a basic activity")
     return {**_windows(x, y, list(HAPT_ACTIVITIES)), "subject": np.array(subjects, np.int16)}
 
 

@@ -13,7 +13,7 @@ from psdnorm import TMA
 
 SMALL = """
 network: {channels: [4, 6], kernel_size: 5, pool: 2}
-psdnorm: {momentum: 0.05, affine: true}
+psdnorm: {momentum: 0.05, affine: true, eps: 0.00001, eps_mode: absolute}
 tma: {filter_size: 64}
 optimiser: {weight_decay: 0.01, warm_up_steps: 2}
 steps: 6
@@ -215,6 +215,13 @@ def test_processes_give_what_one_process_gives(command, tmp_path):
     assert outcomes(tmp_path / "out") == outcomes(tmp_path / "two")
 
 
+def test_where_eps_outweighs_the_signal_the_page_says_so(command, tmp_path):
+    (tmp_path / "small.yaml").write_text(SMALL.replace("eps: 0.00001", "eps: 1.0"))
+    assert command(only="batch,psd-domain-5-unit") == 0
+    text = (tmp_path / "out" / "results.md").read_text()
+    assert "in a layer of: PSDNorm by domain, f = 5, unit power." in text
+
+
 def test_any_model_can_be_used(command, tmp_path, monkeypatch):
     (tmp_path / "my_models.py").write_text(
         "from torch import nn\n"
@@ -348,8 +355,8 @@ def test_batchnorm_by_domain_is_batchnorm_of_each_domain(domains):
     expected = torch.cat([plain(own) for own in x])
     torch.testing.assert_close(norm(x.flatten(0, 1)), expected)
     variance, mean = torch.var_mean(x, dim=(0, 1, 3))
-    torch.testing.assert_close(norm.running_mean, mean)
-    torch.testing.assert_close(norm.running_var, variance)
+    torch.testing.assert_close(norm.running_mean, 0.1 * mean)
+    torch.testing.assert_close(norm.running_var, 0.9 + 0.1 * variance)
 
 
 def test_a_batch_has_as_many_windows_of_each_of_its_domains(domains):
@@ -491,7 +498,7 @@ def results(domains, **scores):
     by_name = {method.name.replace("-", "_"): method for method in domains.METHODS}
     methods = {by_name[name]: domains.Chosen(0.01, 0.5, 1.0) for name in scores}
     arrays = {by_name[name]: np.array(own, float) for name, own in scores.items()}
-    return domains.Results(methods, arrays, {}, ["a", "b", "c"])
+    return domains.Results(methods, arrays, {}, ["a", "b", "c"], [])
 
 
 def test_gains_are_over_batchnorm_and_over_the_best_other_that_saw_as_much(domains):

@@ -97,6 +97,7 @@ def test_wrong_cwru_originals_are_named(windows, tmp_path, capsys, spoil, said):
         ("labels.txt", "1 1 5 3 31\n", "has a bout from 3 to 31, expected samples from 1 to 30"),
         ("labels.txt", "1 1 5 3\n", "labels.txt, line 1 has 4 numbers, expected 5"),
         ("labels.txt", "", "labels.txt is empty"),
+        ("labels.txt", "1 1 9 3 9\n", "labels.txt has no bout of a basic activity"),
         ("gyro_exp01_user01.txt", "1 2 3\n", "has 1 samples, expected 30"),
         ("gyro_exp01_user01.txt", "a b c\n", "gyro_exp01_user01.txt, line 1: could not convert"),
     ],
