@@ -82,8 +82,9 @@ def stream_all(
     """Process items in one process per place; yield everything that ``work`` sends, as it arrives.
 
     Places, such as GPUs, tell processes apart. ``work`` takes an item and ``send``, which it may
-    call any number of times; what it returns is sent as the item ends. An item whose process dies is retried once, then replaced by what
-    ``lost`` returns for it and the messages of :class:`ProcessBrokenError` ("" if unknown).
+    call any number of times; what it returns is sent as the item ends. An item whose process dies
+    is retried once, then replaced by what ``lost`` returns for it and the messages of
+    :class:`ProcessBrokenError` ("" if unknown).
     """
     workers = [_Worker(work, begin, place) for place in places]
     waiting = deque(range(len(items)))
