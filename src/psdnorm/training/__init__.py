@@ -39,6 +39,7 @@ from psdnorm.training.run import (
     SIZES,
     TMA,
     Arm,
+    JsonRecord,
     Protocol,
     Run,
     model_name,
