@@ -13,6 +13,7 @@ from psdnorm.cli._shared import (
     Fast,
     MaxEpochs,
     Patience,
+    SequencesPerNight,
     command,
     json_object,
     one_filter_size,
@@ -32,7 +33,11 @@ def train(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="A store of prepared nights.")],
     hold_out: Annotated[str, typer.Option(help="Cohort to test on.")],
     norm: Annotated[
-        str, typer.Option(help="batch, layer, instance, psd, psd-white or tma.")
+        str,
+        typer.Option(
+            help="batch, layer, instance, psd, psd-white, psd-unit, psd-night, psd-night-unit or "
+            "tma."
+        ),
     ] = "psd",
     model: Annotated[str, typer.Option(help="usleep or cnn-transformer.")] = "usleep",
     filter_size: Annotated[
@@ -55,6 +60,7 @@ def train(
     max_epochs: MaxEpochs = 100,
     patience: Patience = 3,
     batch_size: BatchSize = 64,
+    sequences_per_night: SequencesPerNight = None,
     device: Device = "auto",
     devices: Annotated[int, typer.Option(help="Number of GPUs that share every batch.")] = 1,
     fast: Fast = True,
@@ -78,6 +84,7 @@ def train(
         max_epochs=max_epochs,
         patience=patience,
         batch_size=batch_size,
+        sequences_per_night=sequences_per_night,
         model_arguments=json_object("--model-arguments", model_arguments),
     )
     folder = out or Path("runs") / run.name

@@ -38,6 +38,7 @@ from psdnorm.training.run import (
     PROTOCOL_FILTER,
     SIZES,
     TMA,
+    VARIANTS,
     Arm,
     Protocol,
     Run,
