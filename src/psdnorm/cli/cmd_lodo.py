@@ -43,8 +43,8 @@ def lodo(
     norms: Annotated[
         str | None,
         typer.Option(
-            help="batch, layer, instance, tma, psd, psd-white, psd-unit, psd-night, psd-night-unit, "
-            "adabn3, adabn12, adabnall.  [default: batch,layer,instance,tma,psd]"
+            help="batch, layer, instance, tma, psd, psd-white, psd-unit, psd-night, "
+            "psd-night-unit, adabn3, adabn12, adabnall.  [default: batch,layer,instance,tma,psd]"
         ),
     ] = None,
     models: Annotated[

@@ -39,6 +39,7 @@ from psdnorm.training.run import (
     SIZES,
     TMA,
     VARIANTS,
+    WITH_PSD_NORM,
     Arm,
     Protocol,
     Run,
