@@ -5,23 +5,35 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from psdnorm import functional
-    from psdnorm.adaptation import adapt_batchnorm, calibrate
+    from psdnorm.adaptation import adapt, adapt_batchnorm, calibrate, domains
     from psdnorm.alignment import TMA
     from psdnorm.convert import convert_norm
     from psdnorm.layer import PSDNorm
     from psdnorm.staging import stage
 
 __version__ = "0.1.0.dev0"
-__all__ = ["TMA", "PSDNorm", "adapt_batchnorm", "calibrate", "convert_norm", "functional", "stage"]
+__all__ = [
+    "TMA",
+    "PSDNorm",
+    "adapt",
+    "adapt_batchnorm",
+    "calibrate",
+    "convert_norm",
+    "domains",
+    "functional",
+    "stage",
+]
 
 # imported lazily: importing torch takes seconds, during which the command line could not handle
 # Ctrl-C, and TMA needs scikit-learn, which the layer does not
 _ROOMS = {
     "TMA": "psdnorm.alignment",
     "PSDNorm": "psdnorm.layer",
+    "adapt": "psdnorm.adaptation",
     "adapt_batchnorm": "psdnorm.adaptation",
     "calibrate": "psdnorm.adaptation",
     "convert_norm": "psdnorm.convert",
+    "domains": "psdnorm.adaptation",
     "stage": "psdnorm.staging",
 }
 

@@ -1,8 +1,8 @@
-"""Fit the norms of a model to unlabelled data: calibrate PSDNorm, adapt batch norms (AdaBN)."""
+"""Fit the norms of a model to unlabelled data, and name the domains that rows belong to."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
 
 import torch
@@ -27,11 +27,256 @@ from psdnorm.convert import (
     restore,
 )
 from psdnorm.errors import ArgumentError, ConversionError
+from psdnorm.functional import as_rows
 from psdnorm.layer import PSDNorm
+from psdnorm.ops import (
+    add_eps,
+    choose_backend,
+    constant_leakage,
+    current_ids,
+    mean_in_segments,
+    row_statistics,
+    valid_means,
+)
+
+
+@contextmanager
+def domains(ids: Iterable) -> Iterator[None]:
+    """Name the domain of each sample in a batch; a context manager.
+
+    Inside, every PSDNorm with ``statistics="domain"`` pools the rows of each domain. A recomputed
+    pass (activation checkpointing) uses the ids of its first pass, even after the context has
+    ended, so ``backward()`` may be called outside.
+
+    Parameters
+    ----------
+    ids : Tensor, array or sequence of N integers or strings
+        The recording, subject, session or sensor of each sample. They are read on the host once,
+        here. A layer that sees k · N rows takes each id k times in a row.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(PSDNorm(2, filter_size=1, statistics="domain", target_power="unit"))
+    >>> x = torch.randn(4, 2, 500) * torch.tensor([1.0, 1.0, 50.0, 50.0]).view(4, 1, 1)
+    >>> with domains(["drive end", "drive end", "fan end", "fan end"]):
+    ...     y = model(x)
+    >>> y[:2].std().round(decimals=1), y[2:].std().round(decimals=1)
+    (tensor(1.), tensor(1.))
+    """
+    with current_ids(ids):
+        yield
+
+
+@contextmanager
+def adapt(
+    model: nn.Module,
+    batches: Iterable,
+    *,
+    batch_norms: bool = False,
+    streaming: bool = False,
+    device: torch.device | str | None = None,
+) -> Iterator[nn.Module]:
+    """Fix the statistics of one unseen domain from its unlabelled data; a context manager.
+
+    On entry every PSDNorm with ``statistics="domain"`` measures the domain's PSD, layer by layer
+    in execution order, so that several batches give what one batch with all rows gives. Inside,
+    single windows are normalized with these fixed filters, and need no ids. On exit the model is
+    as before.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Its training flags are left alone: call ``eval()`` first.
+    batches : iterable of Tensor, or of tuples or lists that begin with one
+        Unlabelled data of one domain, which is read once per layer: a list or a DataLoader, not an
+        iterator. Without a batch, a layer's barycenter stands for the domain's PSD (gain 1).
+    batch_norms : bool
+        Also re-estimate the means and variances of the batch norms beside them.
+    streaming : bool
+        Every batch that passes inside adds to the statistics before it is normalized.
+    device : torch.device or str, optional
+        The batches are moved to it; by default the device of the model.
+
+    Raises
+    ------
+    ConversionError
+        If the model has no layer to adapt.
+    ArgumentError
+        If ``batches`` can be read only once.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(PSDNorm(2, filter_size=1, statistics="domain")).eval()
+    >>> windows = [5 * torch.randn(16, 2, 500) for _ in range(4)]
+    >>> with adapt(model, windows):
+    ...     print(model(windows[0][:1]).std().round(decimals=1))
+    tensor(1.)
+    """
+    check_model(model)
+    if isinstance(batches, Iterator):
+        raise ArgumentError(
+            "batches is an iterator, which can be read only once, expected a list or a DataLoader: "
+            "every layer needs a pass of its own"
+        )
+    if isinstance(batches, Tensor):
+        raise ArgumentError("batches must be an iterable of batches, found one tensor x: pass [x]")
+    pools: dict[nn.Module, _DomainPool | _BatchNormPool] = {}
+    for module in model.modules():
+        if isinstance(module, PSDNorm) and module.statistics == "domain":
+            pools[module] = _DomainPool(module)
+        elif batch_norms and isinstance(module, _BatchNorm) and not _why_not_adaptable(module):
+            pools[module] = _BatchNormPool(module)
+    if not pools:
+        kinds = 'PSDNorm with statistics="domain"' + (" or BatchNorm" if batch_norms else "")
+        raise ConversionError(f"{type(model).__name__} has no {kinds} to adapt")
+    norms = [norm for norm in pools if isinstance(norm, PSDNorm)]
+    former = copy_buffers([norm for norm in pools if not isinstance(norm, PSDNorm)])
+    fixed = [(norm.adapted_psd, norm.adapted_mean) for norm in norms]
+    names = {module: name for name, module in model.named_modules()}
+    try:
+        for norm in norms:
+            norm.fix_domain(*norm.unseen_domain())
+        _adapt_in_order(model, batches, pools, device)
+        for norm, pool in pools.items():
+            if isinstance(norm, PSDNorm) and pool.has_rows:
+                norm.warn_of_large_eps(names[norm], pool.mean_psd())
+        with hooked(pools, _follow(pools)) if streaming else nullcontext():
+            yield model
+    finally:
+        restore(former)
+        for norm, (psd, mean) in zip(norms, fixed, strict=True):
+            norm.fix_domain(psd, mean)
+
+
+def _adapt_in_order(model: nn.Module, batches: Iterable, pools: "Pools", device) -> None:
+    """Estimate the statistics of each layer with those of the layers before it."""
+    try:
+        first = next(_inputs(model, batches, device))
+    except ArgumentError:
+        if all(False for _ in batches):
+            return  # there is no batch at all
+        raise
+    calls = record_calls(model, (first,), pools)
+    for norm, shapes in calls.items():
+        called_once = len(shapes) == 1
+
+        def hook(norm, args, kwargs, called_once=called_once):
+            pools[norm].add(input_of(args, kwargs))
+            if called_once:  # what comes later does not matter
+                raise _Measured
+
+        with evaluating(model), hooked([norm], hook):
+            for x in _inputs(model, batches, device):
+                with suppress(_Measured):
+                    model(x)
+        pools[norm].apply()
+
+
+def _follow(pools: "Pools") -> Callable:
+    """Return a hook that adds each batch to the statistics of a layer before it is normalized."""
+
+    @torch.no_grad()
+    def hook(norm, args, kwargs):
+        pools[norm].add(input_of(args, kwargs))
+        pools[norm].apply()
+
+    return hook
+
+
+class _Measured(Exception):
+    """Ends a pass at the layer that is measured."""
+
+
+class _DomainPool:
+    """Mean and mean PSD of all rows of one domain at one layer, in float64."""
+
+    def __init__(self, norm: PSDNorm) -> None:
+        self.norm = norm
+        self.pivot: Tensor | None = None  # near the mean, (C,)
+        self.sums: tuple[Tensor, ...] = ()
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(self.sums)
+
+    @torch.no_grad()
+    def add(self, x: Tensor) -> None:
+        norm, spec = self.norm, self.norm.spec
+        if x.numel() == 0:
+            return
+        rows = as_rows(x, norm.num_features)
+        raw = spec._replace(eps=0.0, statistics="row", center="row", eps_mode="absolute")
+        backend = choose_backend(norm.backend, rows, raw, norm.running_sqrt_psd)
+        offset, psd = row_statistics(rows, raw, backend)
+        mean = rows[..., 0].double() + offset.double()
+        valid = valid_means(mean.to(offset.dtype), psd)  # (N, C)
+        psd = torch.where(valid.unsqueeze(-1), psd.double(), 0.0)
+        if self.pivot is None:
+            n_valid = valid.sum(dim=0).clamp(min=1)
+            self.pivot = torch.where(valid, mean, 0.0).sum(dim=0) / n_valid
+        mean = torch.where(valid, mean - self.pivot, 0.0)
+        new = [valid.sum(dim=0).double(), mean.sum(dim=0), psd.sum(dim=0)]
+        if spec.center == "domain":
+            # about the pivot instead of each row's mean
+            leakage = constant_leakage(spec, psd)
+            inner = mean_in_segments(rows, offset, spec).double()
+            inner = torch.where(valid.unsqueeze(-1), inner, 0.0)
+            shift = mean.unsqueeze(-1) * leakage
+            new[2] = (psd + shift * (shift + 2 * inner)).sum(dim=0)
+            new.append((inner + shift).sum(dim=0))
+        self.sums = tuple(map(torch.add, self.sums, new)) if self.sums else tuple(new)
+
+    def mean_psd(self) -> Tensor:
+        """Return the domain's PSD without eps, (C, F)."""
+        count, mean, psd, *inner = self.sums
+        count = count.clamp(min=1).unsqueeze(-1)
+        psd = psd / count
+        if inner:
+            shift = mean.unsqueeze(-1) / count * constant_leakage(self.norm.spec, psd)
+            psd = (psd + shift * (shift - 2 * inner[0] / count)).clamp(min=0)
+        return psd
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Fix the layer's filters to the rows so far; channels without a valid row stay as is."""
+        if not self.sums:
+            return
+        norm, count = self.norm, self.sums[0]
+        unseen, _ = norm.unseen_domain()
+        psd = add_eps(self.mean_psd(), norm.spec).to(unseen.dtype)
+        psd = torch.where(count.unsqueeze(-1) > 0, psd, unseen)
+        mean = None
+        if norm.center == "domain":
+            mean = self.pivot + self.sums[1] / count.clamp(min=1)
+        norm.fix_domain(psd, mean)
+
+
+class _BatchNormPool:
+    """The same of a batch norm."""
+
+    has_rows = False
+
+    def __init__(self, norm: _BatchNorm) -> None:
+        self.norm, self.pool = norm, _Pool(norm)
+
+    def add(self, x: Tensor) -> None:
+        if x.numel():
+            self.pool.add(x)
+
+    def apply(self) -> None:
+        """Set the running statistics to those of the values so far."""
+        if self.pool.count > 1:
+            _set_statistics(self.norm, self.pool.mean, self.pool.squares / (self.pool.count - 1))
+
+
+Pools = dict[nn.Module, _DomainPool | _BatchNormPool]
 
 
 def calibrate(
-    model: nn.Module, batches: Iterable, device: torch.device | str | None = None
+    model: nn.Module,
+    batches: Iterable,
+    device: torch.device | str | None = None,
+    ids: Iterable | None = None,
 ) -> nn.Module:
     """Set the barycenters of all PSDNorm layers from unlabelled data, in place.
 
@@ -45,6 +290,8 @@ def calibrate(
         Such as a DataLoader. Empty batches are skipped.
     device : torch.device or str, optional
         The batches are moved to it; by default the device of the model.
+    ids : iterable, optional
+        The domains of each batch, as in :func:`domains`, for layers with ``statistics="domain"``.
 
     Returns
     -------
@@ -73,10 +320,16 @@ def calibrate(
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None
+        of_batches = iter(()) if ids is None else iter(ids)
         with evaluating(model, training=norms):
             for x in _inputs(model, batches, device):
-                model(x)
+                of_batch = None if ids is None else next(of_batches, None)
+                with nullcontext() if of_batch is None else current_ids(of_batch):
+                    model(x)
         _restore_unseen(norms, former)
+        names = {module: name for name, module in model.named_modules()}
+        for norm in norms:
+            norm.warn_of_large_eps(names[norm])
     except BaseException:
         restore(former)
         raise

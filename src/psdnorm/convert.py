@@ -20,7 +20,10 @@ from psdnorm.ops import white_root
 DEFAULT_LAYERS = 3
 _REASONS_SHOWN = 5
 _CONVERTIBLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
-_OPTIONS = ("momentum", "eps", "target", "window", "padding_mode", "sync", "backend", "detrend")
+_OPTIONS = (
+    *("momentum", "eps", "target", "window", "padding_mode", "sync", "backend", "detrend"),
+    *("statistics", "center", "target_power", "eps_mode"),
+)
 
 Names = dict[_BatchNorm, str]
 Calls = dict[_BatchNorm, list[tuple[int, ...]]]
@@ -247,8 +250,8 @@ def convert_norm(
         layer starts fresh, with an affine map if the batch norm had one.
     **options
         ``momentum``, ``eps``, ``target``, ``window``, ``padding_mode``, ``sync``, ``backend``,
-        ``detrend``: as in :class:`~psdnorm.PSDNorm`, except that ``sync`` defaults to True for a
-        SyncBatchNorm.
+        ``detrend``, ``statistics``, ``center``, ``target_power``, ``eps_mode``: as in
+        :class:`~psdnorm.PSDNorm`, except that ``sync`` defaults to True for a SyncBatchNorm.
 
     Returns
     -------
@@ -413,7 +416,8 @@ def _fold(old: _BatchNorm, new: PSDNorm) -> None:
         # a flat PSD of σ² is the best guess before calibration
         dtype = new.running_sqrt_psd.dtype
         deviation = (old.running_var.to(dtype) + old.eps).sqrt()  # (C,)
-        new.weight.copy_(new.weight.to(dtype) / deviation)
+        if new.target_power == "as-is":
+            new.weight.copy_(new.weight.to(dtype) / deviation)
         new.running_sqrt_psd.copy_(white_root(deviation, new.spec))
 
 
@@ -452,12 +456,17 @@ def _check_used(model: nn.Module, args: tuple, conversions: list[Conversion]) ->
 
 @contextmanager
 def _served_anywhere(norms: list[PSDNorm]) -> Iterator[list[PSDNorm]]:
-    """Run layers on the reference backend, as the chosen one may need another device."""
+    """Run layers on the reference backend, as the chosen one may need another device.
+
+    Domains need no names.
+    """
     backends = [norm.backend for norm in norms]
     try:
         for norm in norms:
             norm.backend = "reference"
+            norm.fix_domain(*norm.unseen_domain())
         yield norms
     finally:
         for norm, backend in zip(norms, backends, strict=True):
             norm.backend = backend
+            norm.fix_domain(None)

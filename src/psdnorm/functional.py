@@ -27,6 +27,10 @@ def psd_norm(
     padding_mode: str = "circular",
     backend: str = "auto",
     detrend: str = "row",
+    statistics: str = "row",
+    center: str = "row",
+    target_power: str = "as-is",
+    eps_mode: str = "absolute",
 ) -> Tensor:
     """Carry the power spectral density of each row of ``x`` onto a target.
 
@@ -40,8 +44,8 @@ def psd_norm(
         Number f of taps and of PSD bins, from 1 to T.
     weight, bias : Tensor, (C,), optional
         Scale and shift of the result.
-    eps, window, padding_mode, backend, detrend
-        As in :class:`~psdnorm.PSDNorm`.
+    eps, window, padding_mode, backend, detrend, statistics, center, target_power, eps_mode
+        As in :class:`~psdnorm.PSDNorm`. The white default always has unit power.
 
     Returns
     -------
@@ -57,18 +61,29 @@ def psd_norm(
     >>> torch.allclose(y, torch.nn.functional.instance_norm(x), atol=1e-5)
     True
     """
-    spec = Spec(check_size("filter_size", filter_size), eps, window, padding_mode, detrend)
-    check_spec(spec, backend)
+    spec = Spec(
+        check_size("filter_size", filter_size),
+        *(eps, window, padding_mode, detrend, statistics, center, eps_mode),
+    )
+    check_spec(spec, backend, target_power)
     rows = as_rows(x)
     n_channels = rows.shape[1]
     if sqrt_target is None:
         deviation = rows.new_ones(n_channels, dtype=ops.statistics_dtype(rows.dtype))
         sqrt_target = ops.white_root(deviation, spec)
+    elif target_power == "unit":
+        _check_parameter("sqrt_target", sqrt_target, (n_channels, ops.n_bins(spec.filter_size)))
+        sqrt_target = ops.unit_power(sqrt_target, spec)
     _check_parameter("sqrt_target", sqrt_target, (n_channels, ops.n_bins(spec.filter_size)))
     _check_parameter("weight", weight, (n_channels,))
     _check_parameter("bias", bias, (n_channels,))
     backend = ops.choose_backend(backend, rows, spec, sqrt_target, weight, bias)
-    y = ops.measure_and_normalize(rows, sqrt_target, spec, weight, bias, backend)
+    if spec.is_pooled:
+        groups = ops.current_groups(rows.shape[0], rows.device)
+        offset, psd, _ = ops.domain_statistics(rows, groups, spec, backend)
+        y = ops.normalize(rows, offset, psd, sqrt_target, spec, weight, bias, backend, groups)
+    else:
+        y = ops.measure_and_normalize(rows, sqrt_target, spec, weight, bias, backend)
     return y.reshape(x.shape)
 
 
@@ -108,7 +123,7 @@ def check_size(name: str, value: int) -> int:
     return size
 
 
-def check_spec(spec: Spec, backend: str = "auto") -> None:
+def check_spec(spec: Spec, backend: str = "auto", target_power: str = "as-is") -> None:
     """Raise :class:`~psdnorm.errors.ArgumentError` for an invalid option."""
     if not is_number(spec.eps, 0, sys.float_info.max):
         raise ArgumentError(f"eps must be a finite number from 0 on, found {spec.eps!r}")
@@ -117,9 +132,17 @@ def check_spec(spec: Spec, backend: str = "auto") -> None:
         ("padding_mode", spec.padding_mode, ops.PADDING_MODES),
         ("backend", backend, ops.BACKENDS),
         ("detrend", spec.detrend, ops.DETRENDS),
+        ("statistics", spec.statistics, ops.STATISTICS),
+        ("center", spec.center, ops.CENTERS),
+        ("target_power", target_power, ops.TARGET_POWERS),
+        ("eps_mode", spec.eps_mode, ops.EPS_MODES),
     ):
         if value not in allowed:
             raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, found {value!r}")
+    if spec.center == "domain" and not spec.is_pooled:
+        raise ArgumentError(
+            f'center="domain" needs statistics="domain", found statistics={spec.statistics!r}'
+        )
     if spec.eps == 0 and spec.detrend == "segment" and spec.window == "boxcar":
         raise ArgumentError(
             'eps must be above 0 with detrend="segment" and the window boxcar, which leave the '

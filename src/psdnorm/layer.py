@@ -1,5 +1,7 @@
 """PSDNorm as a torch module, which holds the running barycenter; :mod:`psdnorm.ops` computes."""
 
+import warnings
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -7,13 +9,15 @@ from torch import Tensor, nn
 from psdnorm import functional, ops
 from psdnorm.errors import ArgumentError, BackendError
 from psdnorm.ops import Spec
-from psdnorm.recompute import PassMemory, running_state
+from psdnorm.recompute import PassMemory, groups_of_pass, running_state
 
 TARGETS = ("barycenter", "white")
 _SHOWN = (
     *("filter_size", "momentum", "eps", "affine", "target", "window", "padding_mode"),
-    *("detrend", "sync", "backend"),
+    *("detrend", "statistics", "center", "target_power", "eps_mode", "sync", "backend"),
 )
+# of the median PSD: where eps is more, it changes what the layer does
+_LARGE_EPS = 0.01
 
 
 class PSDNorm(nn.Module):
@@ -31,6 +35,9 @@ class PSDNorm(nn.Module):
     In training the barycenter is updated first and the updated value is the target; in evaluation
     it is fixed. Gradients flow through the mean, the PSD and the filter, not through the
     barycenter. Rows whose PSD is not finite are left out of the barycenter and counted.
+
+    Rows must be long compared with what distinguishes the classes, or statistics be by domain: the
+    PSD of a window that holds a single class is that of the class, and normalizing takes it out.
 
     Parameters
     ----------
@@ -62,6 +69,18 @@ class PSDNorm(nn.Module):
         code released with the paper. Then the lowest bin has no power with the boxcar window and
         little with the others, and anything slower than a segment passes unchanged. With f = 1
         segments keep their mean.
+    statistics : {"row", "domain"}
+        Whose PSD a row is carried from: its own, or the mean over all rows of its domain (a
+        recording, subject, session or sensor), named by :func:`psdnorm.domains` or fixed by
+        :func:`psdnorm.adapt`. The barycenter then averages domains.
+    center : {"row", "domain"}
+        The mean that is subtracted, with ``statistics="domain"``.
+    target_power : {"as-is", "unit"}
+        "unit" scales the barycenter to a mean power of 1 where it is the target, so that outputs
+        have the scale of BatchNorm's. The stored barycenter keeps its scale.
+    eps_mode : {"absolute", "relative"}
+        "relative" adds eps times the mean power, so that the unit of the signal does not matter.
+        Then a row or domain without power comes out as zeros, and is left out of the barycenter.
 
     Attributes
     ----------
@@ -117,11 +136,16 @@ class PSDNorm(nn.Module):
         dtype: torch.dtype | None = None,
         *,
         detrend: str = "row",
+        statistics: str = "row",
+        center: str = "row",
+        target_power: str = "as-is",
+        eps_mode: str = "absolute",
     ) -> None:
         super().__init__()
         num_features = functional.check_size("num_features", num_features)
         filter_size = functional.check_size("filter_size", filter_size)
-        functional.check_spec(Spec(filter_size, eps, window, padding_mode, detrend), backend)
+        options = window, padding_mode, detrend, statistics, center, eps_mode
+        functional.check_spec(Spec(filter_size, eps, *options), backend, target_power)
         if target not in TARGETS:
             raise ArgumentError(f"target must be one of {', '.join(TARGETS)}, found {target!r}")
         if momentum is not None and not functional.is_number(momentum, 0, 1):
@@ -137,6 +161,10 @@ class PSDNorm(nn.Module):
         self.sync = sync
         self.backend = backend
         self.detrend = detrend
+        self.statistics = statistics
+        self.center = center
+        self.target_power = target_power
+        self.eps_mode = eps_mode
         if affine:
             self.weight = nn.Parameter(torch.empty(num_features, device=device, dtype=dtype))
             self.bias = nn.Parameter(torch.empty(num_features, device=device, dtype=dtype))
@@ -150,13 +178,20 @@ class PSDNorm(nn.Module):
         self.register_buffer("running_sqrt_psd", sqrt_psd)
         self.register_buffer("num_batches_tracked", counts)
         self.register_buffer("rows_skipped", torch.zeros((), device=device, dtype=torch.int64))
+        # set by psdnorm.adapt: PSD, (C, F), and with center="domain" mean, (C,), of one domain
+        self.register_buffer("adapted_psd", None, persistent=False)
+        self.register_buffer("adapted_mean", None, persistent=False)
         self._memory = PassMemory()
+        self._warned_of_eps = False
         self.reset_parameters()
 
     @property
     def spec(self) -> Spec:
         """What the layer measures and how it filters."""
-        return Spec(self.filter_size, self.eps, self.window, self.padding_mode, self.detrend)
+        return Spec(
+            *(self.filter_size, self.eps, self.window, self.padding_mode, self.detrend),
+            *(self.statistics, self.center, self.eps_mode),
+        )
 
     def reset_running_stats(self) -> None:
         """Reset the barycenter."""
@@ -176,13 +211,64 @@ class PSDNorm(nn.Module):
         rows, spec = functional.as_rows(x, self.num_features), self.spec
         affine = self.weight, self.bias
         backend = ops.choose_backend(self.backend, rows, spec, self.running_sqrt_psd, *affine)
-        if self.training and self.target == "barycenter":
+        moves = self.training and self.target == "barycenter"
+        if spec.is_pooled and self.adapted_psd is not None:
+            known = self.adapted_mean, self.adapted_psd, self._known_target()
+            y = ops.normalize_with(rows, *known, spec, *affine, backend)
+        elif spec.is_pooled:
+            groups = groups_of_pass(rows, self._memory, self.sync)
+            offset, psd, weights = ops.domain_statistics(rows, groups, spec, backend)
+            target = self._moved_barycenter(psd, weights) if moves else self._known_target()
+            y = ops.normalize(rows, offset, psd, target, spec, *affine, backend, groups)
+        elif moves:
             offset, psd = ops.row_statistics(rows, spec, backend)
-            target = self._moved_barycenter(psd)
+            weights = ops.row_weights(psd.detach()) if spec.is_relative else None
+            target = self._moved_barycenter(psd, weights)
             y = ops.normalize(rows, offset, psd, target, spec, *affine, backend)
         else:
             y = ops.measure_and_normalize(rows, self._known_target(), spec, *affine, backend)
         return y.reshape(x.shape)
+
+    def unseen_domain(self) -> tuple[Tensor, None]:
+        """Return PSD, (C, F), and mean of a domain of which no row is known: the barycenter's."""
+        root = self._white_root() if self.target == "white" else self.running_sqrt_psd
+        return root.square(), None
+
+    def fix_domain(self, psd: Tensor | None, mean: Tensor | None = None) -> None:
+        """Carry all rows from this PSD, (C, F), eps included; None ends it. See psdnorm.adapt."""
+        self.adapted_psd, self.adapted_mean = psd, mean
+
+    def train(self, mode: bool = True) -> "PSDNorm":
+        """Set the mode; where training ends, warn if eps is not small beside the barycenter."""
+        if self.training and not mode:
+            self.warn_of_large_eps()
+        return super().train(mode)
+
+    def warn_of_large_eps(self, name: str = "", psd: Tensor | None = None) -> None:
+        """Warn once if an absolute eps exceeds 1 % of the median PSD of a bin, (C, F).
+
+        By default the PSD is that of the barycenter, without the eps that it contains.
+        """
+        if self.eps_mode != "absolute" or self._warned_of_eps:
+            return
+        if psd is None:
+            if self.target != "barycenter":
+                return
+            seen = self.running_sqrt_psd.detach()[self.num_batches_tracked > 0]
+            psd = (seen.double().square() - self.eps).clamp(min=0)
+        if not psd.numel() or psd.is_meta:
+            return
+        median = float(psd.median())
+        if self.eps <= _LARGE_EPS * median:
+            return
+        self._warned_of_eps = True
+        ratio = f"{self.eps / median:.2g} times" if median else "far above"
+        warnings.warn(
+            f"{name or self!r}: eps={self.eps:g} is {ratio} the median PSD of a bin, {median:.2g}, "
+            "so the layer hardly normalizes: scale the signals (EEG in µV, not V) or pass "
+            'eps_mode="relative"',
+            stacklevel=2,
+        )
 
     def extra_repr(self) -> str:
         """Name every option, as torch's layers do."""
@@ -192,15 +278,22 @@ class PSDNorm(nn.Module):
         """Return the root of a target PSD, (C, F), that does not depend on the batch."""
         if self.target == "white":
             return self._white_root()
+        if self.target_power == "unit":
+            return self._scaled(self.running_sqrt_psd)
         # a copy, as the buffer may be updated before a backward pass needs this value
         return self.running_sqrt_psd.clone() if torch.is_grad_enabled() else self.running_sqrt_psd
 
-    def _moved_barycenter(self, psd: Tensor) -> Tensor:
+    def _scaled(self, sqrt_psd: Tensor) -> Tensor:
+        """Return the target that a barycenter makes, both roots, (C, F)."""
+        return ops.unit_power(sqrt_psd, self.spec) if self.target_power == "unit" else sqrt_psd
+
+    def _moved_barycenter(self, psd: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return the root of the target PSD, (C, F), after the update of a training step."""
         with torch.no_grad():
             if self._memory.holds_replayed_pass():
-                return self._memory.recall(ops.barycenter_sums(psd)[0])
-            total, target = self._update(psd)
+                return self._memory.recall(ops.barycenter_sums(psd, weights)[0])
+            total, moved = self._update(psd, weights)
+            target = self._scaled(moved)
             self._memory.add(total, target)
             return target
 
@@ -208,15 +301,20 @@ class PSDNorm(nn.Module):
         """Return the root of a white PSD of unit variance, (C, F), as the layer measures it."""
         return ops.white_root(torch.ones_like(self.running_sqrt_psd[:, 0]), self.spec)
 
-    def _update(self, psd: Tensor) -> tuple[Tensor, Tensor]:
+    def _update(self, psd: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
         """Move the barycenter to the batch's; return this process's sums and the target, (C, F)."""
         state = self.running_sqrt_psd, self.num_batches_tracked, self.rows_skipped
         in_one_launch = self.backend != "reference" and not self.sync
-        if in_one_launch and ops.can_update_barycenter(psd, self.running_sqrt_psd):
+        if (
+            in_one_launch
+            and weights is None
+            and ops.can_update_barycenter(psd, self.running_sqrt_psd)
+        ):
             return ops.update_barycenter(psd, *state, self.momentum)
-        own_total, own_count = ops.barycenter_sums(psd)  # (C, F), (C,)
+        own_total, own_count = ops.barycenter_sums(psd, weights)  # (C, F), (C,)
         self._check_vmap(own_total)
-        total, count, skipped = own_total, own_count, psd.shape[0] - own_count
+        n_used = own_count if weights is None else (weights > 0).sum(dim=0).to(own_count.dtype)
+        total, count, skipped = own_total, own_count, psd.shape[0] - n_used
         if self.sync and dist.is_available() and dist.is_initialized():
             # sums and counts, not means, as ranks may be uneven; in a single all-reduce
             packed = torch.cat([total, count.unsqueeze(-1), skipped.unsqueeze(-1)], dim=-1)

@@ -1,24 +1,32 @@
-"""The running state for forward passes that are recomputed.
+"""The running state, and the domains of the rows, for forward passes that are recomputed.
 
 Activation checkpointing runs a forward pass a second time inside the backward pass, and a compiled
 backward pass recomputes cheap forward values. By then the barycenter has been updated: the target
-would differ, and the gradient be silently wrong.
+would differ, and the gradient be silently wrong. The ids of a batch may be gone, too.
 """
 
 from collections import deque
+from weakref import WeakValueDictionary
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from psdnorm.ops import is_exporting
+from psdnorm.errors import BackendError
+from psdnorm.ops import Groups, current_groups, is_exporting
 
 # forward passes whose target is remembered until their backward pass
 REMEMBERED_PASSES = 256
+# samples of a row that tell a batch from others
+_FINGERPRINT_SAMPLES = 64
 
 
 def in_backward_pass() -> bool:
     """Return whether this code runs inside the autograd engine."""
     return torch._C._current_graph_task_id() != -1
+
+
+_memories: WeakValueDictionary[int, "PassMemory"] = WeakValueDictionary()
 
 
 class PassMemory:
@@ -29,6 +37,11 @@ class PassMemory:
         self._passes: deque[tuple[Tensor, Tensor]] = deque(maxlen=REMEMBERED_PASSES)
         self._new = 0  # passes since the last replay
         self._replays: Tensor | None = None  # how often each older pass was replayed
+        # memories of domains instead of targets, by the number of rows
+        self._domains: dict[int, PassMemory] = {}
+        self._n_synced = 0
+        self.key = id(self)  # for operators, which take no Python objects
+        _memories[self.key] = self
 
     def __getstate__(self) -> dict:
         # passes belong to the graphs of one process: copies and pickles start empty
@@ -64,6 +77,51 @@ class PassMemory:
         nearest = distance.argmin()
         self._replays = replays + (torch.arange(len(totals), device=total.device) == nearest)
         return targets.index_select(0, nearest.unsqueeze(0))[0]
+
+    def domains(self, rows: Tensor, sync: bool) -> Groups:
+        """Return the domains of this pass's rows, (N, C, T), or of the pass that is replayed."""
+        samples = rows.detach()[..., :: max(1, rows.shape[-1] // _FINGERPRINT_SAMPLES)]
+        samples = samples.double().nan_to_num(0.0, 0.0, 0.0)
+        fingerprint = samples.abs().sum(dim=(0, 2)).unsqueeze(-1)  # (C, 1)
+        memory = self._domains.setdefault(rows.shape[0], PassMemory())
+        if memory.holds_replayed_pass():
+            return Groups(memory.recall(fingerprint), self._n_synced)
+        groups = current_groups(rows.shape[0], rows.device, sync)
+        memory.add(fingerprint, groups.packed)
+        self._n_synced = max(self._n_synced, groups.n_synced)
+        return groups
+
+
+def groups_of_pass(rows: Tensor, memory: PassMemory, sync: bool) -> Groups:
+    """Return the domains of the rows, (N, C, T), of a forward pass or its replay."""
+    sync = sync and dist.is_available() and dist.is_initialized()
+    if torch.compiler.is_compiling():
+        if sync:
+            raise BackendError(
+                'PSDNorm with sync=True and statistics="domain" cannot run inside torch.compile'
+            )
+        # an operator, because the graph must depend neither on the ids nor on their number
+        return Groups(_domains(rows.detach(), memory.key))
+    if rows.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise BackendError(
+            'PSDNorm with statistics="domain" cannot read ids inside a CUDA graph, which would '
+            "repeat those of the capture: fix the PSDs with psdnorm.adapt"
+        )
+    return memory.domains(rows, sync)
+
+
+_UNSAFE = [tag for tag in (getattr(torch.Tag, "cudagraph_unsafe", None),) if tag is not None]
+
+
+@torch.library.custom_op("psdnorm::domains", mutates_args=(), tags=_UNSAFE)
+def _domains(rows: Tensor, key: int) -> Tensor:
+    packed = _memories[key].domains(rows, sync=False).packed
+    return packed.clone()
+
+
+@_domains.register_fake
+def _(rows: Tensor, key: int) -> Tensor:
+    return torch.empty(3 * rows.shape[0] + 1, dtype=torch.int64, device=rows.device)
 
 
 def running_state(sqrt_psd: Tensor, batches: Tensor) -> tuple[Tensor, Tensor, Tensor | int]:

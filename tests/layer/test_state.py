@@ -194,7 +194,8 @@ def test_the_representation_names_every_option():
     shown = repr(PSDNorm(6, 5, target="white", sync=True))
     assert shown == (
         "PSDNorm(6, filter_size=5, momentum=0.01, eps=1e-05, affine=False, target=white, "
-        "window=boxcar, padding_mode=circular, detrend=row, sync=True, backend=auto)"
+        "window=boxcar, padding_mode=circular, detrend=row, statistics=row, center=row, "
+        "target_power=as-is, eps_mode=absolute, sync=True, backend=auto)"
     )
 
 

@@ -167,8 +167,9 @@ def test_the_operators_keep_their_promises_to_torch():
     statistics, target = fused.row_statistics(x, spec), torch.ones(2, 3)
     leaf = x.clone().requires_grad_()
     torch.library.opcheck(
-        torch.ops.psdnorm.normalize, (leaf, None, None, target, *statistics, *spec)
+        torch.ops.psdnorm.normalize, (leaf, None, None, target, *statistics, None, 0, *spec)
     )
     torch.library.opcheck(
-        torch.ops.psdnorm.normalize_backward, (x.flip(-1), x, *statistics, target, None, *spec)
+        torch.ops.psdnorm.normalize_backward,
+        (x.flip(-1), x, *statistics, target, None, None, 0, *spec),
     )

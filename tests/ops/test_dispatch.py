@@ -252,11 +252,13 @@ def test_the_operators_pass_torchs_own_checks():
     offset, psd = fused.row_statistics(x, spec)
     torch.library.opcheck(torch.ops.psdnorm.row_statistics, (x, *spec))
     leaves = [t.clone().requires_grad_() for t in (x, weight, bias)]
-    torch.library.opcheck(torch.ops.psdnorm.normalize, (*leaves, target, offset, psd, *spec))
-    torch.library.opcheck(torch.ops.psdnorm.measure_and_normalize, (*leaves, target, *spec))
+    torch.library.opcheck(
+        torch.ops.psdnorm.normalize, (*leaves, target, offset, psd, None, 0, *spec)
+    )
+    torch.library.opcheck(torch.ops.psdnorm.measure_and_normalize, (*leaves, target, None, *spec))
     torch.library.opcheck(
         torch.ops.psdnorm.normalize_backward,
-        (draw(*x.shape), x, offset, psd, target, weight, *spec),
+        (draw(*x.shape), x, offset, psd, target, weight, None, 0, *spec),
     )
 
 

@@ -14,7 +14,10 @@ NORMS = ("batch", "layer", "instance", "psd", "psd-white")
 PSD_NORMS = ("psd", "psd-white")
 SCHEDULES = ("halved", "same")
 # arguments that a model passes on to its PSDNorm layers unchanged
-NORM_ARGUMENTS = ("eps", "affine", "window", "padding_mode", "momentum", "detrend")
+NORM_ARGUMENTS = (
+    *("eps", "affine", "window", "padding_mode", "momentum", "detrend"),
+    *("statistics", "center", "target_power", "eps_mode"),
+)
 # a checkpoint beyond these limits is not loaded
 _MOST_EPS = 1e6
 _LEAST_SCALE, _MOST_SCALE = 1e-9, 1e6

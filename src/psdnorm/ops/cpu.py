@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from psdnorm.ops import reference
+from psdnorm.ops.groups import Groups
 from psdnorm.ops.reference import Spec
 
 # approximate number of coefficients from one line of a matrix product
@@ -76,19 +77,33 @@ def psd_as_quadratic_form(spec: Spec, length: int, like: Tensor) -> Tensor:
 
 def row_statistics(x: Tensor, spec: Spec) -> tuple[Tensor, Tensor]:
     """Measure each row; see :func:`psdnorm.ops.reference.row_statistics`."""
+    offset, psd = _measure(x, spec)
+    return offset, reference.add_eps(psd, spec)
+
+
+def domain_statistics(x: Tensor, groups: Groups, spec: Spec) -> tuple[Tensor, Tensor, Tensor]:
+    """Measure domains; see :func:`psdnorm.ops.reference.domain_statistics`."""
+    return reference.domain_statistics(x, groups, spec, _measure)
+
+
+def _measure(x: Tensor, spec: Spec, known_offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Measure the mean of each row, unless it is known, and the PSD about it, without eps."""
     rows = _as_matrix(x)
     offset = rows.new_empty(rows.shape[0], dtype=reference.statistics_dtype(x.dtype))
+    if known_offset is not None:
+        offset.copy_(known_offset.flatten())
     power = offset.new_empty(rows.shape[0], spec.filter_size)
     segment_power = SegmentPower(real_dft(spec, offset))
     chunks = _Chunks(rows, 0, 1)
     for chunk in chunks:
         centered = chunks.load(chunk)
-        offset[chunk] = centered.mean(dim=-1)
+        if known_offset is None:
+            offset[chunk] = centered.mean(dim=-1)
         power[chunk] = segment_power(centered.sub_(offset[chunk].unsqueeze(-1)))
     n_bins = reference.n_bins(spec.filter_size)
     psd = power[:, :n_bins]
     psd[:, 1 : (spec.filter_size + 1) // 2] += power[:, n_bins:]  # cosine and sine of the same bin
-    return offset.view(x.shape[:2]), (psd + spec.eps).view(*x.shape[:2], n_bins)
+    return offset.view(x.shape[:2]), psd.reshape(*x.shape[:2], n_bins)
 
 
 def normalize(
@@ -102,7 +117,7 @@ def normalize(
 ) -> Tensor:
     """Carry rows onto the target PSD; see :func:`psdnorm.ops.reference.normalize`."""
     rows, length = _as_matrix(x), x.shape[-1]
-    filters = _Filters(psd, sqrt_target, spec.filter_size, weight)
+    filters = _Filters(psd, sqrt_target, spec, weight)
     shift = None if bias is None else bias.to(psd.dtype).expand(x.shape[:2]).reshape(-1, 1)
     half = reference.half_width(spec.filter_size)
     chunks = _Chunks(rows, half, _block_size(length, 2 * half, 1), offset)
@@ -124,52 +139,86 @@ def normalize_backward(
     sqrt_target: Tensor,
     spec: Spec,
     weight: Tensor | None = None,
+    groups: Groups | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of x and, per row, of weight and bias: (N, C, 2), not yet summed over N."""
     rows, grads, length = _as_matrix(x), _as_matrix(grad), x.shape[-1]
     filter_size, padding_mode = spec.filter_size, spec.padding_mode
     half, margin = reference.half_width(filter_size), filter_size - 1
-    filters = _Filters(psd, sqrt_target, filter_size, weight)
+    filters = _Filters(psd, sqrt_target, spec, weight)
     quadratic = psd_as_quadratic_form(spec, length, psd)  # (F, f * f)
     block = _block_size(length, 2 * margin, filter_size - half)
     signal, upstream = (_Chunks(r, margin, block, offset) for r in (rows, grads))
     tap_index, segment_index = _lags(block, margin, half), _segment_index(block, filter_size)
     lag_sums = _LagSums(block, half, psd.dtype)
-    grad_x = torch.empty(x.shape, dtype=x.dtype, device=_CPU)
+    # what is centred over domains is centred at the end
+    kept_dtype = psd.dtype if groups is not None and spec.center == "domain" else x.dtype
+    grad_x = torch.empty(x.shape, dtype=kept_dtype, device=_CPU)
     grad_taps = torch.empty_like(filters.taps)
     grad_sums = psd.new_empty(rows.shape[0])
-    for chunk in signal:
+
+    def correlate(chunk: slice) -> None:
         signal.load_centered(chunk)
         signal.fill_margin(half, padding_mode)
         grad_sums[chunk] = upstream.load_plain(chunk).sum(dim=-1)
         upstream.fill_margin(half, "zeros")
         grad_taps[chunk] = lag_sums(signal.blocks, upstream.blocks)
-        kernels = filters.gradient_of_psd(chunk, grad_taps[chunk]) @ quadratic  # (r, f * f)
 
+    slopes = None
+    if groups is not None:  # the slopes of a domain need all of its rows
+        for chunk in signal:
+            correlate(chunk)
+        of_rows = filters.gradient_of_psd(slice(None), grad_taps).view(psd.shape)
+        slopes = reference.pooled_slopes(of_rows, psd, groups, spec).flatten(0, 1)
+    for chunk in signal:
+        correlate(chunk)
+        if slopes is not None:
+            of_chunk = slopes[chunk]
+        else:
+            of_chunk = filters.gradient_of_psd(chunk, grad_taps[chunk])
+            of_chunk = reference.slopes_before_eps(of_chunk, spec)
         signal.fill_margin(half, "zeros")
         upstream.fill_margin(half, "circular" if padding_mode == "circular" else "zeros")
         taps = filters.scaled(chunk)
         out = upstream.banded_product(pad(taps, (0, 1))[:, tap_index])
         if padding_mode == "reflect":
             _add_reflected(out, upstream.inner, taps)
-        operator = pad(kernels, (0, 1))[:, segment_index].sum(dim=1)
-        signal.banded_product(operator, add_to=upstream.results)
-        _remove_hanging_segments(out, signal, kernels, filter_size)
-        torch.sub(out, out.mean(dim=-1, keepdim=True), out=_as_matrix(grad_x)[chunk])
+        if spec.statistics != "fixed":
+            kernels = of_chunk @ quadratic  # (r, f * f)
+            operator = pad(kernels, (0, 1))[:, segment_index].sum(dim=1)
+            signal.banded_product(operator, add_to=upstream.results)
+            _remove_hanging_segments(out, signal, kernels, filter_size)
+        result = _as_matrix(grad_x)[chunk]
+        if spec.center == "domain":
+            result.copy_(out)
+        else:
+            torch.sub(out, out.mean(dim=-1, keepdim=True), out=result)
+    if groups is not None and spec.center == "domain":
+        grad_x = _centred_over_domains(grad_x, psd, groups).to(x.dtype)
     row_sums = torch.stack([(grad_taps * filters.taps).sum(dim=-1), grad_sums], dim=-1)
     return grad_x, row_sums.view(*x.shape[:2], 2)
+
+
+def _centred_over_domains(grad_x: Tensor, psd: Tensor, groups: Groups) -> Tensor:
+    """Subtract the mean over all valid rows of each domain, (N, C, T)."""
+    valid = reference.valid_rows(psd)
+    means = torch.where(valid, grad_x.mean(dim=-1), 0.0)
+    sums, n_valid = groups.sum(torch.stack([means, valid.to(means.dtype)]).movedim(0, -1)).unbind(
+        -1
+    )
+    return grad_x.sub_(groups.per_row(sums / n_valid.clamp(min=1)).unsqueeze(-1))
 
 
 class _Filters:
     """The filters of all R = N * C rows, and how their taps depend on the PSD."""
 
-    def __init__(
-        self, psd: Tensor, sqrt_target: Tensor, filter_size: int, weight: Tensor | None
-    ) -> None:
-        sqrt_target = sqrt_target.to(psd.dtype)
-        self.taps = reference.monge_filter(psd, sqrt_target, filter_size).flatten(0, 1)  # (R, K)
+    def __init__(self, psd: Tensor, sqrt_target: Tensor, spec: Spec, weight: Tensor | None) -> None:
+        sqrt_target, filter_size = sqrt_target.to(psd.dtype), spec.filter_size
+        taps = reference.monge_filter(psd, sqrt_target, filter_size, spec.is_relative)
+        self.taps = taps.flatten(0, 1)  # (R, K)
         self.psd = psd.flatten(0, 1)
         self.gain = (sqrt_target / psd.sqrt()).flatten(0, 1)  # (R, F)
+        self.empty_is_identity = spec.is_relative
         scale = psd.new_ones(psd.shape[1]) if weight is None else weight.to(psd.dtype)
         self.scale = scale.expand(psd.shape[:2]).reshape(-1, 1)
         # the taps are linear in the gain, so the taps of unit gains form the matrix
@@ -184,7 +233,10 @@ class _Filters:
         """Backpropagate a gradient of the unweighted taps, (r, K), to the PSD, (r, F)."""
         through_gain = (grad_taps * self.scale[chunk]) @ self.inverse_dft.T
         # in this order nothing overflows unless the result does
-        return -0.5 * through_gain * self.gain[chunk] / self.psd[chunk]
+        slopes = -0.5 * through_gain * self.gain[chunk] / self.psd[chunk]
+        if self.empty_is_identity:
+            slopes = torch.where(self.psd[chunk] == 0, 0.0, slopes)
+        return slopes
 
 
 class _Chunks:

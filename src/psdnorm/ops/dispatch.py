@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 
 from psdnorm.errors import BackendError, ShapeError
 from psdnorm.ops import cpu, hopper, reference, triton
+from psdnorm.ops.groups import Groups
 from psdnorm.ops.reference import Spec, is_exporting, n_bins, statistics_dtype
 
 BACKENDS = ("auto", "reference", "fused")
@@ -90,6 +91,18 @@ def row_statistics(x: Tensor, spec: Spec, backend: str = "fused") -> tuple[Tenso
         return run(x.detach(), *spec)
 
 
+def domain_statistics(
+    x: Tensor, groups: Groups, spec: Spec, backend: str = "fused"
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Measure domains; see :func:`psdnorm.ops.reference.domain_statistics`."""
+    _check_length(x, spec)
+    with _without_autocast(x):
+        if backend == "reference":
+            return reference.domain_statistics(x, groups, spec)
+        run = _domain_statistics if _is_plain(x) else _domain_statistics_op
+        return run(x.detach(), *groups, *spec)
+
+
 def normalize(
     x: Tensor,
     offset: Tensor,
@@ -99,13 +112,48 @@ def normalize(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     backend: str = "fused",
+    groups: Groups | None = None,
 ) -> Tensor:
-    """Carry measured rows onto the target; see :func:`psdnorm.ops.reference.normalize`."""
+    """Carry measured rows onto the target; see :func:`psdnorm.ops.reference.normalize`.
+
+    ``groups`` are those that :func:`domain_statistics` measured.
+    """
     with _without_autocast(x):
         if backend == "reference":
             return reference.normalize(x, offset, psd, sqrt_target, spec, weight, bias)
         run = _Normalize.apply if _is_plain(x) else _normalize_op
-        return run(x, weight, bias, sqrt_target, offset, psd, *spec)
+        return run(x, weight, bias, sqrt_target, offset, psd, *(groups or (None, 0)), *spec)
+
+
+def normalize_with(
+    x: Tensor,
+    mean: Tensor | None,
+    psd: Tensor,
+    sqrt_target: Tensor,
+    spec: Spec,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    backend: str = "fused",
+) -> Tensor:
+    """Carry rows from a known PSD, (C, F), eps included, onto the target.
+
+    They are centred by a known mean, (C,), or each by its own.
+    """
+    spec = spec._replace(statistics="fixed", center="row" if mean is None else "domain")
+    if mean is None and backend == "fused":
+        _check_length(x, spec)
+        with _without_autocast(x):
+            if _is_plain(x):
+                return _MeasureAndNormalize.apply(x, weight, bias, sqrt_target, psd, *spec)
+            return _measure_and_normalize_op(x, weight, bias, sqrt_target, psd, *spec)[0]
+    dtype = statistics_dtype(x.dtype)
+    first = x[..., 0].to(dtype)
+    if mean is None:
+        offset = (x.to(dtype) - first.detach().unsqueeze(-1)).mean(dim=-1)
+    else:
+        offset = (mean.double() - first.detach().double()).to(dtype)
+    of_rows = psd.to(dtype).expand(x.shape[0], -1, -1)
+    return normalize(x, offset, of_rows, sqrt_target, spec, weight, bias, backend)
 
 
 def measure_and_normalize(
@@ -123,8 +171,8 @@ def measure_and_normalize(
     _check_length(x, spec)
     with _without_autocast(x):
         if _is_plain(x):
-            return _MeasureAndNormalize.apply(x, weight, bias, sqrt_target, *spec)
-        return _measure_and_normalize_op(x, weight, bias, sqrt_target, *spec)[0]
+            return _MeasureAndNormalize.apply(x, weight, bias, sqrt_target, None, *spec)
+        return _measure_and_normalize_op(x, weight, bias, sqrt_target, None, *spec)[0]
 
 
 def _check_length(x: Tensor, spec: Spec) -> None:
@@ -188,25 +236,38 @@ def _row_statistics(x: Tensor, *options) -> tuple[Tensor, Tensor]:
     return _path(x, spec=spec, one_read=False).row_statistics(x, spec)
 
 
-def _normalize(x, weight, bias, sqrt_target, offset, psd, *options) -> Tensor:
+def _domain_statistics(x, packed, n_synced, *options) -> tuple[Tensor, Tensor, Tensor]:
+    spec = Spec(*options)
+    path = _path(x, spec=spec, one_read=False)
+    return path.domain_statistics(x, Groups(packed, n_synced), spec)
+
+
+def _normalize(x, weight, bias, sqrt_target, offset, psd, packed, n_synced, *options) -> Tensor:
     spec = Spec(*options)
     path = _path(x, spec=spec, one_read=False)
     return path.normalize(x, offset, psd, sqrt_target, spec, weight, bias)
 
 
-def _measure_and_normalize(x, weight, bias, sqrt_target, *options) -> tuple[Tensor, Tensor, Tensor]:
+def _measure_and_normalize(
+    x, weight, bias, sqrt_target, known_psd, *options
+) -> tuple[Tensor, Tensor, Tensor]:
     spec = Spec(*options)
     path = _path(x, spec=spec, one_read=True)
     if path is hopper:
-        return hopper.measure_and_normalize(x, sqrt_target, spec, weight, bias)
+        return hopper.measure_and_normalize(x, sqrt_target, spec, weight, bias, known_psd)
     offset, psd = path.row_statistics(x, spec)
+    if known_psd is not None:
+        psd = known_psd.to(psd.dtype).expand(psd.shape).contiguous()
     return path.normalize(x, offset, psd, sqrt_target, spec, weight, bias), offset, psd
 
 
-def _normalize_backward(grad, x, offset, psd, sqrt_target, weight, *options):
+def _normalize_backward(
+    grad, x, offset, psd, sqrt_target, weight, packed, n_synced, *options
+) -> tuple[Tensor, Tensor]:
     spec = Spec(*options)
     path = _path(x, grad, spec=spec, one_read=True)
-    return path.normalize_backward(grad, x, offset, psd, sqrt_target, spec, weight)
+    groups = None if packed is None else Groups(packed, n_synced)
+    return path.normalize_backward(grad, x, offset, psd, sqrt_target, spec, weight, groups)
 
 
 class _Normalize(torch.autograd.Function):
@@ -237,27 +298,28 @@ class _MeasureAndNormalize(torch.autograd.Function):
 
 
 def _keep_normalize(ctx, inputs, output):
-    x, weight, bias, sqrt_target, offset, psd, *options = inputs
-    ctx.save_for_backward(x, offset, psd, sqrt_target, weight)
-    ctx.spec = Spec(*options)
+    x, weight, bias, sqrt_target, offset, psd, packed, n_synced, *options = inputs
+    ctx.save_for_backward(x, offset, psd, sqrt_target, weight, packed)
+    ctx.n_synced, ctx.spec = n_synced, Spec(*options)
     ctx.bias_dtype = None if bias is None else bias.dtype
     ctx.n_constants = len(inputs) - 3
 
 
 def _keep_measure_and_normalize(ctx, inputs, output):
-    _keep_normalize(ctx, (*inputs[:4], *output[1:], *inputs[4:]), None)
+    _keep_normalize(ctx, (*inputs[:4], *output[1:], None, 0, *inputs[5:]), None)
     ctx.n_constants = len(inputs) - 3
 
 
 def _gradients(ctx, grad, differentiate):
-    x, offset, psd, sqrt_target, weight = ctx.saved_tensors
+    x, offset, psd, sqrt_target, weight, packed = ctx.saved_tensors
     constants = (None,) * ctx.n_constants
     # create_graph=True: this gradient will be differentiated; nor can a kernel take a gradient
     # batched by vmap
     is_batched = not torch.compiler.is_compiling() and _is_transformed(grad)
     if torch.is_grad_enabled() or is_batched:
         return *_differentiable_gradients(ctx, grad), *constants
-    dx, row_sums = differentiate(grad, x, offset, psd, sqrt_target, weight, *ctx.spec)
+    of_groups = packed, ctx.n_synced
+    dx, row_sums = differentiate(grad, x, offset, psd, sqrt_target, weight, *of_groups, *ctx.spec)
     dweight = dbias = None
     if ctx.needs_input_grad[1]:
         dweight = row_sums[..., 0].sum(dim=0).to(weight.dtype)
@@ -268,15 +330,24 @@ def _gradients(ctx, grad, differentiate):
 
 def _differentiable_gradients(ctx, grad):
     """Compute the same gradients by autograd through the reference, so they are differentiable."""
-    x, _, psd, sqrt_target, weight = ctx.saved_tensors
-    create_graph = torch.is_grad_enabled()
+    x, offset, psd, sqrt_target, weight, packed = ctx.saved_tensors
+    spec, create_graph = ctx.spec, torch.is_grad_enabled()
     with torch.enable_grad():
-        offset, measured = reference.row_statistics(x, ctx.spec._replace(eps=0.0))
-        eps = (psd - measured).detach()
+        if spec.is_pooled:
+            groups = Groups(packed, ctx.n_synced)
+            offset, psd, _ = reference.domain_statistics(x, groups, spec)
+        elif spec.statistics == "fixed":
+            if spec.center == "row":
+                offset = reference.row_statistics(x, spec)[0]
+        elif spec.is_relative:
+            offset, psd = reference.row_statistics(x, spec)
+        else:
+            offset, measured = reference.row_statistics(x, spec._replace(eps=0.0))
+            psd = measured + (psd - measured).detach()
         bias = None
         if ctx.bias_dtype is not None:
             bias = x.new_zeros(x.shape[1], dtype=ctx.bias_dtype, requires_grad=True)
-        y = reference.normalize(x, offset, measured + eps, sqrt_target, ctx.spec, weight, bias)
+        y = reference.normalize(x, offset, psd, sqrt_target, spec, weight, bias)
         needed = ctx.needs_input_grad[:3]
         leaves = [leaf for leaf, need in zip((x, weight, bias), needed, strict=True) if need]
         found = iter(torch.autograd.grad(y, leaves, grad, create_graph=create_graph))
@@ -291,19 +362,24 @@ def _operator(function, tensors: str, returns: str):
 
 
 _row_statistics_op = _operator(_row_statistics, "Tensor x", "(Tensor, Tensor)")
+_domain_statistics_op = _operator(
+    _domain_statistics, "Tensor x, Tensor packed, int n_synced", "(Tensor, Tensor, Tensor)"
+)
 _normalize_op = _operator(
     _normalize,
-    "Tensor x, Tensor? weight, Tensor? bias, Tensor sqrt_target, Tensor offset, Tensor psd",
+    "Tensor x, Tensor? weight, Tensor? bias, Tensor sqrt_target, Tensor offset, Tensor psd, "
+    "Tensor? packed, int n_synced",
     "Tensor",
 )
 _measure_and_normalize_op = _operator(
     _measure_and_normalize,
-    "Tensor x, Tensor? weight, Tensor? bias, Tensor sqrt_target",
+    "Tensor x, Tensor? weight, Tensor? bias, Tensor sqrt_target, Tensor? known_psd",
     "(Tensor, Tensor, Tensor)",
 )
 _normalize_backward_op = _operator(
     _normalize_backward,
-    "Tensor grad, Tensor x, Tensor offset, Tensor psd, Tensor sqrt_target, Tensor? weight",
+    "Tensor grad, Tensor x, Tensor offset, Tensor psd, Tensor sqrt_target, Tensor? weight, "
+    "Tensor? packed, int n_synced",
     "(Tensor, Tensor)",
 )
 
@@ -314,13 +390,19 @@ def _fake_statistics(x, filter_size, *others):
     return offset, offset.new_empty((*x.shape[:2], n_bins(filter_size)))
 
 
+@_domain_statistics_op.register_fake
+def _(x, packed, n_synced, *options):
+    offset, psd = _fake_statistics(x, *options)
+    return offset, psd, torch.empty_like(offset)
+
+
 @_normalize_op.register_fake
 def _(x, *others):
     return x.new_empty(x.shape)
 
 
 @_measure_and_normalize_op.register_fake
-def _(x, weight, bias, sqrt_target, *options):
+def _(x, weight, bias, sqrt_target, known_psd, *options):
     return x.new_empty(x.shape), *_fake_statistics(x, *options)
 
 

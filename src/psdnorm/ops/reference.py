@@ -6,15 +6,22 @@ Equation numbers are those of ``docs/mathematics.md``.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from psdnorm.ops.groups import Groups
+
 PADDING_MODES = ("circular", "zeros", "reflect")
 # generalised cosine windows w_t = a - (1 - a) cos(2πt/f), periodic as in scipy.signal.get_window
 WINDOWS = {"boxcar": 1.0, "hann": 0.5, "hamming": 0.54}
 DETRENDS = ("row", "segment")
+STATISTICS = ("row", "domain")
+CENTERS = ("row", "domain")
+EPS_MODES = ("absolute", "relative")
+TARGET_POWERS = ("as-is", "unit")
 # up to this size a DFT is a product with a constant matrix and a filter a sum over taps; beyond it
 # both use the FFT, whose cost does not grow with f
 DIRECT_FILTER_SIZE = 64
@@ -28,11 +35,24 @@ class Spec(NamedTuple):
     window: str = "boxcar"
     padding_mode: str = "circular"
     detrend: str = "row"
+    statistics: str = "row"  # "fixed" inside psdnorm: the PSD is given, and carries no gradient
+    center: str = "row"
+    eps_mode: str = "absolute"
 
     @property
     def detrends_segments(self) -> bool:
         """Whether segments are centred; centring would leave nothing of single-sample segments."""
         return self.detrend == "segment" and self.filter_size > 1
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether all rows of a domain share one PSD, which is measured in the batch."""
+        return self.statistics == "domain"
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether eps is a share of the mean power; rows without power then stay as they are."""
+        return self.eps_mode == "relative"
 
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -128,6 +148,26 @@ def welch_psd(
     return (real.square() + imag.square()).mean(dim=-2)
 
 
+def constant_leakage(spec: Spec, like: Tensor) -> Tensor:
+    """Coefficient of a constant of 1 in each bin of a segment, (F,)."""
+    if spec.detrends_segments:
+        return like.new_zeros(n_bins(spec.filter_size))
+    return windowed_dft(spec, like)[0].sum(dim=0)
+
+
+def mean_in_segments(x: Tensor, offset: Tensor, spec: Spec) -> Tensor:
+    """Mean over segments of the real part of each bin of the centred rows, (N, C, F)."""
+    size, length = spec.filter_size, x.shape[-1]
+    centered = center(x.to(offset.dtype), offset)
+    count = n_segments(length, size)
+    cosines, _ = windowed_dft(spec, offset)
+    hop = size - half_width(size)
+    weights = offset.new_zeros(length, n_bins(size))  # of each sample, summed over its segments
+    for t in range(size):
+        weights[t : t + (count - 1) * hop + 1 : hop] += cosines[t]
+    return centered @ weights / count
+
+
 def white_root(deviation: Tensor, spec: Spec) -> Tensor:
     """Root of the measured PSD of white rows with these standard deviations, (C,) → (C, F)."""
     if not spec.detrends_segments:
@@ -138,12 +178,86 @@ def white_root(deviation: Tensor, spec: Spec) -> Tensor:
     return (deviation.square().unsqueeze(-1) * power + spec.eps).sqrt()
 
 
+def bins_of_power(spec: Spec, like: Tensor) -> Tensor:
+    """Weights of the kept bins in the mean power of a spectrum, (F,): they sum to 1."""
+    k = torch.arange(n_bins(spec.filter_size), device=like.device)
+    weights = torch.where((k == 0) | (2 * k == spec.filter_size), 1.0, 2.0).to(like.dtype)
+    if spec.detrends_segments and spec.window == "boxcar":
+        weights = weights * (k > 0)  # centred segments have no power there
+    return weights / weights.sum()
+
+
+def mean_power(psd: Tensor, spec: Spec) -> Tensor:
+    """Mean of a half spectrum over all f bins, (..., F) → (..., 1)."""
+    return (psd * bins_of_power(spec, psd)).sum(dim=-1, keepdim=True)
+
+
+def add_eps(psd: Tensor, spec: Spec) -> Tensor:
+    """Add eps to PSDs, (..., F): as it is, or as a share of each one's mean power."""
+    return psd + (spec.eps * mean_power(psd, spec) if spec.is_relative else spec.eps)
+
+
+def unit_power(sqrt_psd: Tensor, spec: Spec) -> Tensor:
+    """Scale root PSDs, (..., F), to a mean power of 1; without power they stay as they are."""
+    power = mean_power(sqrt_psd.square(), spec)
+    return sqrt_psd / torch.where(power > 0, power, 1.0).sqrt()
+
+
 def row_statistics(x: Tensor, spec: Spec) -> tuple[Tensor, Tensor]:
     """Measure rows: mean relative to the first sample, (N, C), and PSD plus eps, (N, C, F)."""
+    offset, psd = _measure(x, spec)
+    return offset, add_eps(psd, spec)
+
+
+def _measure(x: Tensor, spec: Spec, offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Measure the mean of each row, unless it is given, and the PSD about it, without eps."""
     x = x.to(statistics_dtype(x.dtype))
-    offset = (x - x[..., :1].detach()).mean(dim=-1)
-    psd = welch_psd(center(x, offset), spec.filter_size, spec.window, spec.detrend)
-    return offset, psd + spec.eps
+    if offset is None:
+        offset = (x - x[..., :1].detach()).mean(dim=-1)
+    return offset, welch_psd(center(x, offset), spec.filter_size, spec.window, spec.detrend)
+
+
+def domain_statistics(
+    x: Tensor, groups: Groups, spec: Spec, measure: Callable = _measure
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Measure domains: :func:`row_statistics` with the mean PSD of each row's domain.
+
+    Rows that are not finite are left out; their PSD is NaN. With ``center="domain"`` the offset
+    leads to the mean over the domain. Also returns each row's weight in the batch's barycenter,
+    (N, C), which counts every domain once.
+    """
+    offset, psd = measure(x, spec)
+    first = x[..., 0].detach().to(offset.dtype)
+    valid = valid_means(first + offset, psd)
+    n_valid = groups.per_row(groups.sum(valid))  # (N, C)
+    if spec.center == "domain":
+        # in float64: a domain that is constant stays exact
+        mean = first.double() + torch.where(valid, offset, 0.0).double()
+        mean = groups.per_row(groups.sum(torch.where(valid, mean, 0.0))) / n_valid.clamp(min=1)
+        offset = torch.where(valid, (mean - first.double()).to(offset.dtype), offset)
+        _, psd = measure(x, spec, offset)
+    return offset, *pool(psd, valid, n_valid, groups, spec)
+
+
+def valid_means(mean: Tensor, psd: Tensor) -> Tensor:
+    """Return which rows can be pooled: bool, (N, C), for means (N, C) and PSDs (N, C, F)."""
+    # the power about another mean must be finite, too
+    return valid_rows(psd) & (16 * mean.square()).isfinite()
+
+
+def pool(
+    psd: Tensor, valid: Tensor, n_valid: Tensor, groups: Groups, spec: Spec
+) -> tuple[Tensor, Tensor]:
+    """Average PSDs, (N, C, F), over the valid rows of each domain, and add eps.
+
+    Also returns each row's weight in the batch's barycenter, (N, C): 0 for rows without a PSD.
+    """
+    sums = groups.sum(torch.where(valid.unsqueeze(-1), psd, 0.0))
+    pooled = groups.per_row(sums) / n_valid.clamp(min=1).unsqueeze(-1)
+    pooled = add_eps(pooled.to(psd.dtype), spec)
+    counts = valid & (pooled > 0).any(dim=-1) if spec.is_relative else valid
+    weights = torch.where(counts, 1 / n_valid.clamp(min=1), 0.0)
+    return torch.where(valid.unsqueeze(-1), pooled, math.nan), weights.to(psd.dtype)
 
 
 def valid_rows(psd: Tensor) -> Tensor:
@@ -151,11 +265,36 @@ def valid_rows(psd: Tensor) -> Tensor:
     return psd.isfinite().all(dim=-1)
 
 
-def barycenter_sums(psd: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum the roots of the valid rows of a batch, (N, C, F) → (C, F), and count them, (C,)."""
+def pooled_slopes(slopes: Tensor, psd: Tensor, groups: Groups, spec: Spec) -> Tensor:
+    """Carry gradients of pooled PSDs, (N, C, F), to those of each row, before eps is added."""
     valid = valid_rows(psd)
-    total = torch.where(valid.unsqueeze(-1), psd.sqrt(), 0.0).sum(dim=0)
-    return total, valid.sum(dim=0).to(psd.dtype)
+    n_valid = groups.per_row(groups.sum(valid)).clamp(min=1).unsqueeze(-1)
+    sums = groups.per_row(groups.sum(torch.where(valid.unsqueeze(-1), slopes, 0.0)))
+    return (slopes_before_eps(sums, spec) / n_valid).to(slopes.dtype)
+
+
+def slopes_before_eps(slopes: Tensor, spec: Spec) -> Tensor:
+    """Carry gradients of PSDs to those before :func:`add_eps`, (..., F)."""
+    if not spec.is_relative:
+        return slopes
+    return slopes + spec.eps * slopes.sum(dim=-1, keepdim=True) * bins_of_power(spec, slopes)
+
+
+def row_weights(psd: Tensor) -> Tensor:
+    """Weights of rows in a barycenter, (N, C): 0 for those that are not finite or have no power."""
+    return (valid_rows(psd) & (psd > 0).any(dim=-1)).to(psd.dtype)
+
+
+def barycenter_sums(psd: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Sum the roots of the valid rows of a batch, (N, C, F) → (C, F), and count them, (C,).
+
+    Rows count with their ``weights``, (N, C), those of weight 0 not at all.
+    """
+    valid = valid_rows(psd) if weights is None else weights > 0
+    roots = torch.where(valid.unsqueeze(-1), psd.sqrt(), 0.0)
+    if weights is None:
+        return roots.sum(dim=0), valid.sum(dim=0).to(psd.dtype)
+    return (roots * weights.unsqueeze(-1)).sum(dim=0), weights.sum(dim=0)
 
 
 def batch_barycenter(psd: Tensor) -> Tensor:
@@ -170,13 +309,27 @@ def geodesic(sqrt_start: Tensor, sqrt_end: Tensor, weight: Tensor | float) -> Te
     return (1 - weight) * sqrt_start + weight * sqrt_end
 
 
-def monge_filter(psd: Tensor, sqrt_target: Tensor, filter_size: int) -> Tensor:
-    """Taps of the zero-phase filter onto the target (eq. 8), (..., F) → (..., 2 * (f // 2) + 1)."""
-    gain = sqrt_target / psd.sqrt()
-    # an overflowed PSD would give a gain of 0 and an innocent-looking output of zeros
-    gain = torch.where(psd.isfinite(), gain, math.nan)
+def monge_filter(
+    psd: Tensor, sqrt_target: Tensor, filter_size: int, empty_is_identity: bool = False
+) -> Tensor:
+    """Taps of the zero-phase filter onto the target (eq. 8), (..., F) → (..., 2 * (f // 2) + 1).
+
+    Bins without power become infinite, or keep what they have.
+    """
+    gain = monge_gain(psd, sqrt_target, empty_is_identity)
     taps = _real_even_inverse_dft(gain, filter_size)  # lags 0 … f // 2
     return torch.cat([taps[..., 1:].flip(-1), taps], dim=-1)
+
+
+def monge_gain(psd: Tensor, sqrt_target: Tensor, empty_is_identity: bool = False) -> Tensor:
+    """Gain of the filter at the F bins."""
+    if empty_is_identity:
+        empty = psd == 0
+        gain = torch.where(empty, 1.0, sqrt_target / torch.where(empty, 1.0, psd).sqrt())
+    else:
+        gain = sqrt_target / psd.sqrt()
+    # an overflowed PSD would give a gain of 0 and an innocent-looking output of zeros
+    return torch.where(psd.isfinite(), gain, math.nan)
 
 
 def _real_even_inverse_dft(gain: Tensor, filter_size: int) -> Tensor:
@@ -231,7 +384,8 @@ def normalize(
     bias: Tensor | None = None,
 ) -> Tensor:
     """Carry rows, measured by :func:`row_statistics`, onto the target PSD, (C, F) (eq. 7)."""
-    taps = monge_filter(psd, sqrt_target.to(psd.dtype), spec.filter_size)
+    target = sqrt_target.to(psd.dtype)
+    taps = monge_filter(psd, target, spec.filter_size, empty_is_identity=spec.is_relative)
     y = monge_map(center(x.to(psd.dtype), offset), taps, spec.padding_mode)
     if weight is not None:
         y = y * weight.to(y.dtype).unsqueeze(-1)
