@@ -249,14 +249,15 @@ class PSDNorm(nn.Module):
 
         By default the PSD is that of the barycenter, without the eps that it contains.
         """
-        if self.eps_mode != "absolute" or self._warned_of_eps:
+        is_meta = self.running_sqrt_psd.is_meta  # has no values
+        if self.eps_mode != "absolute" or self._warned_of_eps or is_meta:
             return
         if psd is None:
             if self.target != "barycenter":
                 return
             seen = self.running_sqrt_psd.detach()[self.num_batches_tracked > 0]
             psd = (seen.double().square() - self.eps).clamp(min=0)
-        if not psd.numel() or psd.is_meta:
+        if not psd.numel():
             return
         median = float(psd.median())
         if self.eps <= _LARGE_EPS * median:
