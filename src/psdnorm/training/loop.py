@@ -410,7 +410,7 @@ def _loaders(task: Task, device: torch.device) -> tuple[Loader, Loader]:
     train = Loader(store, task.train, seed=task.run.seed, sequences_per_night=n, **shared)
     # statistics of a night are those of all its windows, scored or not
     by_night = is_by_night(task.run, protocol)
-    whole = {"whole_nights": by_night, "only_scored": not by_night}
+    whole: dict[str, Any] = {"whole_nights": by_night, "only_scored": not by_night}
     return train, Loader(store, task.validation, seed=None, **whole, **shared)
 
 
