@@ -241,9 +241,11 @@ def test_the_public_names_are_exactly_these():
     assert psdnorm.__all__ == [
         "TMA",
         "PSDNorm",
+        "adapt",
         "adapt_batchnorm",
         "calibrate",
         "convert_norm",
+        "domains",
         "functional",
         "stage",
     ]

@@ -132,14 +132,14 @@ def adapt(
     norms = [norm for norm in pools if isinstance(norm, PSDNorm)]
     former = copy_buffers([norm for norm in pools if not isinstance(norm, PSDNorm)])
     fixed = [(norm.adapted_psd, norm.adapted_mean) for norm in norms]
-    names = {module: name for name, module in model.named_modules()}
+    names: dict[nn.Module, str] = {module: name for name, module in model.named_modules()}
     try:
         for norm in norms:
             norm.fix_domain(*norm.unseen_domain())
         _adapt_in_order(model, batches, pools, device)
-        for norm, pool in pools.items():
-            if isinstance(norm, PSDNorm) and pool.has_rows:
-                norm.warn_of_large_eps(names[norm], pool.mean_psd())
+        for pool in pools.values():
+            if isinstance(pool, _DomainPool) and pool.sums:
+                pool.norm.warn_of_large_eps(names[pool.norm], pool.mean_psd())
         with hooked(pools, _follow(pools)) if streaming else nullcontext():
             yield model
     finally:
@@ -195,10 +195,6 @@ class _DomainPool:
         self.pivot: Tensor | None = None  # near the mean, (C,)
         self.sums: tuple[Tensor, ...] = ()
 
-    @property
-    def has_rows(self) -> bool:
-        return bool(self.sums)
-
     @torch.no_grad()
     def add(self, x: Tensor) -> None:
         norm, spec = self.norm, self.norm.spec
@@ -239,7 +235,7 @@ class _DomainPool:
     @torch.no_grad()
     def apply(self) -> None:
         """Fix the layer's filters to the rows so far; channels without a valid row stay as is."""
-        if not self.sums:
+        if not self.sums or self.pivot is None:
             return
         norm, count = self.norm, self.sums[0]
         unseen, _ = norm.unseen_domain()
@@ -253,8 +249,6 @@ class _DomainPool:
 
 class _BatchNormPool:
     """The same of a batch norm."""
-
-    has_rows = False
 
     def __init__(self, norm: _BatchNorm) -> None:
         self.norm, self.pool = norm, _Pool(norm)

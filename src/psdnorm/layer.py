@@ -119,6 +119,8 @@ class PSDNorm(nn.Module):
     running_sqrt_psd: Tensor
     num_batches_tracked: Tensor
     rows_skipped: Tensor
+    adapted_psd: Tensor | None
+    adapted_mean: Tensor | None
 
     def __init__(
         self,
@@ -222,8 +224,8 @@ class PSDNorm(nn.Module):
             y = ops.normalize(rows, offset, psd, target, spec, *affine, backend, groups)
         elif moves:
             offset, psd = ops.row_statistics(rows, spec, backend)
-            weights = ops.row_weights(psd.detach()) if spec.is_relative else None
-            target = self._moved_barycenter(psd, weights)
+            with_power = ops.row_weights(psd.detach()) if spec.is_relative else None
+            target = self._moved_barycenter(psd, with_power)
             y = ops.normalize(rows, offset, psd, target, spec, *affine, backend)
         else:
             y = ops.measure_and_normalize(rows, self._known_target(), spec, *affine, backend)
@@ -249,8 +251,7 @@ class PSDNorm(nn.Module):
 
         By default the PSD is that of the barycenter, without the eps that it contains.
         """
-        is_meta = self.running_sqrt_psd.is_meta  # has no values
-        if self.eps_mode != "absolute" or self._warned_of_eps or is_meta:
+        if self.eps_mode != "absolute" or self._warned_of_eps or self.running_sqrt_psd.is_meta:
             return
         if psd is None:
             if self.target != "barycenter":
@@ -279,22 +280,25 @@ class PSDNorm(nn.Module):
         """Return the root of a target PSD, (C, F), that does not depend on the batch."""
         if self.target == "white":
             return self._white_root()
-        if self.target_power == "unit":
+        if self._unit_spec is not None:
             return self._scaled(self.running_sqrt_psd)
         # a copy, as the buffer may be updated before a backward pass needs this value
         return self.running_sqrt_psd.clone() if torch.is_grad_enabled() else self.running_sqrt_psd
 
     def _scaled(self, sqrt_psd: Tensor) -> Tensor:
         """Return the target that a barycenter makes, both roots, (C, F)."""
-        return ops.unit_power(sqrt_psd, self.spec) if self.target_power == "unit" else sqrt_psd
+        return sqrt_psd if self._unit_spec is None else ops.unit_power(sqrt_psd, self._unit_spec)
+
+    @property
+    def _unit_spec(self) -> Spec | None:
+        return self.spec if self.target_power == "unit" else None
 
     def _moved_barycenter(self, psd: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return the root of the target PSD, (C, F), after the update of a training step."""
         with torch.no_grad():
             if self._memory.holds_replayed_pass():
                 return self._memory.recall(ops.barycenter_sums(psd, weights)[0])
-            total, moved = self._update(psd, weights)
-            target = self._scaled(moved)
+            total, target = self._update(psd, weights)
             self._memory.add(total, target)
             return target
 
@@ -311,7 +315,7 @@ class PSDNorm(nn.Module):
             and weights is None
             and ops.can_update_barycenter(psd, self.running_sqrt_psd)
         ):
-            return ops.update_barycenter(psd, *state, self.momentum)
+            return ops.update_barycenter(psd, weights, *state, self.momentum, self._unit_spec)
         own_total, own_count = ops.barycenter_sums(psd, weights)  # (C, F), (C,)
         self._check_vmap(own_total)
         n_used = own_count if weights is None else (weights > 0).sum(dim=0).to(own_count.dtype)
@@ -333,7 +337,7 @@ class PSDNorm(nn.Module):
         self.running_sqrt_psd.copy_(target)
         self.num_batches_tracked.add_(seen * pending)
         self.rows_skipped.add_(skipped.sum().to(torch.int64) * pending)
-        return own_total, target
+        return own_total, self._scaled(target)
 
     def _check_vmap(self, total: Tensor) -> None:
         if torch.compiler.is_compiling():

@@ -9,7 +9,7 @@ import pytest
 from triton_kernels import HAS_CUDA, INTERPRETED
 
 TESTS = Path(__file__).parent
-FILES = [TESTS / "test_dispatch.py", TESTS / "test_banded.py"]
+FILES = [TESTS / name for name in ("test_dispatch.py", "test_groups.py", "test_banded.py")]
 
 
 @pytest.mark.skipif(HAS_CUDA or INTERPRETED, reason="the kernels run in their own tests")

@@ -194,19 +194,10 @@ def normalize_backward(
         else:
             torch.sub(out, out.mean(dim=-1, keepdim=True), out=result)
     if groups is not None and spec.center == "domain":
-        grad_x = _centred_over_domains(grad_x, psd, groups).to(x.dtype)
+        means = groups.valid_mean(grad_x.mean(dim=-1), reference.valid_rows(psd))
+        grad_x = grad_x.sub_(means.unsqueeze(-1)).to(x.dtype)
     row_sums = torch.stack([(grad_taps * filters.taps).sum(dim=-1), grad_sums], dim=-1)
     return grad_x, row_sums.view(*x.shape[:2], 2)
-
-
-def _centred_over_domains(grad_x: Tensor, psd: Tensor, groups: Groups) -> Tensor:
-    """Subtract the mean over all valid rows of each domain, (N, C, T)."""
-    valid = reference.valid_rows(psd)
-    means = torch.where(valid, grad_x.mean(dim=-1), 0.0)
-    sums, n_valid = groups.sum(torch.stack([means, valid.to(means.dtype)]).movedim(0, -1)).unbind(
-        -1
-    )
-    return grad_x.sub_(groups.per_row(sums / n_valid.clamp(min=1)).unsqueeze(-1))
 
 
 class _Filters:

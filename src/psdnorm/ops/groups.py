@@ -22,7 +22,7 @@ class Groups(NamedTuple):
     n_synced: int = 0  # domains on all processes, if sums run over all of them
 
     @property
-    def index(self) -> Tensor:
+    def of_row(self) -> Tensor:
         """Domain of each row, (N,)."""
         return self.packed[: self.packed.shape[0] // 3]
 
@@ -33,16 +33,22 @@ class Groups(NamedTuple):
             return self.n_synced
         is_known = self.packed.device.type == "cpu" and not torch.compiler.is_compiling()
         # on a device the number of domains is not read, which would make the host wait
-        return int(self.index.max()) + 1 if is_known and len(self.index) else self.index.shape[0]
+        return int(self.of_row.max()) + 1 if is_known and len(self.of_row) else self.of_row.shape[0]
 
     def sum(self, values: Tensor) -> Tensor:
         """Sum values of rows, (N, ...), over each domain: (slots, ...) in float64."""
-        sums = _Sum.apply(values.double(), self.index, self.n_slots)
+        sums = _Sum.apply(values.double(), self.of_row, self.n_slots)
         return _AllReduce.apply(sums) if self.n_synced else sums
 
     def per_row(self, values: Tensor) -> Tensor:
         """Give every row the value of its domain, (slots, ...) → (N, ...)."""
-        return _Spread.apply(values, self.index)
+        return _Spread.apply(values, self.of_row)
+
+    def valid_mean(self, values: Tensor, valid: Tensor) -> Tensor:
+        """Give every row the mean over the valid rows of its domain, (N, C)."""
+        sums = self.sum(torch.stack([torch.where(valid, values, 0.0), valid.to(values.dtype)], -1))
+        total, count = self.per_row(sums).unbind(-1)
+        return (total / count.clamp(min=1)).to(values.dtype)
 
 
 def _sum(values: Tensor, index: Tensor, n_slots: int) -> Tensor:
@@ -203,7 +209,7 @@ def _repeated(packed: Tensor, times: int) -> Tensor:
 
 
 def _over_processes() -> Groups:
-    """Number the domains of all processes; waits for all of them."""
+    """Give the domains of all processes numbers; processes wait for each other here."""
     if torch.compiler.is_compiling():
         raise BackendError(
             'PSDNorm with sync=True and statistics="domain" cannot number the domains of all '

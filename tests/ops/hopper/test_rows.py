@@ -253,7 +253,7 @@ def test_elsewhere_it_serves_nothing():
 
 def most_threads(n_signals, filter_size):
     """Return what the source says in __launch_bounds__."""
-    source = resident.sources(resident._TASKS[n_signals])[-1].read_text()
+    source = resident.sources(resident._task(n_signals, Spec(5)))[-1].read_text()
     (bound,) = re.findall(r"__launch_bounds__\((.*?)\)", source)
     if bound.isdigit():
         return int(bound)

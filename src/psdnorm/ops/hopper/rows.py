@@ -14,13 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from psdnorm.ops.groups import Groups
 from psdnorm.ops.hopper import nvrtc
 from psdnorm.ops.reference import Spec, n_bins, n_segments
 
 # PSDNORM_RESIDENT=0 falls back to the Triton kernels, for comparison
 ENABLED = os.environ.get("PSDNORM_RESIDENT", "1") != "0"
 _SOURCES = Path(__file__).parent / "kernels"
-_TASKS = {1: "forward", 2: "backward"}  # by the number of signals that are read
 _ELEMENTS = {torch.float32: "float", torch.bfloat16: "Bfloat16", torch.float16: "Float16"}
 # bytes of shared memory for a thread block that has a multiprocessor to itself, or half of one
 _ALONE, _PAIRED = 232_448, 115_712
@@ -38,7 +38,7 @@ _SHORTEST_ROWS = {
 # by the number of signals: with fewer rows, too much of the device is idle towards the end
 _LEAST_ROWS_OF_A_CLUSTER = {1: 2.0, 2: 0.5}
 # multiprocessor cycles that a row takes, per byte of the rows that the device holds at a time
-_CYCLES_PER_BYTE = {"forward": 1 / 1500, "backward": 1 / 720}
+_CYCLES_PER_BYTE = {"forward": 1 / 1500, "forward_known_psd": 1 / 1500, "backward": 1 / 720}
 _COUNTERS_OF_A_DEVICE = 4096
 _KEPT_FOR_STREAMS = 256
 _lock = threading.Lock()
@@ -131,7 +131,11 @@ def serves(signals: tuple[Tensor, ...], spec: Spec) -> bool:
     """Return whether the kernels should process rows, (N, C, T), or rows and their gradient."""
     x = signals[0]
     plain = spec.window == "boxcar" and spec.padding_mode == "circular"
-    if not (ENABLED and x.is_cuda and plain) or spec.detrends_segments:
+    if not (ENABLED and x.is_cuda and plain) or spec.detrends_segments or spec.is_relative:
+        return False
+    # a domain needs all of its rows before the first one can be written; only evaluation takes
+    # known PSDs
+    if spec.is_pooled or (spec.statistics == "fixed" and len(signals) == 2):
         return False
     n, channels, length = x.shape
     size, filter_size = x.element_size(), spec.filter_size
@@ -150,8 +154,15 @@ def serves(signals: tuple[Tensor, ...], spec: Spec) -> bool:
     programs = 0 if cut is None else n * channels * cut.cluster_size
     if programs < 0.8 * least * _n_multiprocessors(x.device.index):
         return False
-    kernel = _kernel(x.device.index, _TASKS[len(signals)], x.dtype, filter_size, length)
+    task = _task(len(signals), spec)
+    kernel = _kernel(x.device.index, task, x.dtype, filter_size, length)
     return kernel is not None and n * channels >= least * kernel.clusters
+
+
+def _task(n_signals: int, spec: Spec) -> str:
+    if n_signals == 2:
+        return "backward"
+    return "forward_known_psd" if spec.statistics == "fixed" else "forward"
 
 
 def _shortest_row(n_signals: int, itemsize: int, filter_size: int) -> float:
@@ -167,13 +178,24 @@ def _n_multiprocessors(device: int) -> int:
 
 
 def sources(task: str) -> list[Path]:
-    """Return the source files of a task, "forward" or "backward", in order, without device.h."""
-    return [_SOURCES / name for name in ("rows.h", "filters.h", f"{task}.h")]
+    """Return the source files of a task, in order, without device.h.
+
+    Tasks are "forward", "forward_known_psd" and "backward".
+    """
+    name = task.removesuffix("_known_psd")
+    return [_SOURCES / name for name in ("rows.h", "filters.h", f"{name}.h")]
 
 
-def definitions(filter_size: int, dtype: torch.dtype, align: int) -> tuple[str, ...]:
+def definitions(
+    filter_size: int, dtype: torch.dtype, align: int, task: str = "forward"
+) -> tuple[str, ...]:
     """Return the compiler options that turn the sources into a kernel."""
-    return f"-DFILTER={filter_size}", f"-DELEMENT={_ELEMENTS[dtype]}", f"-DALIGN={align}"
+    known_psd = int(task == "forward_known_psd")
+    element = _ELEMENTS[dtype]
+    return (
+        *(f"-DFILTER={filter_size}", f"-DELEMENT={element}", f"-DALIGN={align}"),
+        f"-DKNOWN_PSD={known_psd}",
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -201,7 +223,7 @@ def _compiled(
     source = "".join(file.read_text() for file in (_SOURCES / "device.h", *sources(task)))
     options = ("--gpu-architecture=sm_90a", "--std=c++17", "-default-device")
     try:
-        cubin = nvrtc.compiled(source, (*options, *definitions(filter_size, dtype, align)))
+        cubin = nvrtc.compiled(source, (*options, *definitions(filter_size, dtype, align, task)))
         with torch.cuda.device(device):
             return nvrtc.Kernel(cubin, "resident_kernel", _ALONE)
     except nvrtc.CompilerError as error:
@@ -279,6 +301,7 @@ def normalize_backward(
     sqrt_target: Tensor,
     spec: Spec,
     weight: Tensor | None = None,
+    groups: Groups | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Differentiate both steps; see :func:`psdnorm.ops.cpu.normalize_backward`."""
     dx = torch.empty_like(x)
@@ -302,11 +325,14 @@ def measure_and_normalize(
     spec: Spec,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
+    known_psd: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Carry rows onto a fixed target; return the result, offsets and PSDs."""
     y = torch.empty_like(x)
     offset = x.new_empty(x.shape[:2], dtype=torch.float32)
-    psd = offset.new_empty((*x.shape[:2], n_bins(spec.filter_size)))
+    psd = _parameter(known_psd)
+    if psd is None:
+        psd = offset.new_empty((*x.shape[:2], n_bins(spec.filter_size)))
     tensors = {
         "result": y,
         "offset": offset,
@@ -315,5 +341,7 @@ def measure_and_normalize(
         "weight": _parameter(weight),
         "bias": _parameter(bias),
     }
-    _launch("forward", x, spec, tensors)
+    _launch(_task(1, spec), x, spec, tensors)
+    if known_psd is not None:
+        psd = psd.expand(*offset.shape[:1], -1, -1).contiguous()
     return y, offset, psd

@@ -4,6 +4,7 @@ from psdnorm.ops.triton.launch import (
     HAS_TRITON,
     LONGEST_ROW,
     Launch,
+    domain_statistics,
     normalize,
     normalize_backward,
     row_statistics,

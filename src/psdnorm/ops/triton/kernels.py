@@ -90,6 +90,13 @@ def _has_tilted_gradient(a, detrend):
     return detrend and a != 1.0
 
 
+@triton.constexpr_function
+def _share_of_power(k, size, a, detrend):
+    """Weight of the kept bin k in the mean power of a spectrum."""
+    empty = 1 if detrend and a == 1.0 else 0
+    return 0.0 if k < empty else _mirrored(k, size) / (size - empty)
+
+
 @triton.jit
 def begin_launch(EARLY: tl.constexpr):
     """Let the next kernel be launched, and wait for all writes of the previous one.
@@ -307,12 +314,16 @@ def measure_kernel(
 
 @triton.jit
 def finish_measure_kernel(
-    x, partials, offsets, psd, n_channels, length, n_segments, stride_n, stride_c,
+    x, partials, offsets, psd, means, n_channels, length, n_segments, stride_n, stride_c,
     n_chunks, n_tiles, eps,
     FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
-    TILE: tl.constexpr, CHUNKS: tl.constexpr, EARLY: tl.constexpr,
+    TILE: tl.constexpr, CHUNKS: tl.constexpr, EPS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Combine the chunks of one row, each about its own pivot, into the row's offset and PSD."""
+    """Combine the chunks of one row, each about its own pivot, into the row's offset and PSD.
+
+    EPS: "absolute", "relative" or "none"; then the means over segments of Re X_k of the leaky bins
+    are kept, too.
+    """
     BINS: tl.constexpr = FILTER // 2 + 1
     HOP: tl.constexpr = FILTER - FILTER // 2
     LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
@@ -332,8 +343,10 @@ def finish_measure_kernel(
         total += tl.sum(tl.where(inside, samples * (pivot - origin) + about, 0.0))
     offset = total / length
     tl.store(offsets + pid, offset)
+    powers = ()
     for k in tl.static_range(BINS):
         power = 0.0
+        inner = 0.0
         for begin in range(0, n_chunks, CHUNKS):
             chunk = begin + tl.arange(0, CHUNKS)
             inside = chunk < n_chunks
@@ -349,20 +362,141 @@ def finish_measure_kernel(
                 segments = tl.maximum(segments, 0)
                 mean = tl.load(partial + 2 + k, mask=inside, other=0.0)
                 energy += tl.where(inside, leak * (segments * leak - 2 * mean), 0.0)
+                if EPS == "none":
+                    inner += tl.sum(tl.where(inside, mean - segments * leak, 0.0))
             power += tl.sum(energy)
         # rounding must not make an empty bin negative; NaN stays NaN
         power = tl.maximum(power, 0.0, propagate_nan=tl.PropagateNan.ALL)
-        tl.store(psd + pid * BINS + k, power / n_segments + eps)
+        if EPS == "absolute":
+            tl.store(psd + pid * BINS + k, power / n_segments + eps)
+        elif EPS == "none":
+            tl.store(psd + pid * BINS + k, power / n_segments)
+            if k < LEAKY:
+                tl.store(means + pid * LEAKY + k, inner / n_segments)
+        powers = powers + (power / n_segments,)
+    if EPS == "relative":
+        added = 0.0
+        for k in tl.static_range(BINS):
+            added += powers[k] * _share_of_power(k, FILTER, TAPER, DETREND)
+        for k in tl.static_range(BINS):
+            tl.store(psd + pid * BINS + k, powers[k] + eps * added)
 
 
 @triton.jit
-def _taps(psd, sqrt_target, row, channel, scale, FILTER: tl.constexpr):
-    """Gains D_k and taps at lags 0 … f // 2, times ``scale``, of the filter of one row."""
+def _valid_psds(psd, row, inside, n_channels, channel, BINS: tl.constexpr, WIDTH: tl.constexpr):
+    """PSDs of some rows of a channel, (BLOCK, WIDTH), and which of them are finite."""
+    bins = tl.arange(0, WIDTH)
+    place = (row[:, None] * n_channels + channel) * BINS + bins[None, :]
+    kept = inside[:, None] & (bins < BINS)[None, :]
+    p = tl.load(psd + place, mask=kept, other=0.0)
+    # p - p is not 0 for NaN and both infinities
+    broken = tl.max((p - p != 0).to(tl.int32), axis=1)
+    return p, (broken == 0) & inside, place, kept
+
+
+@triton.jit
+def pool_kernel(
+    x, offsets, psd, means, packed, weights, n_rows, n_channels, stride_n, stride_c, eps,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
+    CENTER: tl.constexpr, RELATIVE: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """Replace PSDs (and offsets) of one domain's rows in one channel by those of the domain.
+
+    See psdnorm.ops.reference.domain_statistics. Programs (channel, domain); rows sorted by domain.
+    """
+    BINS: tl.constexpr = FILTER // 2 + 1
+    LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
+    begin_launch(EARLY)
+    channel = tl.program_id(0).to(tl.int64)
+    start = tl.load(packed + 2 * n_rows + tl.program_id(1))
+    stop = tl.load(packed + 2 * n_rows + tl.program_id(1) + 1)
+    bins = tl.arange(0, WIDTH)
+    leakage = tl.zeros((WIDTH,), tl.float32)
+    share = tl.zeros((WIDTH,), tl.float32)
+    for k in tl.static_range(BINS):
+        if k < LEAKY:
+            leakage = tl.where(bins == k, _taper_spectrum(k, FILTER, TAPER), leakage)
+        share = tl.where(bins == k, _share_of_power(k, FILTER, TAPER, DETREND), share)
+    count = 0
+    mean = tl.zeros((), tl.float64)
+    power = tl.zeros((WIDTH,), tl.float64)
+    for begin in range(start, stop, BLOCK):
+        place = begin + tl.arange(0, BLOCK)
+        inside = place < stop
+        row = tl.load(packed + n_rows + place, mask=inside, other=0)
+        p, valid, _, _ = _valid_psds(psd, row, inside, n_channels, channel, BINS, WIDTH)
+        first = tl.load(x + row * stride_n + channel * stride_c, mask=inside, other=0.0)
+        offset = tl.load(offsets + row * n_channels + channel, mask=inside, other=0.0)
+        own = first.to(tl.float32) + offset
+        square = 16 * own * own
+        valid = valid & (square - square == 0)
+        exact = first.to(tl.float64) + offset.to(tl.float64)
+        count += tl.sum(valid.to(tl.int32))
+        mean += tl.sum(tl.where(valid, exact, 0.0))
+        power += tl.sum(tl.where(valid[:, None], p.to(tl.float64), 0.0), axis=0)
+    n_valid = tl.maximum(count, 1)
+    mean = mean / n_valid
+    if CENTER:
+        power = tl.zeros((WIDTH,), tl.float64)
+        for begin in range(start, stop, BLOCK):
+            place = begin + tl.arange(0, BLOCK)
+            inside = place < stop
+            row = tl.load(packed + n_rows + place, mask=inside, other=0)
+            p, valid, _, _ = _valid_psds(psd, row, inside, n_channels, channel, BINS, WIDTH)
+            first = tl.load(x + row * stride_n + channel * stride_c, mask=inside, other=0.0)
+            offset = tl.load(offsets + row * n_channels + channel, mask=inside, other=0.0)
+            own = first.to(tl.float32) + offset
+            square = 16 * own * own
+            valid = valid & (square - square == 0)
+            shift = (mean - (first.to(tl.float64) + offset.to(tl.float64))).to(tl.float32)
+            moved = shift[:, None] * leakage[None, :]
+            index = (row[:, None] * n_channels + channel) * LEAKY + bins[None, :]
+            known = inside[:, None] & (bins < LEAKY)[None, :]
+            inner = tl.load(means + index, mask=known, other=0.0)
+            p = tl.maximum(p + moved * (moved - 2 * inner), 0.0)
+            power += tl.sum(tl.where(valid[:, None], p.to(tl.float64), 0.0), axis=0)
+    pooled = (power / n_valid).to(tl.float32)
+    has_power = 1
+    if RELATIVE:
+        added = tl.sum(pooled * share)
+        pooled = pooled + eps * added
+        has_power = (tl.max(tl.where(bins < BINS, pooled, 0.0)) > 0).to(tl.int32)
+    else:
+        pooled = pooled + eps
+    weight = has_power.to(tl.float32) / n_valid.to(tl.float32)
+    for begin in range(start, stop, BLOCK):
+        place = begin + tl.arange(0, BLOCK)
+        inside = place < stop
+        row = tl.load(packed + n_rows + place, mask=inside, other=0)
+        p, valid, target, kept = _valid_psds(psd, row, inside, n_channels, channel, BINS, WIDTH)
+        first = tl.load(x + row * stride_n + channel * stride_c, mask=inside, other=0.0)
+        index = row * n_channels + channel
+        offset = tl.load(offsets + index, mask=inside, other=0.0)
+        own = first.to(tl.float32) + offset
+        square = 16 * own * own
+        valid = valid & (square - square == 0)
+        if CENTER:
+            moved = (mean - first.to(tl.float64)).to(tl.float32)
+            tl.store(offsets + index, tl.where(valid, moved, offset), mask=inside)
+        result = tl.where(valid[:, None], pooled[None, :], float("nan"))
+        tl.store(psd + target, result, mask=kept)
+        tl.store(weights + index, tl.where(valid, weight, 0.0), mask=inside)
+
+
+@triton.jit
+def _taps(psd, sqrt_target, row, channel, scale, FILTER: tl.constexpr, RELATIVE: tl.constexpr):
+    """Gains D_k and taps at lags 0 … f // 2, times ``scale``, of the filter of one row.
+
+    RELATIVE: bins without power keep what they have.
+    """
     BINS: tl.constexpr = FILTER // 2 + 1
     gains = ()
     for k in tl.static_range(BINS):
         power = tl.load(psd + row * BINS + k)
         gain = tl.load(sqrt_target + channel * BINS + k).to(tl.float32) / tl.sqrt_rn(power)
+        if RELATIVE:
+            gain = tl.where(power == 0, 1.0, gain)
         # an overflowed PSD would give a gain of 0 and an innocent-looking output of zeros
         gains = gains + (tl.where(power < float("inf"), gain, float("nan")),)
     taps = ()
@@ -401,7 +535,8 @@ def _filter_tile(
 def filter_kernel(
     x, y, offsets, psd, sqrt_target, weight, bias,
     n_channels, length, stride_n, stride_c, n_chunks, n_tiles,
-    FILTER: tl.constexpr, PADDING: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr,
+    FILTER: tl.constexpr, PADDING: tl.constexpr, RELATIVE: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr,
     OWN: tl.constexpr, VEC: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -417,7 +552,7 @@ def filter_kernel(
     out = y + index.to(tl.int64) * (length // UNIT) * UNIT
     scale = tl.load(weight + channel).to(tl.float32) if HAS_WEIGHT else 1.0
     shift = tl.load(bias + channel).to(tl.float32) if HAS_BIAS else 0.0
-    _, taps = _taps(psd, sqrt_target, index.to(tl.int64), channel, scale, FILTER)
+    _, taps = _taps(psd, sqrt_target, index.to(tl.int64), channel, scale, FILTER, RELATIVE)
     pivot = tl.load(row).to(tl.float32)
     offset = tl.load(offsets + index)
     begin = (pid % n_chunks) * n_tiles
@@ -437,13 +572,15 @@ def filter_kernel(
 
 @triton.jit
 def barycenter_kernel(
-    psd, running, n_tracked, n_skipped, total, target,
+    psd, weights, running, n_tracked, n_skipped, total, target,
     n_rows, n_channels, momentum, BINS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    EARLY: tl.constexpr,
+    WEIGHTED: tl.constexpr, UNIT: tl.constexpr,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Sum √P over the valid rows of one channel and move along the geodesic to their mean.
 
-    ``momentum`` below zero means a cumulative average. One program per channel; the count of
+    WEIGHTED: rows count with their weights, which sum to the number of domains. UNIT: the target is
+    scaled to a mean power of 1. ``momentum`` below zero means a cumulative average. One program per channel; the count of
     skipped rows is an integer, so the order in which programs add to it does not matter.
     """
     begin_launch(EARLY)
@@ -451,15 +588,23 @@ def barycenter_kernel(
     bins = tl.arange(0, WIDTH)
     sums = tl.zeros((WIDTH,), tl.float32)
     n_valid = 0
+    n_domains = 0.0
     for start in range(0, n_rows, BLOCK):
         n = start + tl.arange(0, BLOCK)
         inside = (n < n_rows)[:, None] & (bins < BINS)[None, :]
         place = (n.to(tl.int64)[:, None] * n_channels + channel) * BINS + bins[None, :]
         p = tl.load(psd + place, mask=inside, other=0.0)
-        # p - p is not 0 for NaN and both infinities
-        broken = tl.max((p - p != 0).to(tl.int32), axis=1)
-        valid = (broken == 0) & (n < n_rows)
-        sums += tl.sum(tl.where(valid[:, None], tl.sqrt(p), 0.0), axis=0)
+        if WEIGHTED:
+            weight = tl.load(weights + n * n_channels + channel, mask=n < n_rows, other=0.0)
+            valid = weight > 0
+            roots = tl.where(valid[:, None], tl.sqrt(p) * weight[:, None], 0.0)
+            n_domains += tl.sum(weight)
+        else:
+            # p - p is not 0 for NaN and both infinities
+            broken = tl.max((p - p != 0).to(tl.int32), axis=1)
+            valid = (broken == 0) & (n < n_rows)
+            roots = tl.where(valid[:, None], tl.sqrt(p), 0.0)
+        sums += tl.sum(roots, axis=0)
         n_valid += tl.sum(valid.to(tl.int32))
     tracked = tl.load(n_tracked + channel)
     cumulative = 1.0 / (tracked + 1).to(tl.float32)
@@ -467,8 +612,15 @@ def barycenter_kernel(
     step = tl.where(n_valid > 0, step, 0.0)
     place, kept = channel * BINS + bins, bins < BINS
     former = tl.load(running + place, mask=kept, other=0.0)
-    moved = (1 - step) * former + step * (sums / max(n_valid, 1))
+    count = tl.maximum(n_domains, 1.0) if WEIGHTED else max(n_valid, 1)
+    moved = (1 - step) * former + step * (sums / count)
     tl.store(running + place, moved, mask=kept)
+    if UNIT:
+        power = tl.zeros((), tl.float32)
+        for k in tl.static_range(BINS):
+            share: tl.constexpr = _share_of_power(k, FILTER, TAPER, DETREND)
+            power += tl.sum(tl.where(bins == k, moved * moved, 0.0)) * share
+        moved = moved / tl.sqrt(tl.where(power > 0, power, 1.0))
     tl.store(target + place, moved, mask=kept)
     tl.store(total + place, sums, mask=kept)
     tl.store(n_tracked + channel, tracked + min(n_valid, 1))
@@ -581,13 +733,13 @@ def _lost_at_ends(grad_row, length, taps, FILTER: tl.constexpr):
 
 
 @triton.jit
-def _coefficients(
-    grad_row, total, lags, means, psd, sqrt_target, index, channel, scale, length, n_segments,
-    FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, DETREND: tl.constexpr,
+def _slopes_of_row(
+    grad_row, total, lags, psd, sqrt_target, index, channel, scale, length, n_segments,
+    FILTER: tl.constexpr, PADDING: tl.constexpr, RELATIVE: tl.constexpr,
 ):  # fmt: skip
-    """Between the passes: a row's Σ g y, mean gradient, taps, PSD coefficients a_m and tilts."""
+    """Return a row's Σ g y, summed gradient through the filter, taps, and slopes dL/dP_k · 2/L."""
     BINS: tl.constexpr = FILTER // 2 + 1
-    gains, taps = _taps(psd, sqrt_target, index, channel, 1.0, FILTER)
+    gains, taps = _taps(psd, sqrt_target, index, channel, 1.0, FILTER, RELATIVE)
     response = 0.0
     gain_at_zero = 0.0
     for m in tl.static_range(BINS):
@@ -599,6 +751,7 @@ def _coefficients(
         drift -= _lost_at_ends(grad_row, length, taps, FILTER)
     drift *= scale
     slopes = ()
+    scaled = ()
     for k in tl.static_range(BINS):
         slope = 0.0
         for m in tl.static_range(BINS):
@@ -606,16 +759,35 @@ def _coefficients(
         power = tl.load(psd + index * BINS + k)
         # dL/dP_k, from D_k = target / √P_k, with the 2 / L of the PSD
         slope *= scale * (-_mirrored(k, FILTER) / FILTER) * gains[k] / (power * n_segments)
+        if RELATIVE:
+            slope = tl.where(power == 0, 0.0, slope)
         slopes = slopes + (slope,)
-        if k < _leaky_bins(FILTER, TAPER, DETREND):
-            drift += slope * means[k] * _taper_spectrum(k, FILTER, TAPER)
+        scaled = scaled + (taps[k] * scale,)
+    return response, drift, scaled, slopes
+
+
+@triton.jit
+def _before_eps(slopes, eps, FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr):
+    """Carry slopes to the PSD before a relative eps is added."""
+    total = 0.0
+    for k in tl.static_range(FILTER // 2 + 1):
+        total += slopes[k]
+    carried = ()
+    for k in tl.static_range(FILTER // 2 + 1):
+        carried = carried + (slopes[k] + eps * total * _share_of_power(k, FILTER, TAPER, DETREND),)
+    return carried
+
+
+@triton.jit
+def _circulant(slopes, FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr):
+    """Return the PSD coefficients a_m of the second pass, and tilts."""
+    BINS: tl.constexpr = FILTER // 2 + 1
     tilts = ()
     if _has_tilted_gradient(TAPER, DETREND):
         for k in tl.static_range(2):
             tilts = tilts + (slopes[k] * (_taper_spectrum(k, FILTER, TAPER) / FILTER),)
     # centred segments under a flat window have no power in bin 0
     FIRST: tl.constexpr = 1 if DETREND and TAPER == 1.0 else 0
-    scaled = ()
     a = ()
     for m in tl.static_range(BINS):
         value = 0.0
@@ -623,21 +795,22 @@ def _coefficients(
             value += slopes[k] * _cosine(k * m, FILTER)
         # a rectangular window has all its weights here, once
         a = a + (value * (1.0 / FILTER if TAPER == 1.0 else 1.0),)
-        scaled = scaled + (taps[m] * scale,)
-    return response, drift / length, scaled, a, tilts
+    return a, tilts
 
 
 @triton.jit
 def coefficients_kernel(
-    grad, partials, psd, sqrt_target, weight, coefficients, row_sums,
-    n_channels, length, n_segments, grad_stride_n, grad_stride_c, n_chunks,
+    grad, partials, psd, sqrt_target, weight, coefficients, row_sums, between,
+    n_channels, length, n_segments, grad_stride_n, grad_stride_c, n_chunks, eps,
     FILTER: tl.constexpr, TAPER: tl.constexpr, PADDING: tl.constexpr, DETREND: tl.constexpr,
-    HAS_WEIGHT: tl.constexpr, CHUNKS: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, RELATIVE: tl.constexpr, STATISTICS: tl.constexpr,
+    CENTER: tl.constexpr, CHUNKS: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
     """Between the passes: compute what the second one needs of one row.
 
-    Also the row's share of the gradients of weight and bias.
+    Also the row's share of the gradients of weight and bias. With STATISTICS "domain" the slopes
+    are kept in ``between`` for pool_slopes_kernel; with "fixed" PSDs there are none.
     """
     BINS: tl.constexpr = FILTER // 2 + 1
     LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
@@ -657,18 +830,103 @@ def coefficients_kernel(
     means = ()
     for k in tl.static_range(LEAKY):
         means = means + (_sum_chunks(partials + 1 + BINS + k, n_chunks, COUNT, CHUNKS),)
-    response, drift, taps, a, tilts = _coefficients(
-        grad_row, total, lags, means, psd, sqrt_target, index, channel, scale, length, n_segments,
-        FILTER, TAPER, PADDING, DETREND,
+    response, drift, taps, slopes = _slopes_of_row(
+        grad_row, total, lags, psd, sqrt_target, index, channel, scale, length, n_segments,
+        FILTER, PADDING, RELATIVE,
     )  # fmt: skip
     tl.store(row_sums + index * 2, response)
     tl.store(row_sums + index * 2 + 1, total)
-    tl.store(coefficients, drift)
     for m in tl.static_range(BINS):
         tl.store(coefficients + 1 + m, taps[m])
-        tl.store(coefficients + 1 + BINS + m, a[m])
-    for k in tl.static_range(TILTS):
-        tl.store(coefficients + 1 + 2 * BINS + k, tilts[k])
+    if STATISTICS == "domain":
+        between += index * COUNT
+        tl.store(between, drift)
+        for k in tl.static_range(BINS):
+            tl.store(between + 1 + k, slopes[k])
+        for k in tl.static_range(LEAKY):
+            tl.store(between + 1 + BINS + k, means[k])
+    else:
+        if STATISTICS == "fixed":
+            slopes = ()
+            for _ in tl.static_range(BINS):
+                slopes = slopes + (0.0,)
+        elif RELATIVE:
+            slopes = _before_eps(slopes, eps, FILTER, TAPER, DETREND)
+        for k in tl.static_range(LEAKY):
+            drift += slopes[k] * means[k] * _taper_spectrum(k, FILTER, TAPER)
+        a, tilts = _circulant(slopes, FILTER, TAPER, DETREND)
+        tl.store(coefficients, 0.0 if CENTER else drift / length)
+        for m in tl.static_range(BINS):
+            tl.store(coefficients + 1 + BINS + m, a[m])
+        for k in tl.static_range(TILTS):
+            tl.store(coefficients + 1 + 2 * BINS + k, tilts[k])
+
+
+@triton.jit
+def pool_slopes_kernel(
+    between, psd, packed, coefficients, n_rows, n_channels, length, eps,
+    FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
+    CENTER: tl.constexpr, RELATIVE: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """Finish the coefficients of one domain's rows in one channel, which share their slopes.
+
+    Programs (channel, domain), as in pool_kernel.
+    """
+    BINS: tl.constexpr = FILTER // 2 + 1
+    LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
+    TILTS: tl.constexpr = 2 if _has_tilted_gradient(TAPER, DETREND) else 0
+    COUNT: tl.constexpr = 1 + BINS + LEAKY
+    SIZE: tl.constexpr = 2 * BINS + 1 + TILTS
+    begin_launch(EARLY)
+    channel = tl.program_id(0).to(tl.int64)
+    start = tl.load(packed + 2 * n_rows + tl.program_id(1))
+    stop = tl.load(packed + 2 * n_rows + tl.program_id(1) + 1)
+    bins = tl.arange(0, WIDTH)
+    count = 0
+    sums = tl.zeros((WIDTH,), tl.float64)
+    for begin in range(start, stop, BLOCK):
+        place = begin + tl.arange(0, BLOCK)
+        inside = place < stop
+        row = tl.load(packed + n_rows + place, mask=inside, other=0)
+        _, valid, _, kept = _valid_psds(psd, row, inside, n_channels, channel, BINS, WIDTH)
+        index = (row * n_channels + channel) * COUNT
+        slope = tl.load(between + index[:, None] + 1 + bins[None, :], mask=kept, other=0.0)
+        sums += tl.sum(tl.where(valid[:, None], slope.to(tl.float64), 0.0), axis=0)
+        count += tl.sum(valid.to(tl.int32))
+    n_valid = tl.maximum(count, 1)
+    pooled = (sums / n_valid).to(tl.float32)
+    slopes = ()
+    for k in tl.static_range(BINS):
+        slopes = slopes + (tl.sum(tl.where(bins == k, pooled, 0.0)),)
+    if RELATIVE:
+        slopes = _before_eps(slopes, eps, FILTER, TAPER, DETREND)
+    a, tilts = _circulant(slopes, FILTER, TAPER, DETREND)
+    mean = tl.zeros((), tl.float64)
+    for begin in range(start, stop, BLOCK):
+        place = begin + tl.arange(0, BLOCK)
+        inside = place < stop
+        row = tl.load(packed + n_rows + place, mask=inside, other=0)
+        _, valid, _, _ = _valid_psds(psd, row, inside, n_channels, channel, BINS, WIDTH)
+        index = row * n_channels + channel
+        drift = tl.load(between + index * COUNT, mask=inside, other=0.0)
+        for k in tl.static_range(LEAKY):
+            inner = tl.load(between + index * COUNT + 1 + BINS + k, mask=inside, other=0.0)
+            drift += slopes[k] * inner * _taper_spectrum(k, FILTER, TAPER)
+        tl.store(coefficients + index * SIZE, drift / length, mask=inside)
+        mean += tl.sum(tl.where(valid, drift.to(tl.float64), 0.0))
+        for m in tl.static_range(BINS):
+            tl.store(coefficients + index * SIZE + 1 + BINS + m, a[m], mask=inside)
+        for k in tl.static_range(TILTS):
+            tl.store(coefficients + index * SIZE + 1 + 2 * BINS + k, tilts[k], mask=inside)
+    if CENTER:
+        mean = mean / n_valid / length
+        for begin in range(start, stop, BLOCK):
+            place = begin + tl.arange(0, BLOCK)
+            inside = place < stop
+            row = tl.load(packed + n_rows + place, mask=inside, other=0)
+            target = coefficients + (row * n_channels + channel) * SIZE
+            tl.store(target, mean.to(tl.float32) + tl.zeros((BLOCK,), tl.float32), mask=inside)
 
 
 @triton.constexpr_function

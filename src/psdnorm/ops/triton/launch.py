@@ -12,6 +12,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from psdnorm.ops import reference
+from psdnorm.ops.groups import Groups
 from psdnorm.ops.reference import WINDOWS, Spec, n_bins, n_segments
 
 # checked without importing it: that takes a second, and most CPU users never need it
@@ -168,27 +170,87 @@ def _measure_plan(shape, stride, itemsize, spec: Spec):
         may_be_early=True,
     )
     chunks = min(1024, _power_of_two(tiling.chunks))
+    how_eps = "none" if spec.is_pooled else spec.eps_mode
     finish = Launch(
         kernels.finish_measure_kernel,
         (n * c, 1, 1),
-        (*sizes, *stride[:2], *steps, spec.eps, *options, tiling.block * tiling.own, chunks),
+        (
+            *sizes,
+            *stride[:2],
+            *steps,
+            spec.eps,
+            *options,
+            tiling.block * tiling.own,
+            chunks,
+            how_eps,
+        ),
         1,
         may_be_early=True,
     )
     return measure, finish, n * c * tiling.chunks * sums
 
 
-def row_statistics(x: Tensor, spec: Spec) -> tuple[Tensor, Tensor]:
-    """Measure each row; see :func:`psdnorm.ops.reference.row_statistics`."""
-    x = with_unit_time_stride(x)
+def _measured(x: Tensor, spec: Spec) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Measure each row; pooled PSDs are raw, with the means of their leaky bins, (N, C, leaky)."""
     offset = x.new_empty(x.shape[:2], dtype=torch.float32)
     psd = x.new_empty((*x.shape[:2], n_bins(spec.filter_size)), dtype=torch.float32)
+    means = offset.new_empty((*x.shape[:2], _n_leaky(spec))) if spec.is_pooled else None
     if offset.numel():
         measure, finish, n_partials = _measure_plan(x.shape, x.stride(), x.element_size(), spec)
         partials = offset.new_empty(n_partials)
         measure(x, partials)
-        finish(x, partials, offset, psd)
-    return offset, psd
+        finish(x, partials, offset, psd, means)
+    return offset, psd, means
+
+
+def row_statistics(x: Tensor, spec: Spec) -> tuple[Tensor, Tensor]:
+    """Measure each row; see :func:`psdnorm.ops.reference.row_statistics`."""
+    return _measured(with_unit_time_stride(x), spec)[:2]
+
+
+@lru_cache(maxsize=256)
+def _pool_plan(shape, stride, spec: Spec):
+    from psdnorm.ops.triton import kernels
+
+    n, c, _ = shape
+    sizes = (n, c, *stride[:2], spec.eps)
+    options = spec.filter_size, WINDOWS[spec.window], spec.detrends_segments
+    blocks = _pool_blocks(n, spec)
+    flags = spec.center == "domain", spec.is_relative
+    return Launch(
+        kernels.pool_kernel, (c, n, 1), (*sizes, *options, *flags, *blocks), 1, may_be_early=True
+    )
+
+
+def _pool_blocks(n_rows: int, spec: Spec) -> tuple[int, int]:
+    width = _power_of_two(n_bins(spec.filter_size))
+    return width, min(_power_of_two(n_rows), max(1, 512 // width))
+
+
+def domain_statistics(x: Tensor, groups: Groups, spec: Spec) -> tuple[Tensor, Tensor, Tensor]:
+    """Measure domains; see :func:`psdnorm.ops.reference.domain_statistics`."""
+    x = with_unit_time_stride(x)
+    if groups.n_synced:  # sums over processes are made between kernels
+        return reference.domain_statistics(x, groups, spec, _measure_about)
+    offset, psd, means = _measured(x, spec)
+    weights = torch.empty_like(offset)
+    if offset.numel():
+        _pool_plan(x.shape, x.stride(), spec)(x, offset, psd, means, groups.packed, weights)
+    return offset, psd, weights
+
+
+def _measure_about(
+    x: Tensor, spec: Spec, known_offset: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Measure each row's mean, unless it is known, and the PSD about it, without eps."""
+    offset, psd, means = _measured(x, spec)
+    if known_offset is None or means is None:
+        return offset, psd
+    leaky = _n_leaky(spec)
+    shift = known_offset - offset
+    shift = shift.unsqueeze(-1) * reference.constant_leakage(spec, psd)[:leaky]
+    psd[..., :leaky] += shift * (shift - 2 * means)
+    return known_offset, psd.clamp_(min=0)
 
 
 @lru_cache(maxsize=256)
@@ -204,7 +266,7 @@ def _filter_plan(shape, stride, itemsize, spec: Spec, has_weight, has_bias):
     )  # fmt: skip
     in_units = (stride[0] // tiling.unit, stride[1] // tiling.unit)
     sizes = (c, length, *in_units, tiling.chunks, tiling.tiles)
-    options = (spec.filter_size, spec.padding_mode, has_weight, has_bias)
+    options = (spec.filter_size, spec.padding_mode, spec.is_relative, has_weight, has_bias)
     return Launch(
         kernels.filter_kernel,
         (n * c * tiling.chunks, 1, 1),
@@ -249,7 +311,8 @@ def _backward_plan(shape, stride, grad_stride, itemsize, spec: Spec, has_weight)
     options = (spec.filter_size, *how)
     passes = (*sizes, *in_units, tiling.chunks, tiling.tiles, *options, *tiling.lanes)
     chunks = min(1024, _power_of_two(tiling.chunks))
-    between = (*sizes, *grad_stride[:2], tiling.chunks, *options, has_weight, chunks)
+    flags = has_weight, spec.is_relative, spec.statistics, spec.center == "domain"
+    between = (*sizes, *grad_stride[:2], tiling.chunks, spec.eps, *options, *flags, chunks)
     chunked = (n * c * tiling.chunks, 1, 1)
     launches = (
         Launch(kernels.correlate_kernel, chunked, passes, tiling.warps, may_be_early=True),
@@ -257,7 +320,38 @@ def _backward_plan(shape, stride, grad_stride, itemsize, spec: Spec, has_weight)
         Launch(kernels.gradient_kernel, chunked, passes, tiling.warps, may_be_early=True),
     )
     tilts = 2 if spec.detrends_segments and spec.window != "boxcar" else 0
-    return launches, n * c * tiling.chunks * sums, n * c * (2 * bins + 1 + tilts)
+    return launches, n * c * tiling.chunks * sums, (n, c, 2 * bins + 1 + tilts), (n, c, sums)
+
+
+@lru_cache(maxsize=256)
+def _pool_slopes_plan(n: int, c: int, length: int, spec: Spec):
+    from psdnorm.ops.triton import kernels
+
+    options = spec.filter_size, WINDOWS[spec.window], spec.detrends_segments
+    flags = spec.center == "domain", spec.is_relative
+    arguments = (n, c, length, spec.eps, *options, *flags, *_pool_blocks(n, spec))
+    return Launch(kernels.pool_slopes_kernel, (c, n, 1), arguments, 1, may_be_early=True)
+
+
+def _pool_slopes(
+    between: Tensor, psd: Tensor, groups: Groups, coefficients: Tensor, length: int, spec: Spec
+) -> None:
+    """Finish the coefficients of rows whose PSD is that of their domain."""
+    n, c, bins = psd.shape
+    if not groups.n_synced:
+        launch = _pool_slopes_plan(n, c, length, spec)
+        launch(between, psd, groups.packed, coefficients)
+        return
+    # sums over processes are made here; then every row is a domain of its own
+    slopes = between[..., 1 : 1 + bins]
+    slopes.copy_(reference.pooled_slopes(slopes, psd, groups, spec))
+    alone = spec._replace(center="row", eps_mode="absolute")
+    rows = torch.arange(n + 1, device=psd.device)
+    packed = torch.cat([rows[:-1], rows[:-1], rows])
+    _pool_slopes_plan(n, c, length, alone)(between, psd, packed, coefficients)
+    if spec.center == "domain":
+        drift, valid = coefficients[..., 0], reference.valid_rows(psd)
+        drift.copy_(groups.valid_mean(drift, valid))
 
 
 def normalize_backward(
@@ -268,6 +362,7 @@ def normalize_backward(
     sqrt_target: Tensor,
     spec: Spec,
     weight: Tensor | None = None,
+    groups: Groups | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Differentiate both steps; see :func:`psdnorm.ops.cpu.normalize_backward`."""
     x, grad = with_unit_time_stride(x), with_unit_time_stride(grad)
@@ -275,34 +370,49 @@ def normalize_backward(
     row_sums = x.new_empty((*x.shape[:2], 2), dtype=torch.float32)
     if offset.numel():
         of_x = x.shape, x.stride(), grad.stride(), x.element_size()
-        launches, n_partials, n_coefficients = _backward_plan(*of_x, spec, weight is not None)
-        correlate, between, apply = launches
+        launches, n_partials, *shapes = _backward_plan(*of_x, spec, weight is not None)
+        correlate, coefficients_of, apply = launches
         offset, psd, sqrt_target = offset.contiguous(), psd.contiguous(), sqrt_target.contiguous()
         weight = _contiguous(weight)
         partials = row_sums.new_empty(n_partials)
-        coefficients = row_sums.new_empty(n_coefficients)
+        coefficients = row_sums.new_empty(shapes[0])
+        between = None if groups is None else row_sums.new_empty(shapes[1])
         correlate(x, grad, offset, partials)
-        between(grad, partials, psd, sqrt_target, weight, coefficients, row_sums)
+        coefficients_of(grad, partials, psd, sqrt_target, weight, coefficients, row_sums, between)
+        if groups is not None and between is not None:
+            _pool_slopes(between, psd, groups, coefficients, x.shape[-1], spec)
         apply(x, grad, dx, offset, coefficients)
     return dx, row_sums
 
 
 @lru_cache(maxsize=256)
-def _barycenter_plan(n, c, bins, momentum):
+def _barycenter_plan(n, c, bins, momentum, is_weighted, unit: Spec | None):
     from psdnorm.ops.triton import kernels
 
     width = _power_of_two(bins)
     block = min(_power_of_two(n), max(1, 2048 // width))
-    sizes = (n, c, momentum, bins, width, block)
+    spec = unit or Spec(2 * bins - 1)
+    options = spec.filter_size, WINDOWS[spec.window], spec.detrends_segments
+    sizes = (n, c, momentum, bins, width, block, is_weighted, unit is not None, *options)
     return Launch(kernels.barycenter_kernel, (c, 1, 1), sizes, 4, may_be_early=True)
 
 
 def update_barycenter(
-    psd: Tensor, sqrt_psd: Tensor, batches: Tensor, skipped: Tensor, momentum: float | None
+    psd: Tensor,
+    weights: Tensor | None,
+    sqrt_psd: Tensor,
+    batches: Tensor,
+    skipped: Tensor,
+    momentum: float | None,
+    unit: Spec | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Update the running state in place in one launch; return the batch's sums and the target."""
+    """Update the running state in place in one launch; return the batch's sums and the target.
+
+    The target is scaled to unit power if the spec is given.
+    """
     n, c, bins = psd.shape
     total, target = torch.empty_like(sqrt_psd), torch.empty_like(sqrt_psd)
-    launch = _barycenter_plan(n, c, bins, -1.0 if momentum is None else float(momentum))
-    launch(psd.contiguous(), sqrt_psd, batches, skipped, total, target)
+    momentum = -1.0 if momentum is None else float(momentum)
+    launch = _barycenter_plan(n, c, bins, momentum, weights is not None, unit)
+    launch(psd.contiguous(), _contiguous(weights), sqrt_psd, batches, skipped, total, target)
     return total, target

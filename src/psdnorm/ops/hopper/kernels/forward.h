@@ -1,4 +1,5 @@
 // Rows carried onto a target that is known beforehand: reads x once, writes the result once.
+// KNOWN_PSD: from a PSD per channel that is given, eps included, instead of each row's own.
 
 struct Forward {
   static constexpr int SIGNALS = 1;
@@ -22,7 +23,10 @@ struct Forward {
     first_sample = origin;
     pivot = 0.0f;
 #pragma unroll
-    for (int k = 0; k < BINS; ++k) target[k] = p.target[channel * BINS + k];
+    for (int k = 0; k < BINS; ++k) {
+      target[k] = p.target[channel * BINS + k];
+      if (KNOWN_PSD) powers[k] = p.psd[channel * BINS + k];
+    }
     scale = p.weight ? p.weight[channel] : 1.0f;
     bias = p.bias ? p.bias[channel] : 0.0f;
   }
@@ -46,6 +50,7 @@ struct Forward {
 #pragma unroll
     for (int j = 0; j < OWN; ++j)
       if (!EDGE || j < place.left) sums[1] += x[j];
+    if (KNOWN_PSD) return;
 #pragma unroll
     for (int start = 0; start < OWN; start += HOP) {
       if (EDGE && (start >= place.left || place.first / HOP + start / HOP >= place.segments)) continue;
@@ -97,7 +102,7 @@ struct Forward {
     for (int k = 0; k < BINS; ++k) {
       // rounding must not make an empty bin negative; NaN stays NaN
       const float energy = energies[k] < 0.0f ? 0.0f : energies[k];
-      powers[k] = energy / FILTER / p.segments + p.eps;
+      if (!KNOWN_PSD) powers[k] = energy / FILTER / p.segments + p.eps;
     }
     set_gains(gains, target, powers);
     mean.set(first_sample, offset);
@@ -108,6 +113,7 @@ struct Forward {
   }
   __forceinline__ void tell(int row) const {
     p.offset[row] = offset;
+    if (KNOWN_PSD) return;
 #pragma unroll
     for (int k = 0; k < BINS; ++k) p.psd[static_cast<size_t>(row) * BINS + k] = powers[k];
   }
