@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import check_table, shapes
-from psdnorm import PSDNorm
+from psdnorm import PSDNorm, domains
 from psdnorm.ops import BACKENDS, hopper
 
 ITERATIONS = 50
@@ -35,24 +35,40 @@ PASSES = {
     "PSDNorm": {"training": 3, "forward + backward": 8, "eval": 3},
     "PSDNorm, resident": {"training": 3, "forward + backward": 6, "eval": 2},
 }
+# further settings of the layer, for --options; PSDs are fixed in evaluation alone
+OPTIONS = {
+    "by domain": {"statistics": "domain"},
+    "by domain, centred": {"statistics": "domain", "center": "domain"},
+    "unit power": {"target_power": "unit"},
+    "relative eps": {"eps_mode": "relative"},
+    "fixed PSD": {"statistics": "domain"},
+}
+DOMAINS = 4  # in a batch
 COLUMNS = (
     "case", "shape", "dtype", "filter_size", "norm", "mode", "phase", "ms", "wall_ms",
     "share_of_copy_bandwidth", "peak_memory_of_x", "device", "torch", "triton", "commit",
 )  # fmt: skip
 LINE = (
-    "  {norm:15} {mode:9} {phase:19} {ms:>8} ms, wall {wall_ms:>8}, "
+    "  {norm:27} {mode:9} {phase:19} {ms:>8} ms, wall {wall_ms:>8}, "
     "{share_of_copy_bandwidth} of copy, {peak_memory_of_x} x"
 )
 
 
-def layers(case: shapes.Case, device: str, backend: str) -> dict[str, nn.Module]:
-    """Make the three layers that a case compares."""
+def layers(
+    case: shapes.Case, device: str, backend: str, options: Iterable[str] = ()
+) -> dict[str, nn.Module]:
+    """Make the layers that a case compares."""
     channels = case.shape[1]
-    made = {
+    made: dict[str, nn.Module] = {
         "BatchNorm1d": nn.BatchNorm1d(channels),
         "InstanceNorm1d": nn.InstanceNorm1d(channels),
         "PSDNorm": PSDNorm(channels, case.filter_size, backend=backend),
     }
+    for name in options:
+        layer = PSDNorm(channels, case.filter_size, backend=backend, **OPTIONS[name])
+        if name == "fixed PSD":
+            layer.fix_domain(*layer.unseen_domain())
+        made[f"PSDNorm, {name}"] = layer
     return {name: layer.to(device, case.dtype) for name, layer in made.items()}
 
 
@@ -113,8 +129,12 @@ def passes(name: str, layer: nn.Module, phase: str, x: Tensor, grad: Tensor) -> 
     kept = False
     if isinstance(layer, PSDNorm) and layer.backend != "reference":
         signals = (x, grad) if phase == "forward + backward" else (x,)
-        kept = hopper.serves(signals, layer.spec)
-    return PASSES[f"{name}, resident" if kept else name][phase]
+        spec = layer.spec
+        if layer.adapted_psd is not None:
+            spec = spec._replace(statistics="fixed")
+        kept = hopper.serves(signals, spec)
+    kind = name.partition(",")[0]
+    return PASSES[f"{kind}, resident" if kept else kind][phase]
 
 
 def copy_bytes_per_ms(device: str, measure: Callable) -> float:
@@ -125,7 +145,9 @@ def copy_bytes_per_ms(device: str, measure: Callable) -> float:
     return 2 * source.numel() * source.element_size() / ms
 
 
-def is_right(case: shapes.Case, device: str, backend: str, mode: str = "eager") -> bool:
+def is_right(
+    case: shapes.Case, device: str, backend: str, mode: str = "eager", option: str | None = None
+) -> bool:
     """Compare PSDNorm's outputs and gradient with the reference in float64, on the whole batch.
 
     The kernels that serve it depend on the size of the batch.
@@ -133,8 +155,11 @@ def is_right(case: shapes.Case, device: str, backend: str, mode: str = "eager") 
     x = torch.randn(case.shape, device=device).to(case.dtype)
     grad = torch.randn_like(x)
     results = []
-    truth = PSDNorm(case.shape[1], case.filter_size, backend="reference").to(device).double()
-    fast = layers(case, device, backend)["PSDNorm"]
+    options = [] if option is None else [option]
+    truth, fast = (
+        [*layers(case, device, kind, options).values()][-1] for kind in ("reference", backend)
+    )
+    truth = truth.double()
     for layer, dtype in ((fast, case.dtype), (truth, torch.float64)):
         run = torch.compile(layer, dynamic=False) if mode == "compiled" and layer is fast else layer
         leaf = x.to(dtype, copy=True).requires_grad_()
@@ -147,14 +172,19 @@ def is_right(case: shapes.Case, device: str, backend: str, mode: str = "eager") 
     tolerance = 1e-4 if case.dtype == torch.float32 else 2e-2
     errors = [float((a - b).norm() / b.norm()) for a, b in zip(*results, strict=True)]
     if not all(error < tolerance for error in errors):
-        about = f"{case.name}, {mode}"
+        about = ", ".join([case.name, mode, *options])
         print(f"{about}: outputs and gradient are off by {errors}: not timed", file=sys.stderr)
         return False
     return True
 
 
 def measure_case(
-    case: shapes.Case, device: str, backend: str, modes: Iterable[str], bandwidth: float
+    case: shapes.Case,
+    device: str,
+    backend: str,
+    modes: Iterable[str],
+    bandwidth: float,
+    options: Iterable[str] = (),
 ) -> Iterator[dict]:
     """Rows of the table for one case."""
     measure = gpu_ms if device == "cuda" else cpu_ms
@@ -162,9 +192,9 @@ def measure_case(
     grad = torch.randn(case.shape, device=device).to(case.dtype)
     size = x.numel() * x.element_size()
     for mode in modes:
-        for name, layer in layers(case, device, backend).items():
+        for name, layer in layers(case, device, backend, options).items():
             run_layer = torch.compile(layer, dynamic=False) if mode == "compiled" else layer
-            for phase in PHASES:
+            for phase in PHASES[2:] if name.endswith("fixed PSD") else PHASES:
                 layer.train(phase != "eval")
                 run = step(run_layer, x, grad, phase)
                 with torch.set_grad_enabled(phase != "eval"):
@@ -220,6 +250,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--backend", choices=BACKENDS, default="auto")
     modes = ["eager", "compiled"]
     parser.add_argument("--modes", nargs="+", choices=modes, default=modes)
+    parser.add_argument(
+        "--options", nargs="+", choices=list(OPTIONS), default=[], help="also time these settings"
+    )
     parser.add_argument("--only", default="", help="cases whose name matches this expression")
     parser.add_argument("--csv", default="norms.csv")
     chosen = parser.parse_args(arguments)
@@ -243,17 +276,25 @@ def main(arguments: list[str] | None = None) -> int:
         table = csv.DictWriter(file, COLUMNS)
         table.writeheader()
         for case in cases:
-            if not all(is_right(case, chosen.device, chosen.backend, m) for m in chosen.modes):
+            with domains([DOMAINS * n // case.shape[0] for n in range(case.shape[0])]):
+                right = [
+                    is_right(case, chosen.device, chosen.backend, mode, option)
+                    for mode in chosen.modes
+                    for option in (None, *chosen.options)
+                ]
+            if not all(right):
                 wrong = 1
                 continue
             torch._dynamo.reset()
             print(f"\n{case.name}: {case.shape}, f = {case.filter_size}")
             about = {"case": case.name, "shape": case.shape, "filter_size": case.filter_size}
             about["dtype"] = str(case.dtype).removeprefix("torch.")
-            for row in measure_case(case, chosen.device, chosen.backend, chosen.modes, bandwidth):
-                table.writerow(about | row | where)
-                file.flush()
-                print(LINE.format(**row), flush=True)
+            how = chosen.device, chosen.backend, chosen.modes, bandwidth, chosen.options
+            with domains([DOMAINS * n // case.shape[0] for n in range(case.shape[0])]):
+                for row in measure_case(case, *how):
+                    table.writerow(about | row | where)
+                    file.flush()
+                    print(LINE.format(**row), flush=True)
     return wrong
 
 

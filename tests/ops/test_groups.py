@@ -84,6 +84,7 @@ def test_outputs_and_gradients_match_float64(filter_size, length, options, more)
     assert_equal(loud_and_quiet(6, 2, length), Spec(filter_size, 1e-2, *options, **more))
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered")  # by NumPy, which interprets
 @pytest.mark.parametrize("center", ["row", "domain"])
 def test_a_broken_row_is_left_out_of_its_domain(center):
     spec = Spec(5, statistics="domain", center=center)
@@ -223,14 +224,14 @@ class TestOnTheDevice:
 
     @pytest.mark.parametrize("more", [DOMAIN, CENTERED, CENTERED | RELATIVE, RELATIVE])
     @pytest.mark.parametrize("detrend", reference.DETRENDS)
-    @pytest.mark.parametrize("filter_size", [1, 2, 3, 5, 8, 17, 32])
+    @pytest.mark.parametrize("filter_size", [1, 2, 5, 8, 17])
     def test_filter_sizes(self, filter_size, detrend, more):
         assert_equal(loud_and_quiet(6, 5, 4999), Spec(filter_size, 1e-2, detrend=detrend, **more))
 
     @pytest.mark.parametrize("more", [DOMAIN, CENTERED, DOMAIN | RELATIVE, RELATIVE])
     @pytest.mark.parametrize("padding_mode", reference.PADDING_MODES)
     @pytest.mark.parametrize("window", reference.WINDOWS)
-    @pytest.mark.parametrize("dtype", TOLERANCE)
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_every_option(self, dtype, window, padding_mode, more):
         x = loud_and_quiet(6, 5, 2477, dtype=dtype)
         assert_equal(x, Spec(5, 1e-2, window, padding_mode, **more))

@@ -457,14 +457,14 @@ def pool_kernel(
             p = tl.maximum(p + moved * (moved - 2 * inner), 0.0)
             power += tl.sum(tl.where(valid[:, None], p.to(tl.float64), 0.0), axis=0)
     pooled = (power / n_valid).to(tl.float32)
-    has_power = 1
+    has_power = 1.0
     if RELATIVE:
         added = tl.sum(pooled * share)
         pooled = pooled + eps * added
-        has_power = (tl.max(tl.where(bins < BINS, pooled, 0.0)) > 0).to(tl.int32)
+        has_power = tl.where(tl.max(tl.where(bins < BINS, pooled, 0.0)) > 0, 1.0, 0.0)
     else:
         pooled = pooled + eps
-    weight = has_power.to(tl.float32) / n_valid.to(tl.float32)
+    weight = has_power / n_valid.to(tl.float32)
     for begin in range(start, stop, BLOCK):
         place = begin + tl.arange(0, BLOCK)
         inside = place < stop
@@ -494,9 +494,11 @@ def _taps(psd, sqrt_target, row, channel, scale, FILTER: tl.constexpr, RELATIVE:
     gains = ()
     for k in tl.static_range(BINS):
         power = tl.load(psd + row * BINS + k)
-        gain = tl.load(sqrt_target + channel * BINS + k).to(tl.float32) / tl.sqrt_rn(power)
+        gain = tl.load(sqrt_target + channel * BINS + k).to(tl.float32)
         if RELATIVE:
             gain = tl.where(power == 0, 1.0, gain)
+            power = tl.where(power == 0, 1.0, power)
+        gain /= tl.sqrt_rn(power)
         # an overflowed PSD would give a gain of 0 and an innocent-looking output of zeros
         gains = gains + (tl.where(power < float("inf"), gain, float("nan")),)
     taps = ()
@@ -580,8 +582,9 @@ def barycenter_kernel(
     """Sum √P over the valid rows of one channel and move along the geodesic to their mean.
 
     WEIGHTED: rows count with their weights, which sum to the number of domains. UNIT: the target is
-    scaled to a mean power of 1. ``momentum`` below zero means a cumulative average. One program per channel; the count of
-    skipped rows is an integer, so the order in which programs add to it does not matter.
+    scaled to a mean power of 1. ``momentum`` below zero means a cumulative average. One program per
+    channel; the count of skipped rows is an integer, so the order in which programs add to it does
+    not matter.
     """
     begin_launch(EARLY)
     channel = tl.program_id(0)
@@ -757,10 +760,11 @@ def _slopes_of_row(
         for m in tl.static_range(BINS):
             slope += lags[m] * (_split_tap(m, FILTER) * _cosine(k * m, FILTER))
         power = tl.load(psd + index * BINS + k)
-        # dL/dP_k, from D_k = target / √P_k, with the 2 / L of the PSD
-        slope *= scale * (-_mirrored(k, FILTER) / FILTER) * gains[k] / (power * n_segments)
         if RELATIVE:
             slope = tl.where(power == 0, 0.0, slope)
+            power = tl.where(power == 0, 1.0, power)
+        # dL/dP_k, from D_k = target / √P_k, with the 2 / L of the PSD
+        slope *= scale * (-_mirrored(k, FILTER) / FILTER) * gains[k] / (power * n_segments)
         slopes = slopes + (slope,)
         scaled = scaled + (taps[k] * scale,)
     return response, drift, scaled, slopes
