@@ -122,7 +122,7 @@ def _announce(
 ) -> None:
     """Print the folder of a training, and warnings."""
     from psdnorm.experiments import Amounts, short_patience
-    from psdnorm.training import resolve_device, unshared_norms
+    from psdnorm.training import is_by_night, resolve_device, unshared_norms
 
     say(errors, f"{run.name}: trains in {folder}")
     place = resolve_device(device, devices)
@@ -133,6 +133,8 @@ def _announce(
             f"the network's BatchNorm layers ({count}) are not shared between the {devices} "
             "processes of a processor: each measures its own part of a batch",
         )
+    if devices > 1 and is_by_night(run, protocol):
+        say(errors, f"with nights as domains, {devices} devices run the network uncompiled")
     sentence = short_patience([run], Amounts(nights, protocol), protocol)
     if sentence is not None:
         say(errors, sentence)

@@ -43,6 +43,7 @@ from psdnorm.training.run import (
     Arm,
     Protocol,
     Run,
+    is_by_night,
     model_name,
     norm_name,
     setting_name,

@@ -23,6 +23,7 @@ from psdnorm.training.run import (
     Protocol,
     Run,
     filter_size_of,
+    is_by_night,
     norm_arguments_of,
     with_size,
 )
@@ -147,6 +148,8 @@ def network_for(
         if synchronised:
             _synchronise(model, device)
         model = model.to(device)
+        if synchronised and is_by_night(run, protocol):
+            fast = False  # processes exchange their domains, which compiled code cannot
         # CUDA graphs write gradients to fixed memory, which conflicts with DDP's buckets
         forward = accelerate(model, fast, cuda_graphs=not synchronised)
         _latest[key] = Network(model, forward)
