@@ -303,7 +303,7 @@ def _range(document: Mapping[str, Any]) -> Range:
     if len(quantiles) != len(QUANTILES) or list(quantiles) != sorted(quantiles):
         raise ValueError(f"a range has {len(quantiles)} quantiles, or they do not rise")
     if not limits.low < limits.typical < limits.high < math.inf:
-        raise ValueError(f"a range goes from {limits.low} over {limits.typical} to {limits.high}")
+        raise ValueError(f"a range must rise, found {low}, {limits.typical}, {limits.high}")
     return limits
 
 

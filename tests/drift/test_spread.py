@@ -130,7 +130,7 @@ def test_a_model_without_a_spread_has_none():
         (lambda s: s["sqrt_barycenter"].pop(), "is not an array of \\(2, 31\\)"),
         (lambda s: s.update(sqrt_barycenter="wide"), "could not convert"),
         (lambda s: s["ranges"]["input"]["quantiles"].pop(), "has 14 quantiles"),
-        (lambda s: s["ranges"]["input"].update(high=0.0), "a range goes from -inf over"),
+        (lambda s: s["ranges"]["input"].update(high=0.0), "a range must rise, found -inf, "),
         (lambda s: s.update(ranges=[]), "no attribute 'items'"),
     ],
 )

@@ -75,7 +75,7 @@ def lodo(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="An experiment of the paper (psdnorm presets); the options narrow it."),
+        typer.Option(help="Experiment of the paper (psdnorm presets); options select part of it."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the experiment.")] = Path("runs"),
     keep: Annotated[
@@ -114,8 +114,8 @@ def lodo(
 ) -> None:
     """Train on all cohorts of STORE but one and test on that one, for every norm and seed.
 
-    Give the same command again to resume: finished runs are not repeated. Lists have commas
-    between their values. psdnorm status shows the progress.
+    Run the same command again to resume: finished runs are not repeated. Separate values with
+    commas. psdnorm status shows the progress.
     """
     from psdnorm.cli._experiment_output import (
         Progress,

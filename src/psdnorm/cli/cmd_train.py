@@ -74,7 +74,7 @@ def train(
 ) -> None:
     """Train on all cohorts of STORE but one, and test on that one.
 
-    Give the same command again to resume an interrupted training.
+    Run the same command again to resume an interrupted training.
     """
     from psdnorm.training import Bars, Protocol, Run, Silent, train_run
 
@@ -104,7 +104,7 @@ def train(
                 watcher=_Announcing(begin, Silent() if quiet else bars),
             )
     except KeyboardInterrupt:
-        say(errors, f"{folder} can be resumed: give the same command again")
+        say(errors, f"{folder} can be resumed: run the same command again")
         raise
     chosen = result.filter_size_choice
     taken = "" if chosen is None else f", filter size {chosen['filter_size']} (auto)"
@@ -130,8 +130,8 @@ def _announce(
     if count:
         say(
             errors,
-            f"the network's BatchNorm layers ({count}) are not shared between the {devices} "
-            "processes of a processor: each measures its own part of a batch",
+            f"the network's BatchNorm layers ({count}) are not synchronized between the {devices} "
+            "CPU processes: each uses its own part of the batch",
         )
     if devices > 1 and is_by_night(run, protocol):
         say(errors, f"with nights as domains, {devices} devices run the network uncompiled")

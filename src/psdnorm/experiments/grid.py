@@ -46,7 +46,7 @@ class Axes:
         names = [field.name for field in dataclasses.fields(self)]
         for name in names:
             if not getattr(self, name):
-                raise ArgumentError(f"{name} is empty, expected one at least")
+                raise ArgumentError(f"{name} is empty, expected at least one")
         for values in itertools.product(*(getattr(self, name) for name in names)):
             yield Run(*values)
 

@@ -41,6 +41,7 @@ from psdnorm.training.run import (
     VARIANTS,
     WITH_PSD_NORM,
     Arm,
+    JsonRecord,
     Protocol,
     Run,
     is_by_night,

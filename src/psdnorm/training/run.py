@@ -18,6 +18,7 @@ from psdnorm.models import (
     input_scale_setting,
     plain_norm_arguments,
 )
+from psdnorm.runtime import plural
 
 MODEL_NAMES = {"usleep": "U-Sleep", "cnn-transformer": "CNNTransformer"}
 MODELS = tuple(MODEL_NAMES)
@@ -104,7 +105,7 @@ def unusual(filter_size: Any = None, norm_depth: Any = None, said: Collection[st
     elif filter_size is not None and (filter_size != PROTOCOL_FILTER or "filter_size" in said):
         parts.append(f"f = {filter_size}")
     if norm_depth is not None and (norm_depth != PROTOCOL_DEPTH or "norm_depth" in said):
-        parts.append(f"{norm_depth} block{'s' * bool(norm_depth != 1)}")
+        parts.append(plural(norm_depth, "block"))
     return f" ({', '.join(parts)})" if parts else ""
 
 
@@ -114,7 +115,7 @@ def _is_na(value: Any) -> bool:
     return bool(pd.isna(value))
 
 
-class _Plain:
+class JsonRecord:
     """A frozen dataclass that converts to and from JSON."""
 
     def to_json(self) -> dict[str, Any]:
@@ -198,7 +199,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Run(_Plain):
+class Run(JsonRecord):
     """One training and its evaluation: everything that distinguishes it from other runs of a grid.
 
     Parameters
@@ -332,7 +333,7 @@ class Run(_Plain):
 
 
 @dataclass(frozen=True)
-class Protocol(_Plain):
+class Protocol(JsonRecord):
     """How every run of a grid is trained: with Adam, for at most ``max_epochs``.
 
     Parameters

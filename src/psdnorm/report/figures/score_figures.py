@@ -30,7 +30,7 @@ from psdnorm.evaluation.statistics import (
 from psdnorm.present import BLUE, VERMILION, CannotDraw, Drawing, look_of, new_canvas, panels
 from psdnorm.report.contest import BATCH, Contest, has_seeds, shortened
 from psdnorm.runtime import listed, plural
-from psdnorm.training import ADABN, HISTORY
+from psdnorm.training import ADABN, HISTORY, norm_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -152,7 +152,7 @@ def _rank_caption(
     return " ".join(filter(None, said))
 
 
-_GAINS = "Gain over BatchNorm"
+_GAINS = f"Gain over {norm_name(BATCH)}"
 _DRAWS_OF_A_COHORT = 2000
 
 
@@ -345,7 +345,7 @@ def _subject_words(result: ImprovedResult, labels: Labels) -> str:
 
 
 SEEDS_OMITTED = "Seeds without all cohorts are not counted."
-_STAGES = "F1 of each stage, difference from BatchNorm"
+_STAGES = f"F1 of each stage, difference from {norm_name(BATCH)}"
 
 
 def draw_stages(contest: Contest) -> Drawing:
