@@ -17,6 +17,7 @@ from psdnorm.cli._shared import (
     Fast,
     MaxEpochs,
     Patience,
+    SequencesPerNight,
     command,
     filter_sizes,
     json_object,
@@ -42,8 +43,8 @@ def lodo(
     norms: Annotated[
         str | None,
         typer.Option(
-            help="batch, layer, instance, tma, psd, psd-white, adabn3, adabn12, adabnall.  "
-            "[default: batch,layer,instance,tma,psd]"
+            help="batch, layer, instance, tma, psd, psd-white, psd-unit, psd-night, "
+            "psd-night-unit, adabn3, adabn12, adabnall.  [default: batch,layer,instance,tma,psd]"
         ),
     ] = None,
     models: Annotated[
@@ -87,6 +88,7 @@ def lodo(
     max_epochs: MaxEpochs = 100,
     patience: Patience = 3,
     batch_size: BatchSize = 64,
+    sequences_per_night: SequencesPerNight = None,
     model_arguments: Annotated[
         str,
         typer.Option(
@@ -135,6 +137,7 @@ def lodo(
         max_epochs=max_epochs,
         patience=patience,
         batch_size=batch_size,
+        sequences_per_night=sequences_per_night,
         model_arguments=json_object("--model-arguments", model_arguments),
     )
     hold_outs = cohorts_to_hold_out(

@@ -40,7 +40,7 @@ from psdnorm.report.verdict.duel import (
     spread,
 )
 from psdnorm.runtime import listed, plural
-from psdnorm.training import PAPER_NORMS, SIZES, model_name, norm_name
+from psdnorm.training import PAPER_NORMS, SIZES, WITH_PSD_NORM, model_name, norm_name
 
 SIMULATED = "Nights are simulated: nothing here is about patients, or ranks norms for them."
 _OVER_BEST = "gain over the best other baseline (95 % interval)"
@@ -299,7 +299,7 @@ class Verdict:
 def judge(results: Results, contest: Contest) -> Verdict:
     """Return the verdict on a contest of all results."""
     winner = contest.leaders()[0] if len(contest.subjects) else next(iter(contest.arms))
-    ours = [norm for norm in ("psd", "psd-white") if norm in contest.arms]
+    ours = [norm for norm in WITH_PSD_NORM if norm in contest.arms]
     values = contest.by_seed
     return Verdict(
         results=results,
