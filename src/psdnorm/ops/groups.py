@@ -1,6 +1,7 @@
 """Rows that share statistics: those of one domain (recording, subject, sensor) in a batch."""
 
 import hashlib
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -104,8 +105,8 @@ def all_reduced(values: Tensor) -> Tensor:
     return values
 
 
-class _Current:
-    """The ids of the batch that is being processed."""
+class _Current(threading.local):
+    """The ids of the batch that a thread is processing."""
 
     def __init__(self) -> None:
         self.cpu: Tensor | None = None
