@@ -25,6 +25,7 @@ from psdnorm.convert import (
     record_calls,
     resolve,
     restore,
+    uncompiled,
 )
 from psdnorm.errors import ArgumentError, ConversionError
 from psdnorm.functional import as_rows
@@ -93,7 +94,8 @@ def adapt(
     batch_norms : bool
         Also re-estimate the means and variances of the batch norms beside them.
     streaming : bool
-        Every batch that passes inside adds to the statistics before it is normalized.
+        Every batch that passes inside adds to the statistics before it is normalized. A compiled
+        model runs uncompiled.
     device : torch.device or str, optional
         The batches are moved to it; by default the device of the model.
 
@@ -141,7 +143,10 @@ def adapt(
             if isinstance(pool, _DomainPool) and pool.sums:
                 seen = pool.sums[0] > 0  # (C,)
                 pool.norm.warn_of_large_eps(names[pool.norm], pool.mean_psd()[seen])
-        with hooked(pools, _follow(pools)) if streaming else nullcontext():
+        if not streaming:
+            yield model
+            return
+        with uncompiled(), hooked(pools, _follow(pools)):
             yield model
     finally:
         restore(former)
