@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from itertools import chain
+from itertools import chain, repeat
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from psdnorm.convert import (
     record_calls,
     resolve,
     restore,
+    uncompiled,
 )
 from psdnorm.errors import ArgumentError, ConversionError
 from psdnorm.functional import as_rows
@@ -93,7 +94,8 @@ def adapt(
     batch_norms : bool
         Also re-estimate the means and variances of the batch norms beside them.
     streaming : bool
-        Every batch that passes inside adds to the statistics before it is normalized.
+        Every batch that passes inside adds to the statistics before it is normalized. A compiled
+        model runs uncompiled.
     device : torch.device or str, optional
         The batches are moved to it; by default the device of the model.
 
@@ -139,8 +141,12 @@ def adapt(
         _adapt_in_order(model, batches, pools, device)
         for pool in pools.values():
             if isinstance(pool, _DomainPool) and pool.sums:
-                pool.norm.warn_of_large_eps(names[pool.norm], pool.mean_psd())
-        with hooked(pools, _follow(pools)) if streaming else nullcontext():
+                seen = pool.sums[0] > 0  # (C,)
+                pool.norm.warn_of_large_eps(names[pool.norm], pool.mean_psd()[seen])
+        if not streaming:
+            yield model
+            return
+        with uncompiled(), hooked(pools, _follow(pools)):
             yield model
     finally:
         restore(former)
@@ -150,12 +156,9 @@ def adapt(
 
 def _adapt_in_order(model: nn.Module, batches: Iterable, pools: "Pools", device) -> None:
     """Estimate the statistics of each layer with those of the layers before it."""
-    try:
-        first = next(_inputs(model, batches, device))
-    except ArgumentError:
-        if all(False for _ in batches):
-            return  # there is no batch at all
-        raise
+    first = next(_inputs(model, batches, device, may_be_empty=True), None)
+    if first is None:
+        return
     calls = record_calls(model, (first,), pools)
     for norm, shapes in calls.items():
         called_once = len(shapes) == 1
@@ -215,7 +218,8 @@ class _DomainPool:
         if spec.center == "domain":
             # about the pivot instead of each row's mean
             leakage = constant_leakage(spec, psd)
-            inner = mean_in_segments(rows, offset, spec).double()
+            with torch.autocast(rows.device.type, enabled=False):
+                inner = mean_in_segments(rows, offset, spec).double()
             inner = torch.where(valid.unsqueeze(-1), inner, 0.0)
             shift = mean.unsqueeze(-1) * leakage
             new[2] = (psd + shift * (shift + 2 * inner)).sum(dim=0)
@@ -254,6 +258,7 @@ class _BatchNormPool:
         self.norm, self.pool = norm, _Pool(norm)
 
     def add(self, x: Tensor) -> None:
+        x = x[x.flatten(1).isfinite().all(dim=1)]  # as PSDNorm leaves out rows
         if x.numel():
             self.pool.add(x)
 
@@ -285,7 +290,7 @@ def calibrate(
     device : torch.device or str, optional
         The batches are moved to it; by default the device of the model.
     ids : iterable, optional
-        The domains of each batch, as in :func:`domains`, for layers with ``statistics="domain"``.
+        For each batch its ids, as in :func:`domains`, for layers with ``statistics="domain"``.
 
     Returns
     -------
@@ -314,10 +319,8 @@ def calibrate(
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None
-        of_batches = iter(()) if ids is None else iter(ids)
         with evaluating(model, training=norms):
-            for x in _inputs(model, batches, device):
-                of_batch = None if ids is None else next(of_batches, None)
+            for x, of_batch in _inputs_and_ids(model, batches, ids, device):
                 with nullcontext() if of_batch is None else current_ids(of_batch):
                     model(x)
         _restore_unseen(norms, former)
@@ -411,9 +414,24 @@ def _why_not_adaptable(norm: _BatchNorm, position: int = 0) -> str:
 
 
 def _inputs(
-    model: nn.Module, batches: Iterable, device: torch.device | str | None = None
+    model: nn.Module,
+    batches: Iterable,
+    device: torch.device | str | None = None,
+    may_be_empty: bool = False,
 ) -> Iterator[Tensor]:
     """Yield each batch's input on ``device`` or that of the model; raise if there is none."""
+    for x, _ in _inputs_and_ids(model, batches, None, device, may_be_empty):
+        yield x
+
+
+def _inputs_and_ids(
+    model: nn.Module,
+    batches: Iterable,
+    ids: Iterable | None,
+    device: torch.device | str | None = None,
+    may_be_empty: bool = False,
+) -> Iterator[tuple[Tensor, Iterable | None]]:
+    """Yield the same, each input with the ids of its batch."""
     if isinstance(batches, Tensor):
         # iterating over it would yield samples, not batches
         raise ArgumentError("batches must be an iterable of batches, found one tensor x: pass [x]")
@@ -422,8 +440,15 @@ def _inputs(
         raise ArgumentError(f"batches must be an iterable of batches, found a {kind}")
     if device is None:
         device = next((t.device for t in chain(model.parameters(), model.buffers())), None)
+    if ids is not None and (isinstance(ids, str) or not isinstance(ids, Iterable)):
+        raise ArgumentError(f"ids must hold the ids of each batch, found {type(ids).__name__}")
+    of_batches = repeat(None) if ids is None else iter(ids)
     empty = True
-    for batch in batches:
+    for n, batch in enumerate(batches):
+        try:
+            of_batch = next(of_batches)
+        except StopIteration:
+            raise ArgumentError(f"ids are those of {n} batches, but there are more") from None
         x = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
         if not isinstance(x, Tensor):
             kind = type(x).__name__
@@ -431,8 +456,10 @@ def _inputs(
         if x.numel() == 0:
             continue  # many models fail on empty input
         empty = False
-        yield x.to(device)
-    if empty:
+        yield x.to(device), of_batch
+    if ids is not None and next(of_batches, None) is not None:
+        raise ArgumentError("there are fewer batches than ids of batches")
+    if empty and not may_be_empty:
         raise ArgumentError("batches is empty, expected at least one batch with values")
 
 

@@ -3,7 +3,7 @@
 import difflib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
@@ -149,15 +149,18 @@ def evaluating(model: nn.Module, training: Collection[nn.Module] = ()) -> Iterat
         # set flags rather than call train() and eval(), which models may override
         for module in flags:
             module.training = module in training
-        # a graph compiled earlier does not run hooks registered later; forcing eager mode imports
-        # the compiler, so do so only where it is already in use
-        in_use = "torch._dynamo" in sys.modules
-        eager = torch.compiler.set_stance("force_eager") if in_use else nullcontext()
-        with torch.no_grad(), eager:
+        with torch.no_grad(), uncompiled():
             yield
     finally:
         for module, flag in flags.items():
             module.training = flag
+
+
+def uncompiled() -> AbstractContextManager:
+    """Run compiled models in eager mode, as graphs compiled earlier do not run new hooks."""
+    # this imports the compiler, so do it only where that is already in use
+    in_use = "torch._dynamo" in sys.modules
+    return torch.compiler.set_stance("force_eager") if in_use else nullcontext()
 
 
 @contextmanager

@@ -12,8 +12,10 @@ from torch import Tensor
 from psdnorm import ops
 from psdnorm.errors import ArgumentError, DtypeError, ShapeError
 from psdnorm.ops import Spec
+from psdnorm.recompute import PassMemory, groups_of_pass
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_passes = PassMemory()  # for psd_norm inside activation checkpoints
 
 
 def psd_norm(
@@ -79,7 +81,7 @@ def psd_norm(
     _check_parameter("bias", bias, (n_channels,))
     backend = ops.choose_backend(backend, rows, spec, sqrt_target, weight, bias)
     if spec.is_pooled:
-        groups = ops.current_groups(rows.shape[0], rows.device)
+        groups = groups_of_pass(rows, _passes, sync=False)
         offset, psd, _ = ops.domain_statistics(rows, groups, spec, backend)
         y = ops.normalize(rows, offset, psd, sqrt_target, spec, weight, bias, backend, groups)
     else:

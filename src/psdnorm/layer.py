@@ -251,16 +251,19 @@ class PSDNorm(nn.Module):
 
         By default the PSD is that of the barycenter, without the eps that it contains.
         """
-        if self.eps_mode != "absolute" or self._warned_of_eps or self.running_sqrt_psd.is_meta:
+        if self.eps_mode != "absolute" or self._warned_of_eps:
             return
+        if self.running_sqrt_psd.is_meta or type(self.running_sqrt_psd) is not Tensor:
+            return  # fake tensors have no values either
         if psd is None:
             if self.target != "barycenter":
                 return
             seen = self.running_sqrt_psd.detach()[self.num_batches_tracked > 0]
             psd = (seen.double().square() - self.eps).clamp(min=0)
+        psd = psd[:, ops.bins_of_power(self.spec, psd) > 0]
         if not psd.numel():
             return
-        median = float(psd.median())
+        median = float(psd.quantile(0.5))
         if self.eps <= _LARGE_EPS * median:
             return
         self._warned_of_eps = True
@@ -350,11 +353,13 @@ class PSDNorm(nn.Module):
             )
 
     def _apply(self, fn, recurse=True):
-        exact = self.running_sqrt_psd
+        exact = {k: b for k, b in self._buffers.items() if b is not None and b.is_floating_point()}
         super()._apply(fn, recurse)
-        # .half() and .bfloat16() are meant for weights and signals: a slow average needs precision
-        if self.running_sqrt_psd.dtype in (torch.float16, torch.bfloat16):
-            self.running_sqrt_psd = exact.to(self.running_sqrt_psd.device)
+        # .half() and .bfloat16() are meant for weights and signals: statistics need precision
+        for name, former in exact.items():
+            moved = self.get_buffer(name)
+            if moved.dtype in (torch.float16, torch.bfloat16):
+                setattr(self, name, former.to(moved.device))
         self._memory = PassMemory()
         return self
 

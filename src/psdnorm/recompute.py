@@ -37,8 +37,8 @@ class PassMemory:
         self._passes: deque[tuple[Tensor, Tensor]] = deque(maxlen=REMEMBERED_PASSES)
         self._new = 0  # passes since the last replay
         self._replays: Tensor | None = None  # how often each older pass was replayed
-        # memories of domains instead of targets, by the number of rows
-        self._domains: dict[int, PassMemory] = {}
+        # memories of domains instead of targets, by what must agree to compare batches
+        self._domains: dict[tuple, PassMemory] = {}
         self._n_synced = 0
         self.key = id(self)  # for operators, which take no Python objects
         _memories[self.key] = self
@@ -82,11 +82,17 @@ class PassMemory:
         """Return the domains of this pass's rows, (N, C, T), or of the pass that is replayed."""
         samples = rows.detach()[..., :: max(1, rows.shape[-1] // _FINGERPRINT_SAMPLES)]
         samples = samples.double().nan_to_num(0.0, 0.0, 0.0)
-        fingerprint = samples.abs().sum(dim=(0, 2)).unsqueeze(-1)  # (C, 1)
-        memory = self._domains.setdefault(rows.shape[0], PassMemory())
+        n_rows, n_channels = rows.shape[:2]
+        # the same rows in another order are another batch
+        place = torch.linspace(1, 2, n_rows, dtype=samples.dtype, device=rows.device)
+        fingerprint = (place @ samples.abs().sum(dim=-1)).unsqueeze(-1)  # (C, 1)
+        kind = n_rows, n_channels, rows.device
+        if kind not in self._domains:
+            self._domains[kind] = PassMemory()
+        memory = self._domains[kind]
         if memory.holds_replayed_pass():
             return Groups(memory.recall(fingerprint), self._n_synced)
-        groups = current_groups(rows.shape[0], rows.device, sync)
+        groups = current_groups(n_rows, rows.device, sync)
         memory.add(fingerprint, groups.packed)
         self._n_synced = max(self._n_synced, groups.n_synced)
         return groups
@@ -95,6 +101,11 @@ class PassMemory:
 def groups_of_pass(rows: Tensor, memory: PassMemory, sync: bool) -> Groups:
     """Return the domains of the rows, (N, C, T), of a forward pass or its replay."""
     sync = sync and dist.is_available() and dist.is_initialized()
+    if is_exporting():
+        raise BackendError(
+            'PSDNorm with statistics="domain" can be exported only with fixed PSDs: export it '
+            "inside `with psdnorm.adapt(model, batches)`, in evaluation mode"
+        )
     if torch.compiler.is_compiling():
         if sync:
             raise BackendError(

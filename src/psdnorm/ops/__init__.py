@@ -28,6 +28,7 @@ from psdnorm.ops.reference import (
     add_eps,
     barycenter_sums,
     batch_barycenter,
+    bins_of_power,
     center,
     constant_leakage,
     geodesic,

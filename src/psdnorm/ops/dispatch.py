@@ -257,7 +257,8 @@ def _measure_and_normalize(
         return hopper.measure_and_normalize(x, sqrt_target, spec, weight, bias, known_psd)
     offset, psd = path.row_statistics(x, spec)
     if known_psd is not None:
-        psd = known_psd.to(psd.dtype).expand(psd.shape).contiguous()
+        # a copy even for one row: operators must not return a view of an argument
+        psd = known_psd.to(psd.dtype).repeat(psd.shape[0], 1, 1)
     return path.normalize(x, offset, psd, sqrt_target, spec, weight, bias), offset, psd
 
 

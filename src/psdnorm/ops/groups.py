@@ -1,6 +1,7 @@
 """Rows that share statistics: those of one domain (recording, subject, sensor) in a batch."""
 
 import hashlib
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -63,10 +64,15 @@ def _sum(values: Tensor, index: Tensor, n_slots: int) -> Tensor:
 
 
 class _Sum(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, values, index, n_slots):
-        ctx.save_for_backward(index)
+    def forward(values, index, n_slots):
         return _sum(values, index, n_slots)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[1])
 
     @staticmethod
     def backward(ctx, grad):
@@ -74,11 +80,17 @@ class _Sum(torch.autograd.Function):
 
 
 class _Spread(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, values, index):
+    def forward(values, index):
+        return values[index]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        values, index = inputs
         ctx.save_for_backward(index)
         ctx.n_slots = values.shape[0]
-        return values[index]
 
     @staticmethod
     def backward(ctx, grad):
@@ -104,8 +116,8 @@ def all_reduced(values: Tensor) -> Tensor:
     return values
 
 
-class _Current:
-    """The ids of the batch that is being processed."""
+class _Current(threading.local):
+    """The ids of the batch that a thread is processing."""
 
     def __init__(self) -> None:
         self.cpu: Tensor | None = None

@@ -18,7 +18,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 # up to this size, tiles inside the row have their own code without masks; beyond it only their
 # loads do, because compiling would take too long
 LARGE_FILTER = tl.constexpr(8)
-# beyond it the power about another mean may be infinite: the square root of the largest float32 / 16
+# beyond it the power about another mean may be infinite: √(largest float32 / 16)
 LARGEST_MEAN = tl.constexpr(4.6e18)
 
 
