@@ -1,15 +1,11 @@
 """U-Sleep: any norm in its first blocks; with BatchNorm it is braindecode's network."""
 
-import importlib.util
 import json
-import sys
-import types
-from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from braindecode_models import braindecode_model
 from torch import nn
 
 from psdnorm import PSDNorm
@@ -222,24 +218,7 @@ from_braindecode = pytest.mark.filterwarnings("ignore:Using padding='same' with 
 
 @pytest.fixture(scope="module")
 def peer():
-    """Return braindecode's USleep; what else braindecode imports may be absent."""
-    found = importlib.util.find_spec("braindecode")
-    if found is None:
-        pytest.skip("braindecode is absent: pip install --no-deps braindecode")
-    folder = Path(found.submodule_search_locations[0])
-    # packages without their __init__, which would import torchaudio, mne and every other model
-    stand_ins = {"braindecode": types.ModuleType("braindecode")}
-    stand_ins["braindecode"].__path__ = [str(folder)]
-    stand_ins["braindecode.models"] = types.ModuleType("braindecode.models")
-    stand_ins["braindecode.models"].__path__ = [str(folder / "models")]
-    for name in ("mne", "mne.utils", "pandas", "pydantic", "torchaudio", "torchinfo"):
-        stand_ins[name] = mock.MagicMock()
-    stand_ins["mne.utils"]._soft_import = lambda *args, **kwargs: False
-    documented = types.SimpleNamespace(NumpyDocstringInheritanceInitMeta=type)
-    stand_ins["docstring_inheritance"] = documented
-    with mock.patch.dict(sys.modules, stand_ins):
-        from braindecode.models.usleep import USleep as Peer
-    return Peer
+    return braindecode_model("USleep", "usleep")
 
 
 def pair(peer, **options):
