@@ -1,5 +1,6 @@
 """psdnorm.domains names the domains of a batch for every layer inside."""
 
+import asyncio
 import copy
 import pickle
 import threading
@@ -164,6 +165,20 @@ def test_threads_have_ids_of_their_own():
         thread.join()
     for name, ids in of_threads.items():
         torch.testing.assert_close(found[name], normalized(signals(), ids))
+
+
+def test_tasks_that_take_turns_have_ids_of_their_own():
+    async def process(ids):
+        with domains(ids):
+            await asyncio.sleep(0)  # the other task enters
+            return PSDNorm(2, 5, statistics="domain")(signals())
+
+    async def both():
+        return await asyncio.gather(process(IDS), process([0, 0, 1, 1]))
+
+    first, second = asyncio.run(both())
+    torch.testing.assert_close(first, normalized(signals(), IDS))
+    torch.testing.assert_close(second, normalized(signals(), [0, 0, 1, 1]))
 
 
 def test_every_option_is_shown():
