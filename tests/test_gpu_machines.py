@@ -12,7 +12,7 @@ from missing_packages import modules_beyond
 
 ROOT = Path(__file__).parents[1]
 # the layer and the models need no more on a GPU than their kernels do
-ABOVE_THE_WALL = ("tests/ops", "tests/layer/test_cuda.py", "tests/models/test_fast.py")
+ABOVE_THE_WALL = ("tests/ops", "tests/layer/test_cuda.py", "tests/models/test_acceleration.py")
 # what nobody needs who trains on nights that were prepared elsewhere
 FOR_TRAINING = (
     *("torch", "triton", "numpy", "pytest", "scipy", "scikit-learn", "pandas"),
@@ -37,6 +37,11 @@ def gpu_tests(paths, absent=()):
     run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
     return [line for line in run.stdout.splitlines() if "::" in line]
+
+
+@pytest.mark.parametrize("path", ABOVE_THE_WALL)
+def test_what_is_listed_above_the_wall_exists(path):
+    assert (ROOT / path).exists()
 
 
 def assert_nothing_is_lost_without(absent, paths, known):

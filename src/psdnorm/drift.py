@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psdnorm import functional, ops
+from psdnorm.adaptation import domains
 from psdnorm.batches import LENGTH
 from psdnorm.constants import BANDS_HZ
 from psdnorm.convert import evaluating, hooked, input_of
@@ -128,7 +129,8 @@ def _layer_distances(model: Pretrained, windows: Tensor) -> dict[str, float]:
         if len(found) == len(names):
             raise _Enough
 
-    with suppress(_Enough), evaluating(model), hooked(names, hook):
+    one_domain = domains([0] * len(windows))  # the night
+    with suppress(_Enough), evaluating(model), hooked(names, hook), one_domain:
         model(windows.to(next(model.parameters()).device))
     return found
 
@@ -301,7 +303,7 @@ def _range(document: Mapping[str, Any]) -> Range:
     if len(quantiles) != len(QUANTILES) or list(quantiles) != sorted(quantiles):
         raise ValueError(f"a range has {len(quantiles)} quantiles, or they do not rise")
     if not limits.low < limits.typical < limits.high < math.inf:
-        raise ValueError(f"a range goes from {limits.low} over {limits.typical} to {limits.high}")
+        raise ValueError(f"a range must rise, found {low}, {limits.typical}, {limits.high}")
     return limits
 
 

@@ -50,7 +50,7 @@ class MissingExtraError(PsdnormError, ImportError):
 
 @contextlib.contextmanager
 def os_errors_as(kind: type[PsdnormError], path: object, problem: str) -> Iterator[None]:
-    """Turn an OSError into one sentence: the path, what failed, and the system's reason.
+    """Turn an OSError into one sentence: the path (if None, its own), what failed, and why.
 
     >>> with os_errors_as(StoreError, "a.bin", "cannot be read"):
     ...     open("a/folder/that/is/missing")
@@ -60,4 +60,4 @@ def os_errors_as(kind: type[PsdnormError], path: object, problem: str) -> Iterat
     try:
         yield
     except OSError as error:
-        raise kind(f"{path} {problem}: {error.strerror or error}") from error
+        raise kind(f"{path or error.filename} {problem}: {error.strerror or error}") from error

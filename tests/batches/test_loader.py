@@ -138,6 +138,46 @@ def test_the_length_of_a_loader_is_its_number_of_batches(store, last):
         assert len(list(loader.epoch(0))) == len(loader)
 
 
+def night_of(loader, x):
+    """The night of every sequence in a batch, found by its first epoch."""
+    sequences = loader.sequences
+    known = [loader.store.signals(recording) for recording in sequences.recordings]
+    pairs = zip(sequences.night, sequences.start, strict=True)
+    first = {known[night][start].tobytes(): int(night) for night, start in pairs}
+    return [first[sequence[0].numpy().astype(known[0].dtype).tobytes()] for sequence in x]
+
+
+@pytest.mark.parametrize("per_night", [1, 2, 3])
+@pytest.mark.parametrize("last", ["keep", "drop", "fill"])
+def test_the_nights_of_a_batch_are_told(store, last, per_night):
+    loader = Loader(store, store.index, batch_size=5, last=last, sequences_per_night=per_night)
+    for epoch, first in ((0, 0), (1, 1)):
+        told = [nights.tolist() for nights in loader.nights(epoch, first)]
+        assert told == [night_of(loader, x) for x, _ in loader.epoch(epoch, first)]
+
+
+@pytest.mark.parametrize("last", ["keep", "fill"])
+@pytest.mark.parametrize("batch_size", [2, 3, 5, 64])
+def test_whole_nights_have_batches_of_their_own(store, batch_size, last):
+    options = {"batch_size": batch_size, "only_scored": False, "last": last, "seed": None}
+    loader = Loader(store, store.index, whole_nights=True, **options)
+    whole = Loader(store, store.index, **options | {"batch_size": 1})
+    expected = {}
+    for nights, (x, stages) in zip(whole.nights(0), whole.epoch(0), strict=True):
+        expected.setdefault(int(nights[0]), []).append((x[0], stages[0]))
+    found = {}
+    for nights, (x, stages) in zip(loader.nights(0), loader.epoch(0), strict=True):
+        own = nights == nights[0]
+        assert (nights[~own] == len(store.index)).all()
+        assert len(x) == (batch_size if last == "fill" else own.sum())
+        assert (stages[torch.from_numpy(~own)] == -1).all()
+        n_own = own.sum()
+        found.setdefault(int(nights[0]), []).extend(zip(x[:n_own], stages[:n_own], strict=True))
+    assert len(list(loader.epoch(0))) == len(loader)
+    assert list(found) == list(expected)
+    assert all(same(found[place], expected[place]) for place in expected)
+
+
 def test_a_batch_that_is_kept_is_not_overwritten(store):
     loader = Loader(store, store.index, batch_size=5)
     kept = [x for x, _ in loader.epoch(0)]
@@ -217,6 +257,7 @@ def test_a_night_lost_or_changed_since_the_index_was_read_is_named(tmp_path):
     [
         ({"batch_size": 0}, "batch_size is 0"),
         ({"last": "maybe"}, "last is 'maybe', expected one of keep, drop, fill"),
+        ({"sequences_per_night": 0}, "sequences_per_night is 0, expected a positive integer"),
         ({"residence": "moon"}, "residence is 'moon', expected 'auto'"),
         ({"batch_size": 1000, "last": "drop"}, "expected enough for a batch of 1000"),
     ],
@@ -309,6 +350,27 @@ def test_an_order_is_a_permutation_that_seed_and_epoch_decide():
 def test_the_order_is_the_same_on_every_machine():
     sequences = Sequences(index_of([0] * 10), length=1, stride=1)
     assert sequences.order(0, 0).tolist() == [3, 2, 1, 8, 6, 0, 7, 4, 5, 9]
+
+
+def test_sequences_of_a_night_follow_each_other_in_groups():
+    sequences = Sequences(index_of(*[[0] * 21 * n for n in (2, 9, 14, 30)]))
+    order = sequences.order(0, 0)
+    assert sequences.grouped(order, 1).tolist() == order.tolist()
+    for n in (2, 4, 50):
+        grouped = sequences.grouped(order, n)
+        assert sorted(grouped) == sorted(order)
+        groups, rest = [], grouped.tolist()
+        while rest:
+            night = sequences.night[rest[0]]
+            size = min(n, (sequences.night[rest] == night).sum())
+            assert (sequences.night[rest[:size]] == night).all()
+            groups.append(rest[:size])
+            rest = rest[size:]
+        # as they were shuffled: within groups, the first ones of groups, and groups of a night
+        place = {int(sequence): i for i, sequence in enumerate(order)}
+        places = [[place[sequence] for sequence in group] for group in groups]
+        assert all(group == sorted(group) for group in places)
+        assert places == sorted(places)
 
 
 def test_sizes_that_would_skip_epochs_are_refused():

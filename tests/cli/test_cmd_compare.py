@@ -39,7 +39,7 @@ def test_it_prints_a_table_by_cohort_and_what_it_says(compare, folders):
     for name in ("ABC", "CHAT", "Mean(Dataset)", "Mean(Subject)"):
         assert name in first_words
     assert "B is ahead of A in this data (one seed and 2 cohorts: " in said
-    assert "One seed: how much of this is the luck of one training is not known" in said
+    assert "One seed: one training cannot show how much of this is luck" in said
     assert max(map(len, said.split("B is ahead")[0].splitlines())) <= 80
 
 

@@ -205,7 +205,7 @@ def test_a_dissection_is_run_reported_and_not_run_again(dissect, tmp_path):
     with held(out):
         code, _, err = dissect(*arguments, "--kinds", "gain")
     assert code == 2
-    assert "another process works in" in " ".join(err.split())
+    assert "another process is already working in" in " ".join(err.split())
     shutil.rmtree(runs / "cells" / grid[0].name / "weights")
     shutil.rmtree(out / "report")
     code, said, err = dissect(*arguments, "--kinds", "gain,line")

@@ -1,5 +1,6 @@
 """``psdnorm stage`` says whether to trust a night first, and by its exit code what went wrong."""
 
+import contextlib
 import json
 import os
 import re
@@ -131,7 +132,7 @@ def test_options_reach_the_night(stage, tmp_path):
         30,
         180,
     )
-    assert "C3-C4 is fed 2 times" in out
+    assert "C3-C4 is used twice" in out
 
 
 def test_many_nights_are_counted_failures_named_and_the_rest_resumed(stage, tmp_path):
@@ -186,7 +187,8 @@ def test_ctrl_c_leaves_a_row_for_every_night_that_its_processes_have_staged(tmp_
     )
     while not any(finished(tmp_path / "out")) and run.poll() is None:
         time.sleep(0.01)
-    os.killpg(run.pid, signal.SIGINT)
+    with contextlib.suppress(ProcessLookupError):  # the exit code tells
+        os.killpg(run.pid, signal.SIGINT)
     out, err = run.communicate(timeout=600)
     assert run.returncode == 130, err
     staged = set(finished(tmp_path / "out"))

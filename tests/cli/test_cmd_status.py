@@ -38,8 +38,8 @@ def test_it_tells_states_reasons_and_the_time_left(runs, status):
     assert out == (
         "4 runs: 1 done, 0 running, 0 interrupted, 2 waiting, 1 failed\n"
         f"  failed: {RUNS[1].name}: the loss is nan at step 3\n"
-        "nothing runs; about 8 min of work for one worker: give the command of psdnorm lodo again "
-        "to go on\n"
+        "nothing runs; about 8 min of work for one worker: run the same psdnorm lodo command again "
+        "to resume\n"
     )
 
 
@@ -48,14 +48,14 @@ def test_of_a_study_it_names_the_command_that_goes_on_with_it(runs, status, trac
     (runs.path / trace).write_text("{}")
     _, out, _ = status(runs.path)
     sentence = (
-        f"nothing runs; about 8 min of work for one worker: psdnorm study FILE --work "
-        f"{runs.path.parent} goes on, where FILE is that of the study runs\n"
+        "nothing runs; about 8 min of work for one worker: to resume, run psdnorm study FILE "
+        f"--work {runs.path.parent} with the YAML file of study runs as FILE\n"
     )
     assert out.endswith(sentence)
     monkeypatch.chdir(runs.path)
     assert status(".")[1].endswith(sentence)
     monkeypatch.chdir(runs.path.parent)
-    assert "psdnorm study FILE --work . goes on" in status("runs")[1]
+    assert "run psdnorm study FILE --work . with" in status("runs")[1]
 
 
 def test_a_folder_above_the_runs_of_studies_names_them(runs, status, tmp_path):
@@ -75,7 +75,7 @@ def test_it_tells_who_works_now(runs, status):
         (runs.folder(RUNS[2]) / "config.json").write_text("{}")
         _, out, _ = status(runs.path)
         assert f"  running: {RUNS[2].name}, 0 epochs done, for 0 s, process " in out
-        assert out.endswith("about 8 min left, as long as 1 run at a time\n")
+        assert out.endswith("about 8 min left at 1 run in parallel\n")
     _, out, _ = status(runs.path)
     assert f"  interrupted: {RUNS[2].name}, 0 epochs done\n" in out
 
@@ -98,9 +98,10 @@ def test_programs_get_all_of_it(runs, status):
 
 def test_before_the_first_run_is_done_it_says_so_and_how_to_go_on_if_nothing_runs(runs, status):
     (runs.folder(RUNS[0]) / "done.json").unlink()
-    said = "no training is finished yet, so that the time left is not known"
+    said = "no training is finished yet, so the time left is unknown"
     _, out, _ = status(runs.path)
-    assert out.endswith(f"{said}; nothing runs: give the command of psdnorm lodo again to go on\n")
+    resumed = "run the same psdnorm lodo command again to resume"
+    assert out.endswith(f"{said}; nothing runs: {resumed}\n")
     with held(runs.folder(RUNS[2])):
         assert status(runs.path)[1].endswith(f"{said}\n")
 

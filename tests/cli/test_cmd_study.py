@@ -47,7 +47,7 @@ def test_in_pieces_it_says_what_is_left_and_then_that_all_is_done(study, tmp_pat
         code, out, err = study(*arguments)
     assert code == 1
     assert "time limit of 9 minutes reached; run the same command again to resume" in err
-    assert "tiny: 2 of 4 runs are done" in out
+    assert "tiny: 2 of 4 runs done" in out
     assert re.search(r"left \(2\):\n  usleep_psd_f5_d3_ABC_\w+\n  usleep_psd_f5_d3_MASS_\w+\n", out)
     packed = tmp_path / "files" / "results" / "tiny.tar.xz"
     assert f"{packed} has {packed.stat().st_size:,} bytes of results" in err
@@ -55,7 +55,7 @@ def test_in_pieces_it_says_what_is_left_and_then_that_all_is_done(study, tmp_pat
     code, out, err = study(*arguments)
     assert code == 0, err
     assert "simulating" not in err  # the nights are there
-    assert "tiny: 4 of 4 runs are done" in out
+    assert "tiny: 4 of 4 runs done" in out
     assert "of simulated nights, recipe paper" in out
     cost = json.loads((tmp_path / "work" / "tiny" / "cost.json").read_text())
     assert [piece["cells"] for piece in cost["pieces"]] == [2, 2]
@@ -112,7 +112,7 @@ def test_with_an_empty_folder_of_results_a_study_starts_over(study, tmp_path, mo
     code, out, err = study(described.path, "--work", tmp_path / "new", "--results", own)
     assert code == 1, err
     assert "unpacked" not in err
-    assert "tiny: 0 of 4 runs are done" in out
+    assert "tiny: 0 of 4 runs done" in out
     assert ran == [own / "tiny.tar.xz"]
 
     pack(dataclasses.replace(described, results=own), runs)
@@ -157,7 +157,7 @@ def test_packed_runs_that_cannot_be_used_are_counted_and_left(study, tmp_path):
         code, out, err = study(path, "--work", tmp_path / "new", "--restore")
         assert code == 1
         assert f"2 finished runs in {packed} cannot be used: a run and its AdaBN runs must" in err
-        assert "tiny: 2 of 6 runs are done" in out
+        assert "tiny: 2 of 6 runs done" in out
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_what_another_study_has_finished_is_restored_with_the_rest(study, tmp_pa
     code, out, err = study(path, "--work", tmp_path / "work", "--restore")
     assert code == 1
     assert err == f"2 finished runs were taken from {lender}\n"
-    assert "tiny: 2 of 4 runs are done" in out
+    assert "tiny: 2 of 4 runs done" in out
     assert re.search(r"left \(2\):\n  usleep_psd_f5_d3_ABC_\w+\n  usleep_psd_f5_d3_MASS_\w+\n", out)
     assert [each.name for each in lender.parent.iterdir()] == [lender.name]  # nothing is packed
 
@@ -226,7 +226,7 @@ def test_only_what_others_have_not_finished_is_run_and_counted(study, tmp_path):
     code, out, err = study(path, *arguments)
     assert code == 0, err
     assert f"2 finished runs were taken from {tmp_path / 'results' / 'main.tar.xz'}" in err
-    assert "tiny: 4 of 4 runs are done" in out
+    assert "tiny: 4 of 4 runs done" in out
     cost = json.loads((tmp_path / "work" / "tiny" / "cost.json").read_text())
     assert [piece["cells"] for piece in cost["pieces"]] == [2]
     shutil.rmtree(tmp_path / "work" / "main")

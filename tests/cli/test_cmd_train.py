@@ -66,7 +66,7 @@ def test_interrupted_it_says_so_and_goes_on_when_called_again(train, store, tmp_
         patch.setattr(Bars, "end_epoch", interrupt)
         code, _, err = train(*arguments)
     assert code == 130
-    assert f"{tmp_path / 'run'} can be resumed: give the same command again" in err
+    assert f"{tmp_path / 'run'} can be resumed: run the same command again" in err
     assert err.endswith("psdnorm: interrupted\n")
     code, out, err = train(*arguments)
     assert code in (0, None)
@@ -115,7 +115,7 @@ def test_a_folder_in_which_another_process_works_is_refused(train, store, tmp_pa
         code, out, err = train(store, "--hold-out", "abc", "--out", tmp_path / "run")
     assert (code, out) == (2, "")
     assert err.startswith(f"psdnorm: process {os.getpid()} on ")
-    assert err.endswith(f" works in {tmp_path / 'run'} now, expected one at a time\n")
+    assert err.endswith(f" is already working in {tmp_path / 'run'}\n")
 
 
 def test_a_night_that_is_broken_is_named_with_what_to_do(train, tmp_path):
@@ -140,8 +140,8 @@ def test_processes_of_a_processor_do_not_share_batchnorm_which_is_all_that_is_pr
     first, second = capfd.readouterr().err.splitlines()
     assert first.endswith(f": trains in {tmp_path}")
     assert second == (
-        "the network's BatchNorm layers (7) are not shared between the 2 processes of a "
-        "processor: each measures its own part of a batch"
+        "the network's BatchNorm layers (7) are not synchronized between the 2 CPU "
+        "processes: each uses its own part of the batch"
     )
 
 

@@ -125,7 +125,7 @@ def test_scorings_without_recordings_are_noted(download, good):
     nights, problems, notes = find_nights("ABC", download(good))
     assert [night.subject for night in nights] == ["900002"]
     assert problems == []
-    assert notes[0].endswith("has 1 scorings without a recording")
+    assert notes[0].endswith("has 1 scoring without a recording")
 
 
 def test_hidden_files_are_passed_over(download, good):

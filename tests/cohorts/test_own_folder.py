@@ -241,7 +241,7 @@ def test_channels_of_a_manifest_are_names_with_candidates():
     assert parse_channels("C3-M2; C4-M1") == {"C3-M2": ("C3-M2",), "C4-M1": ("C4-M1",)}
     assert parse_channels("C3-A2 = C3-M2 | EEG C3;") == {"C3-A2": ("C3-M2", "EEG C3")}
     with pytest.raises(
-        ArgumentError, match=r"^channels must name one at least in each part, found ';'$"
+        ArgumentError, match=r"^channels must name at least one in each part, found ';'$"
     ):
         parse_channels(";")
 

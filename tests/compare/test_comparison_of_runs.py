@@ -310,9 +310,9 @@ def test_one_seed_and_one_training_are_limits_as_in_a_report(folders, found):
     assert "other trainings as far as 2 seeds show them" in limits
     run = folders / "a" / "cells" / Run("usleep", "psd", hold_out="ABC").name
     limits = " ".join(compare(run, run).limits)
-    assert "One seed: how much of this is the luck of one training is not known" in limits
+    assert "One seed: one training cannot show how much of this is luck" in limits
     assert "as far as" not in limits
-    assert "Intervals allow for other people, not for other trainings" in limits
+    assert "Intervals allow for other people, not for the spread between trainings" in limits
 
 
 def test_limits_are_in_the_words_of_a_report(folders, found):
@@ -327,7 +327,7 @@ def test_one_seed_in_one_cohort_is_said(folders, tmp_path):
     gone = [Run("usleep", "psd", hold_out="CHAT", seed=1).name]
     write_runs(tmp_path, [AXES], epochs=60, unfinished=gone)
     limits = " ".join(compare(folders / "a", tmp_path).limits)
-    assert "One seed in some cohorts: how much of this is the luck" in limits
+    assert "One seed in some cohorts: one training cannot show" in limits
 
 
 def test_intervals_are_of_other_trainings_too_where_there_are_several_seeds(found):

@@ -72,7 +72,8 @@ def test_adabn_is_an_epoch_of_training_until_one_is_finished():
     assert from_finished(entries, {ADAPTED: 7.0}) is None
 
 
-def test_a_step_on_this_processor_has_a_rate():
-    rates = measured_rates(RUN, PROTOCOL, LAYOUT)
+@pytest.mark.parametrize("norm", ["psd", "psd-night"])
+def test_a_step_on_this_processor_has_a_rate(norm):
+    rates = measured_rates(replace(RUN, norm=norm), PROTOCOL, LAYOUT)
     assert rates.training > 0
     assert rates.prediction > 0

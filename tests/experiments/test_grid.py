@@ -91,7 +91,7 @@ def test_runs_that_share_a_network_are_next_to_each_other():
     [
         ({"norms": ("psd", "foo")}, "norm is 'foo', expected one of batch, .*, adabn12, adabnall"),
         ({"models": ("unet",)}, "model is 'unet', expected one of usleep, cnn-transformer"),
-        ({"seeds": ()}, "seeds is empty, expected one at least"),
+        ({"seeds": ()}, "seeds is empty, expected at least one"),
         ({"balanced": (0,)}, "balanced must be a whole number from 1 on"),
     ],
 )

@@ -69,8 +69,8 @@ def test_no_patience_is_proposed_that_the_epochs_do_not_leave_room_for():
 
 def test_the_documentation_says_from_when_on_it_is_said():
     text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
-    assert f"fewer than {FEW_STEPS} steps the commands say so" in text
-    assert f"would make {ENOUGH_STEPS}:" in text
+    assert f"Below {FEW_STEPS} steps the commands warn" in text
+    assert f"a patience worth {ENOUGH_STEPS} steps" in text
 
 
 def test_one_step_is_a_step():

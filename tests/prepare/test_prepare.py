@@ -1,5 +1,6 @@
 """A cohort becomes a store, once and whole, however often and in how many pieces it is run."""
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -361,7 +362,8 @@ def test_killed_with_all_its_processes_and_run_again_the_store_is_as_undisturbed
         process = subprocess.Popen(command, start_new_session=True)
         while process.poll() is None and len(list(store.glob("nights/[!.]*"))) < n_nights:
             time.sleep(0.002)
-        os.killpg(process.pid, signals.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may have finished
+            os.killpg(process.pid, signals.SIGKILL)
         process.wait()
         for name, content in tree(store).items():
             hidden = Path(name).name.startswith(".")

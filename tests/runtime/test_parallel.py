@@ -7,10 +7,12 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 
 import pytest
 
 from psdnorm.errors import ArgumentError, MissingExtraError
+from psdnorm.runtime import parallel
 from psdnorm.runtime.parallel import ProcessBrokenError, check_scheduler, run_all, stream_all
 
 
@@ -122,6 +124,23 @@ def test_a_process_whose_parent_is_killed_is_told_to_end_and_ends_if_it_does_not
         parent.kill()
         said, complaints = parent.communicate(timeout=600)  # until its child is gone, too
     assert (said, complaints) == (b"told to end\n", b"")
+
+
+def test_a_result_and_the_end_of_its_item_are_one_message(monkeypatch):
+    """Between two, a process could die, and the item would be processed twice."""
+
+    class Pipe:
+        given, sent = [-1, -2], []
+        send = sent.append
+
+        def recv(self):
+            if not self.given:
+                raise EOFError
+            return self.given.pop(0)
+
+    monkeypatch.setattr(parallel, "begin_worker", lambda: None)
+    parallel._serve(Pipe(), partial(parallel._only_result, abs), None, None)
+    assert Pipe.sent == [("done", [1]), ("done", [2])]
 
 
 def steps(item, send):

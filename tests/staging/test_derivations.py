@@ -127,9 +127,11 @@ def test_a_model_of_one_channel_is_shown_each_alone():
 def test_too_few_channels_are_repeated_with_a_note():
     assert groups_of(["Cz"], 2) == (
         (("Cz", "Cz"),),
-        "Cz is fed 2 times, as the model takes 2 channels",
+        "Cz is used twice because the model takes 2 channels",
     )
-    assert groups_of(["a", "b"], 3)[0] == (("a", "b", "a"),)
+    used = "a is used twice because the model takes 3 channels"
+    assert groups_of(["a", "b"], 3) == ((("a", "b", "a"),), used)
+    assert groups_of(["a"], 3)[1].startswith("a is used 3 times because")
 
 
 @pytest.mark.parametrize("spread", [2.1, 20.0, 299.0])
@@ -143,7 +145,7 @@ def test_eeg_of_a_usual_size_raises_no_doubt(spread):
 def test_what_can_be_eeg_in_another_unit_alone_is_an_error_that_names_the_option(spread, words):
     with pytest.raises(RecordingError) as caught:
         doubt_unit([spread], None, "night.edf")
-    assert str(caught.value).startswith("night.edf: 30 s of its EEG vary by")
+    assert str(caught.value).startswith("night.edf: its EEG has a standard deviation of")
     assert words in str(caught.value)
     assert str(caught.value).endswith("give the unit (V, mV, uV, nV) by --unit")
 
@@ -384,7 +386,7 @@ def test_volts_that_are_called_microvolts_raise_until_the_unit_is_given(tmp_path
     right.write_bytes(volts("V", (-0.0032, 0.0032)))
     wrong.write_bytes(volts("uV", (-0.0032, 0.0032)))
     said = refusal(wrong)
-    assert "wrong.edf: 30 s of its EEG vary by" in said
+    assert "wrong.edf: its EEG has a standard deviation of" in said
     assert "--unit" in said
     night = prepared(wrong, unit="V")
     # but for the rounding of a factor

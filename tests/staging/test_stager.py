@@ -48,11 +48,6 @@ def test_every_epoch_of_a_night_of_any_length_is_staged(tmp_path, model, n_epoch
     assert night.disagreement.tolist() == [0.0] * n_epochs
 
 
-def test_a_header_is_parsed_once(tmp_path, model, headers_parsed):
-    stage(recording(tmp_path / "night.edf", n_epochs=1), model)
-    assert headers_parsed == {"night.edf": 1}
-
-
 def test_pairs_vote_and_their_disagreement_is_told(tmp_path, model):
     path = recording(tmp_path / "night.edf", labels=("F3-M2", "C3-M2", "O1-M2"), n_epochs=20)
     night = stage(path, model)
@@ -65,10 +60,10 @@ def test_pairs_vote_and_their_disagreement_is_told(tmp_path, model):
     assert 0 < night.disagreement.mean() < 1
 
 
-def test_one_channel_is_fed_twice_with_a_note(tmp_path, model):
+def test_one_channel_is_used_twice_with_a_note(tmp_path, model):
     night = stage(recording(tmp_path / "night.edf", labels=("C3-M2",)), model)
     assert night.pairs == (("C3-M2", "C3-M2"),)
-    assert "C3-M2 is fed 2 times, as the model takes 2 channels" in night.notes
+    assert "C3-M2 is used twice because the model takes 2 channels" in night.notes
     assert (night.hypnogram >= 0).all()
 
 

@@ -62,8 +62,15 @@ def test_a_pair_that_disagrees_with_the_vote_more_often_than_not_makes_the_night
     groups = (("F3", "C3"), ("F3", "O1"), ("C3", "O1"))
     (reason,) = dissenters(groups, found, stages)
     assert reason.verdict == UNUSUAL
-    assert reason.sentence.startswith("From C3 and O1 alone, the model gives another stage than")
+    assert reason.sentence.startswith("C3 and O1 alone disagree with the vote in ")
     assert reason.sentence.endswith("in 100 % of the epochs.")
+
+
+def test_a_channel_that_disagrees_is_named_in_the_singular():
+    other = np.full((1, 3, 5), 0.1, np.float32)
+    other[..., 2] = 0.6
+    (reason,) = dissenters([("Cz", "Cz")], other, np.zeros(3, np.int8))
+    assert reason.sentence == "Cz alone disagrees with the vote in 100 % of the epochs."
 
 
 def test_a_pair_that_says_nothing_does_not_disagree():

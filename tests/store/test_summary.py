@@ -151,7 +151,7 @@ def test_cohorts_stages_counts_and_recipe_are_on_it(tmp_path):
     store = store_of(tmp_path, nights())
     texts = texts_of(store, tmp_path)
     assert {"a", "b", "W", "N1", "N2", "N3", "REM", "hours", "age (years)"} <= set(texts)
-    assert f"4 subjects, 4 nights, 1 hours · recipe paper ({store.hash[:8]})" in texts
+    assert f"4 subjects, 4 nights, 1 hour · recipe paper ({store.hash[:8]})" in texts
 
 
 def test_the_share_of_each_stage_is_written_into_its_bar(tmp_path):

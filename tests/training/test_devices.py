@@ -15,12 +15,16 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.slow
-def test_two_processes_that_share_every_batch_learn_what_one_does(store, tmp_path, monkeypatch):
+@pytest.mark.parametrize("norm", ["psd", "psd-night"])
+def test_two_processes_that_share_every_batch_learn_what_one_does(
+    store, tmp_path, monkeypatch, norm
+):
     monkeypatch.setattr(runs, "learn", learn_with_one_batch_norm)
     histories, weights = [], []
     for n in (1, 2):
         folder = tmp_path / str(n)
-        train_run(store, RUN, PROTOCOL, folder, device="cpu", devices=n, keep="weights")
+        run = replace(RUN, norm=norm)
+        train_run(store, run, PROTOCOL, folder, device="cpu", devices=n, keep="weights")
         histories.append(pd.read_csv(folder / "history.csv"))
         weights.append(from_pretrained(folder / "weights").state_dict())
     pd.testing.assert_frame_equal(*histories, check_exact=False, rtol=1e-4)
@@ -51,7 +55,7 @@ def test_devices_that_are_not_there_are_counted(store, tmp_path, monkeypatch):
 
 @pytest.mark.gpu
 class TestOnTheDevice:
-    @pytest.mark.parametrize("norm", ["psd", "tma"])
+    @pytest.mark.parametrize("norm", ["psd", "psd-night-unit", "tma"])
     def test_it_learns_what_a_processor_learns(self, store, tmp_path, norm):
         histories = []
         for device in ("cpu", "cuda"):

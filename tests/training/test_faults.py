@@ -6,6 +6,7 @@ import os
 import re
 import struct
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from psdnorm.errors import StoreError, TrainingError
 from psdnorm.runtime.files import held
 from psdnorm.store.folder import night_path
-from psdnorm.training import Run, Silent, train_run
+from psdnorm.training import Run, Silent, loop, train, train_run
 from psdnorm.training import run_folder as state
 from psdnorm.training.train import split_of
 
@@ -92,7 +93,9 @@ def test_curves_can_be_read_by_tensorboard(store, tmp_path):
 
 def test_a_second_process_in_a_folder_is_refused_with_who_is_there(store, tmp_path):
     with held(tmp_path / "run"):
-        with pytest.raises(TrainingError, match=rf"process {os.getpid()} on \S+ works in \S*run"):
+        with pytest.raises(
+            TrainingError, match=rf"{os.getpid()} on \S+ is already working in \S*run"
+        ):
             train_run(store, RUN, SHORT, tmp_path / "run")
         assert {path.name for path in (tmp_path / "run").iterdir()} == {"lock"}
     train_run(store, RUN, SHORT, tmp_path / "run")
@@ -112,16 +115,23 @@ def test_the_lock_of_a_process_that_died_as_it_finished_is_removed(store, tmp_pa
     assert not (tmp_path / "lock").exists()
 
 
-def test_time_spent_before_an_interruption_counts(store, tmp_path):
-    class Interrupting(Silent):
-        def end_epoch(self, row):
-            raise KeyboardInterrupt
+def test_time_spent_before_an_interruption_counts(store, tmp_path, monkeypatch):
+    now = 0.0
 
+    class AnHourAnEpoch(Silent):
+        def begin_epoch(self, *_):
+            nonlocal now
+            now += 3600
+
+        def end_epoch(self, row):
+            if row["epoch"] == 0:
+                raise KeyboardInterrupt
+
+    for module in (loop, train):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     with pytest.raises(KeyboardInterrupt):
-        train_run(store, RUN, SHORT, tmp_path, watcher=Interrupting())
+        train_run(store, RUN, SHORT, tmp_path, watcher=AnHourAnEpoch())
     run = json.loads((tmp_path / "config.json").read_text())["run"]
-    left = state.read_state(tmp_path, run)
-    assert left.position.seconds > 0
-    left.position.seconds = 1000.0
-    state.write_state(tmp_path, left)
-    assert 1000 < train_run(store, RUN, SHORT, tmp_path).seconds < 2000
+    assert state.read_state(tmp_path, run).position.seconds == 3600
+    now = 1e6  # what passes between the two processes does not count
+    assert train_run(store, RUN, SHORT, tmp_path, watcher=AnHourAnEpoch()).seconds == 7200

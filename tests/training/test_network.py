@@ -69,7 +69,7 @@ def test_further_arguments_of_psdnorm_are_those_of_the_protocol(model, norm):
 
 
 def test_the_weights_of_a_run_come_back_with_the_arguments_of_its_protocol(store, tmp_path):
-    further = {"norm_arguments": {"eps": 0.5, "affine": True}, "filter_schedule": "same"}
+    further = {"norm_arguments": {"eps": 1e-8, "affine": True}, "filter_schedule": "same"}
     further |= {"input_scale": 0.05}
     protocol = replace(
         PROTOCOL, max_epochs=1, model_arguments={"usleep": PROTOCOL.model_arguments | further}
@@ -77,7 +77,7 @@ def test_the_weights_of_a_run_come_back_with_the_arguments_of_its_protocol(store
     train_run(store, RUN, protocol, tmp_path, keep="weights")
     model = from_pretrained(tmp_path / "weights")
     assert {name: model.config[name] for name in further} == further
-    assert [norm.eps for norm in model.modules() if isinstance(norm, PSDNorm)] == [0.5] * 3
+    assert [norm.eps for norm in model.modules() if isinstance(norm, PSDNorm)] == [1e-8] * 3
 
 
 @pytest.mark.parametrize("norm", ["batch", "instance", "psd", "tma"])
@@ -125,6 +125,31 @@ def test_other_norms_of_the_grid_are_built_without_arguments_of_psdnorm(norm):
 def test_the_target_is_that_of_the_norm(norm):
     target = {"psd": "barycenter", "psd-white": "white"}[norm]
     assert {layer.target for layer in layers(PSDNorm, Run("usleep", norm))} == {target}
+
+
+@pytest.mark.parametrize("model", SHAPES)
+@pytest.mark.parametrize(
+    ("norm", "statistics", "target_power"),
+    [
+        ("psd", "row", "as-is"),
+        ("psd-unit", "row", "unit"),
+        ("psd-night", "domain", "as-is"),
+        ("psd-night-unit", "domain", "unit"),
+    ],
+)
+def test_variants_are_psdnorm_with_other_arguments(tmp_path, model, norm, statistics, target_power):
+    further = SHAPES[model] | {"norm_arguments": {"eps": 0.5}}
+    protocol = replace(PROTOCOL, model_arguments=further, momentum=0.3)
+    build_model(Run(model, norm), protocol, LAYOUT).save_pretrained(tmp_path)
+    found = [m for m in from_pretrained(tmp_path).modules() if isinstance(m, PSDNorm)]
+    settings = {(n.statistics, n.target_power, n.target, n.eps, n.momentum) for n in found}
+    assert settings == {(statistics, target_power, "barycenter", 0.5, 0.3)}
+    assert [layer.filter_size for layer in found] == [5, 2, 1]
+
+
+def test_a_variant_differs_from_psdnorm_in_its_arguments_alone():
+    plain, unit = (build_model(Run(norm=norm), PROTOCOL, LAYOUT) for norm in ("psd", "psd-unit"))
+    assert unit.config == plain.config | {"norm_arguments": {"target_power": "unit"}}
 
 
 def test_behind_tma_stands_the_network_of_batchnorm():

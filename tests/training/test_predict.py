@@ -5,10 +5,11 @@ import pytest
 import torch
 from small_runs import LAYOUT, learnable, small_store
 
+from psdnorm import domains
 from psdnorm.batches import window_starts
 from psdnorm.errors import ShapeError
 from psdnorm.models import USleep
-from psdnorm.training import predict_night, predict_nights
+from psdnorm.training import predict_epochs, predict_night, predict_nights
 from psdnorm.training.predict import assemble
 
 
@@ -89,6 +90,59 @@ def test_many_nights_are_predicted_as_one_by_one(tmp_path):
         expected = predict_night(model, signals, **options)
         np.testing.assert_allclose(probabilities, expected[0], atol=1e-6)
         assert np.array_equal(central, expected[1])
+
+
+@pytest.fixture(scope="module")
+def by_night():
+    """A network with statistics by domain, in which filters differ from 1."""
+    torch.manual_seed(0)
+    arguments = {"statistics": "domain", "target_power": "unit"}
+    shape = {"n_times": LAYOUT.n_times, "sfreq": LAYOUT.sfreq, "depth": 3}
+    return USleep(**shape, norm="psd", norm_arguments=arguments).eval()
+
+
+@pytest.mark.parametrize("batch_size", [3, 5, 64])
+def test_a_night_is_a_domain_whatever_the_batches(by_night, batch_size):
+    signals = learnable("abc-1", 40).signals.astype(np.float32)
+    starts = window_starts(40, 9, 5)
+    windows = torch.from_numpy(np.stack([signals[start : start + 9] for start in starts]))
+    with domains([0] * len(windows)), torch.no_grad():
+        expected = by_night(windows).softmax(dim=1).transpose(1, 2).numpy()
+    options = {"length": 9, "stride": 5, "batch_size": batch_size}
+    found, _ = predict_night(by_night, signals, **options)
+    np.testing.assert_allclose(found, assemble(expected, starts, 40, 5)[0], atol=1e-5)
+    for fill in (False, True):
+        weighted = predict_epochs(by_night, signals, **options, fill=fill)
+        alone = predict_epochs(by_night, signals, length=9, stride=5, batch_size=len(windows))
+        np.testing.assert_allclose(weighted, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [4, 64])
+def test_other_nights_do_not_change_the_statistics_of_a_night(tmp_path, by_night, batch_size):
+    gains = {"abc-1": 1, "abc-2": 20, "abc-3": 5}
+    made = [learnable(name, 7 + 12 * i, gain=g) for i, (name, g) in enumerate(gains.items())]
+    store = small_store(tmp_path, made)
+    options = {"length": 9, "stride": 5, "batch_size": batch_size}
+    found = list(predict_nights(by_night, store, store.index, **options))
+    assert [night for night, _, _ in found] == [0, 1, 2]
+    for night, probabilities, central in found:
+        signals = store.signals(store.index["recording"][night])
+        expected = predict_night(by_night, signals, **options)
+        np.testing.assert_allclose(probabilities, expected[0], atol=1e-5)
+        assert np.array_equal(central, expected[1])
+
+
+def test_accelerated_networks_have_nights_as_domains_too(by_night):
+    class Accelerated:
+        model = by_night
+
+        def __call__(self, x):
+            return by_night(x)
+
+    signals = learnable("abc-1", 40).signals.astype(np.float32)
+    options = {"length": 9, "stride": 5, "batch_size": 4}
+    expected, _ = predict_night(by_night, signals, **options)
+    assert np.array_equal(predict_night(Accelerated(), signals, **options)[0], expected)
 
 
 def test_a_night_of_the_wrong_shape_is_refused():

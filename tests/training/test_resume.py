@@ -63,6 +63,15 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
     assert outcome(tmp_path) == undisturbed
 
 
+@pytest.mark.parametrize("steps", [5, 9])
+def test_interrupted_with_nights_as_domains_it_ends_as_if_uninterrupted(store, tmp_path, steps):
+    run = replace(RUN, norm="psd-night")
+    train_run(store, run, PROTOCOL, tmp_path / "undisturbed", **OPTIONS)
+    stopped(store, tmp_path / "stopped", steps, run)
+    train_run(store, run, PROTOCOL, tmp_path / "stopped", **OPTIONS)
+    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "undisturbed")
+
+
 def test_dropout_goes_on_from_where_it_was(store, tmp_path):
     for name in ("undisturbed", "stopped"):
         if name == "stopped":  # between two resume files, of which the first is not the start

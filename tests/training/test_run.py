@@ -7,7 +7,7 @@ import pytest
 
 from psdnorm.errors import ArgumentError
 from psdnorm.training import Protocol, Run
-from psdnorm.training.run import MODELS, TRAINED_NORMS
+from psdnorm.training.run import MODELS, TRAINED_NORMS, sequences_per_night_of
 
 
 def test_every_run_has_a_folder_of_its_own():
@@ -29,10 +29,44 @@ def test_what_makes_no_difference_does_not_tell_runs_apart():
 
 
 @pytest.mark.parametrize(
-    "thing", [Run(balanced=40, seed=2), Protocol(lr=1e-2, model_arguments={"depth": 3})]
+    "thing",
+    [
+        Run(balanced=40, seed=2),
+        Protocol(lr=1e-2, model_arguments={"depth": 3}),
+        Protocol(sequences_per_night=8),
+    ],
 )
 def test_json_gives_back_what_was_written(thing):
     assert type(thing).from_json(json.loads(json.dumps(thing.to_json()))) == thing
+
+
+def test_runs_from_before_nights_were_domains_have_the_same_protocol():
+    assert Protocol().to_json() == {
+        "lr": 1e-3,
+        "batch_size": 64,
+        "patience": 3,
+        "max_epochs": 100,
+        "length": 35,
+        "stride": 21,
+        "validation_fraction": 0.2,
+        "momentum": 0.01,
+        "model_arguments": {},
+    }
+
+
+def test_sequences_follow_each_other_by_night_where_nights_are_domains_or_if_asked_for():
+    by_night = Protocol(model_arguments={"norm_arguments": {"statistics": "domain"}})
+    for norm, protocol, n in [
+        ("psd", Protocol(), 1),
+        ("psd-unit", Protocol(), 1),
+        ("psd-night", Protocol(), 4),
+        ("psd-night-unit", Protocol(batch_size=2), 2),
+        ("psd", by_night, 4),
+        ("batch", by_night, 1),
+        ("batch", Protocol(sequences_per_night=8), 8),
+        ("psd-night", Protocol(sequences_per_night=8), 8),
+    ]:
+        assert sequences_per_night_of(Run(norm=norm), protocol) == n
 
 
 def test_the_protocol_is_that_of_the_paper():
@@ -65,6 +99,8 @@ def test_a_run_that_cannot_be_is_refused_by_name(wrong, said):
         ({"lr": 0}, "lr is 0, expected a number above 0"),
         ({"batch_size": 0}, "batch_size must be a whole number from 1 on"),
         ({"stride": 36}, "stride is 36, expected at most the 35 epochs"),
+        ({"sequences_per_night": 0}, "sequences_per_night must be a whole number from 1 on"),
+        ({"sequences_per_night": 65}, "sequences_per_night is 65, expected at most the 64 of a"),
         ({"validation_fraction": 1.0}, "validation_fraction is 1.0, expected a number between"),
         ({"model_arguments": {"norm": object()}}, "model_arguments must be a dict that JSON holds"),
     ],

@@ -10,16 +10,17 @@ import torch
 from small_runs import PROTOCOL, RUN, learnable, outcome, small_store
 from torch.nn import functional as F
 
+from psdnorm import domains
 from psdnorm.batches import Loader, class_weights
 from psdnorm.errors import ArgumentError
 from psdnorm.evaluation import score_predictions, subject_metrics
 from psdnorm.models import from_pretrained
-from psdnorm.models.norms import NORMS
 from psdnorm.store import Store
 from psdnorm.training import Protocol, Run, network, train_run
 from psdnorm.training import loop as objective
 from psdnorm.training import train as runs
 from psdnorm.training.predict import predict_nights
+from psdnorm.training.run import TRAINED_NORMS
 
 TRANSFORMER = replace(
     PROTOCOL,
@@ -37,7 +38,7 @@ def finished(store, tmp_path_factory):
     return train_run(store, RUN, PROTOCOL, folder, keep="weights")
 
 
-@pytest.mark.parametrize("norm", [*NORMS, "tma"])
+@pytest.mark.parametrize("norm", TRAINED_NORMS)
 def test_every_norm_runs(store, tmp_path, norm):
     protocol = replace(PROTOCOL, max_epochs=1)
     result = train_run(store, Run("usleep", norm, hold_out="mno"), protocol, tmp_path)
@@ -105,6 +106,39 @@ def test_the_validation_loss_is_one_mean_over_all_that_validates(store, finished
         loss = F.cross_entropy(model(x), stages, weights, ignore_index=-1).item()
     history = pd.read_csv(finished.folder / "history.csv")
     assert history["validation_loss"][finished.best_epoch] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [4, 64])  # nights have 7 to 9 windows
+def test_with_nights_as_domains_the_validation_loss_is_that_of_whole_nights(
+    store, tmp_path, batch_size
+):
+    run, protocol = replace(RUN, norm="psd-night-unit"), replace(PROTOCOL, batch_size=batch_size)
+    train_run(store, run, protocol, tmp_path, keep="weights")
+    model = from_pretrained(tmp_path / "weights")
+    split = split_of(store, run)
+    weights, sums = class_weights(split.train), 0
+    for i in range(len(split.validation)):
+        night = split.validation.iloc[[i]]
+        options = {"batch_size": 1000, "length": 9, "stride": 5, "only_scored": False}
+        ((x, stages),) = Loader(store, night, **options, seed=None).epoch(0)
+        with torch.no_grad(), domains([0] * len(x)):
+            sums = sums + objective.weighted_sums(model(x), stages, weights)
+    history = pd.read_csv(tmp_path / "history.csv")
+    expected = float(sums[0] / sums[1])
+    assert history["validation_loss"].min() == pytest.approx(expected, rel=1e-5)
+
+
+def test_with_nights_as_domains_a_step_of_training_knows_the_nights(store, tmp_path, monkeypatch):
+    told, real = [], objective.domains
+    monkeypatch.setattr(objective, "domains", lambda ids: told.append([*ids]) or real(ids))
+    protocol = replace(PROTOCOL, max_epochs=2, batch_size=6, sequences_per_night=3)
+    train_run(store, replace(RUN, norm="psd-night"), protocol, tmp_path)
+    index = split_of(store, RUN).train
+    options = {"length": 9, "stride": 5, "last": "fill", "seed": 0}
+    loader = Loader(store, index, batch_size=6, sequences_per_night=3, **options)
+    expected = [[*nights] for epoch in (0, 1) for nights in loader.nights(epoch)]
+    assert told == expected
+    assert max(len(set(ids)) for ids in told) < 6
 
 
 @pytest.mark.parametrize(
@@ -236,7 +270,7 @@ def test_the_seed_decides_who_validates(store):
     assert len(validating) > 1
 
 
-@pytest.mark.parametrize("norm", ["batch", "psd"])
+@pytest.mark.parametrize("norm", ["batch", "psd", "psd-night"])
 def test_norms_measure_at_every_step_of_training_and_at_no_other(store, tmp_path, norm):
     protocol = replace(PROTOCOL, max_epochs=1)
     result = train_run(store, replace(RUN, norm=norm), protocol, tmp_path, keep="weights")
@@ -247,7 +281,7 @@ def test_norms_measure_at_every_step_of_training_and_at_no_other(store, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm", ["batch", "psd"])
+@pytest.mark.parametrize("norm", ["batch", "psd", "psd-night"])
 def test_it_learns_a_tiny_set_by_heart(store, tmp_path, norm):
     protocol = replace(PROTOCOL, lr=1e-2, max_epochs=60, patience=60)
     run = Run("usleep", norm, hold_out="abc")

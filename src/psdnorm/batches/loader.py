@@ -100,6 +100,20 @@ class Sequences:
         bits = np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(len(self))
         return np.argsort(bits, kind="stable")
 
+    def grouped(self, order: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+        """Move sequences of an order so that ``n`` of a night follow each other.
+
+        They take the place of the first of them; a night's last group may be smaller.
+        """
+        by_night = np.argsort(self.night[order], kind="stable")  # places in the order
+        _, first, sizes = np.unique(
+            self.night[order][by_night], return_index=True, return_counts=True
+        )
+        place = np.arange(len(order)) - np.repeat(first, sizes)
+        leader = np.empty_like(by_night)
+        leader[by_night] = by_night[np.arange(len(order)) - place % n]
+        return order[np.argsort(leader, kind="stable")]
+
 
 _GRAIN = 32768  # values above which torch parallelises a copy
 _PART = 4  # arrays per work item of a thread
@@ -283,9 +297,15 @@ class Loader:
         Sequences per batch, epochs per sequence, and epochs from one sequence to the next.
     seed : int or None
         Seed of the shuffle; None keeps the order of the nights in every epoch.
+    sequences_per_night : int
+        Sequences of a night that follow each other in an epoch, for norms with statistics by
+        domain. With 1, the order is that of the shuffle.
     last : {"keep", "drop", "fill"}
         Whether an incomplete last batch is kept, dropped, or filled with the first sequences of
         the epoch, unscored. With the latter two, all batches have the same shape.
+    whole_nights : bool
+        Begin a new batch with every night; ``last`` then is about the last batch of each, which is
+        filled with sequences of the night.
     only_scored : bool
         Skip sequences without a scored epoch; False to predict complete nights.
     device : str or torch.device
@@ -311,7 +331,9 @@ class Loader:
         length: int = LENGTH,
         stride: int = STRIDE,
         seed: int | None = 0,
+        sequences_per_night: int = 1,
         last: str = "keep",
+        whole_nights: bool = False,
         only_scored: bool = True,
         device: str | torch.device = "cpu",
         residence: str = "auto",
@@ -320,7 +342,12 @@ class Loader:
             raise ArgumentError(f"batch_size is {batch_size!r}, expected a positive integer")
         if last not in LAST:
             raise ArgumentError(f"last is {last!r}, expected one of {', '.join(LAST)}")
+        if type(sequences_per_night) is not int or sequences_per_night < 1:
+            raise ArgumentError(
+                f"sequences_per_night is {sequences_per_night!r}, expected a positive integer"
+            )
         self.store, self.batch_size, self.seed, self.last = store, batch_size, seed, last
+        self.sequences_per_night, self.whole_nights = sequences_per_night, whole_nights
         self.device = torch.device(device)
         self.sequences = Sequences(index, length, stride, only_scored=only_scored)
         if not len(self):
@@ -349,8 +376,11 @@ class Loader:
         return int(self.sequences.offsets[-1]) * layout.n_channels * layout.n_times * itemsize
 
     def __len__(self) -> int:
-        full, rest = divmod(len(self.sequences), self.batch_size)
-        return full + (rest > 0 and self.last != "drop")
+        of_nights = np.bincount(self.sequences.night)
+        full, rest = np.divmod(
+            of_nights if self.whole_nights else of_nights.sum(keepdims=True), self.batch_size
+        )
+        return int(full.sum() + (self.last != "drop") * np.count_nonzero(rest))
 
     def epoch(self, epoch: int, first_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of an epoch, starting at ``first_batch``.
@@ -364,33 +394,54 @@ class Loader:
             raise ArgumentError(f"epoch is {epoch}, expected 0 or more")
         return self._batches(epoch, first_batch)
 
+    def nights(self, epoch: int, first_batch: int = 0) -> Iterator[NDArray[np.int64]]:
+        """Yield the nights of the sequences in every batch, (N,), as rows of the index.
+
+        With ``whole_nights``, what fills a batch has the number of nights instead: it belongs to
+        none, so that it does not count twice.
+        """
+        for batch, n_real in self._plan(epoch)[first_batch:]:
+            nights = self.sequences.night[batch].copy()
+            if self.whole_nights:
+                nights[n_real:] = len(self.sequences.recordings)
+            yield nights
+
     def _batches(self, epoch: int, first_batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        order, n_real = self._order(epoch)
+        plan = self._plan(epoch)[first_batch:]
+        if not plan:
+            return
+        sizes = np.array([len(batch) for batch, _ in plan])
+        order = np.concatenate([batch for batch, _ in plan])
+        is_real = np.concatenate([np.arange(len(batch)) < n_real for batch, n_real in plan])
         sequences = self.sequences
         n_own = sequences.n_own[order]
         first = sequences.offsets[sequences.night[order]] + sequences.start[order]
-        n_scored = np.where(np.arange(len(order)) < n_real, n_own, 0)
+        n_scored = np.where(is_real, n_own, 0)
         columns = [torch.from_numpy(column).to(self.device) for column in (first, n_own, n_scored)]
-        parts = [
-            slice(begin, begin + self.batch_size)
-            for begin in range(first_batch * self.batch_size, len(order), self.batch_size)
-        ]
-        signals = self._signals([order[part] for part in parts])
-        for part in parts:
-            begins, own, scored = (column[part, None] for column in columns)  # (N, 1)
+        signals = self._signals([batch for batch, _ in plan])
+        for end, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
+            begins, own, scored = (column[end - size : end, None] for column in columns)  # (N, 1)
             rows = begins + self._steps % own  # (N, S)
             stages = self._stages[rows].long().masked_fill(self._steps >= scored, UNSCORED)
             yield signals(rows), stages
 
-    def _order(self, epoch: int) -> tuple[NDArray[np.int64], int]:
-        """Return the sequences in the order of an epoch, and how many of them are not fillers."""
-        n = len(self.sequences)
-        order = np.arange(n) if self.seed is None else self.sequences.order(self.seed, epoch)
-        if self.last == "drop":
-            return order[: len(self) * self.batch_size], n
-        if self.last == "fill":
-            order = np.resize(order, len(self) * self.batch_size)  # repeats from the start
-        return order, n
+    def _plan(self, epoch: int) -> list[tuple[NDArray[np.int64], int]]:
+        """Return the sequences of every batch, and how many of them, the first, are no fillers."""
+        n, sequences, size = len(self.sequences), self.sequences, self.batch_size
+        order = np.arange(n) if self.seed is None else sequences.order(self.seed, epoch)
+        groups = [order]
+        if self.whole_nights:
+            order = order[np.argsort(sequences.night[order], kind="stable")]
+            groups = np.split(order, np.cumsum(np.bincount(sequences.night))[:-1])
+        elif self.sequences_per_night > 1:
+            groups = [sequences.grouped(order, self.sequences_per_night)]
+        plan = []
+        for group in groups:
+            n_batches = -(-len(group) // size) if self.last != "drop" else len(group) // size
+            filled = np.resize(group, n_batches * size) if self.last == "fill" else group
+            for begin in range(0, n_batches * size, size):
+                plan.append((filled[begin : begin + size], min(size, len(group) - begin)))
+        return plan
 
     def _signals(self, batches: list[NDArray[np.int64]]) -> Callable[[Tensor], Tensor]:
         if self.residence == "device":

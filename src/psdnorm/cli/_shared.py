@@ -43,6 +43,13 @@ Patience = Annotated[
     int, typer.Option(help="Stop after this many epochs without a lower validation loss.")
 ]
 BatchSize = Annotated[int, typer.Option(help="Sequences in a batch.")]
+SequencesPerNight = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Sequences of a night in a batch.  [default: 4 with statistics by domain, else any]",
+    ),
+]
 
 output = Console()
 app = typer.Typer(

@@ -19,7 +19,7 @@ def demo(
     """Run the whole system on simulated nights, in minutes.
 
     Simulates and prepares four small cohorts, then trains a small U-Sleep with three norms, each
-    cohort held out in turn. If interrupted, give the same command again.
+    cohort held out in turn. If interrupted, run the same command again.
     """
     from psdnorm.demo import LEAST, NEXT, Demo, failures, verdict
     from psdnorm.evaluation import MEAN_DATASET

@@ -83,7 +83,7 @@ def dissect(
     found.claim()
     with sigterm_as_ctrl_c(), held(out) as free:
         if not free:
-            raise ArgumentError(f"another process works in {out} now, expected one at a time")
+            raise ArgumentError(f"another process is already working in {out}")
         failed = _run(found, jobs or cores(), device, "auto" if fast else False, predictions)
     for sentence in failed:  # before the report, which fails without any score
         say(errors, f"failed: {sentence}")

@@ -1,6 +1,5 @@
 """``psdnorm inspect``."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +14,7 @@ from rich.text import Text
 from psdnorm.cli._shared import SOME_FAILED, command, output
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, PsdnormError, StoreError
-from psdnorm.runtime import errors, plural, say
+from psdnorm.runtime import errors, json_text, plural, say
 
 if TYPE_CHECKING:
     from psdnorm.store import Store
@@ -204,12 +203,12 @@ def inspect(
     if as_json:
         if verify:
             description["verified"] = True
-        typer.echo(json.dumps(description, ensure_ascii=False, allow_nan=False))
+        typer.echo(json_text(description), nl=False)
     else:
         print_tables(description)
         if verify:
-            n_nights = len(opened.index)
-            output.print(f"Verified: every byte of {n_nights} nights is as it was written.")
+            nights = plural(len(opened.index), "night")
+            output.print(f"Verified: every byte of {nights} is as it was written.")
     if no_figure or (as_json and figure is None):
         return
     try:

@@ -17,6 +17,7 @@ from psdnorm.cli._shared import (
     Fast,
     MaxEpochs,
     Patience,
+    SequencesPerNight,
     command,
     filter_sizes,
     json_object,
@@ -42,8 +43,8 @@ def lodo(
     norms: Annotated[
         str | None,
         typer.Option(
-            help="batch, layer, instance, tma, psd, psd-white, adabn3, adabn12, adabnall.  "
-            "[default: batch,layer,instance,tma,psd]"
+            help="batch, layer, instance, tma, psd, psd-white, psd-unit, psd-night, "
+            "psd-night-unit, adabn3, adabn12, adabnall.  [default: batch,layer,instance,tma,psd]"
         ),
     ] = None,
     models: Annotated[
@@ -74,7 +75,7 @@ def lodo(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="An experiment of the paper (psdnorm presets); the options narrow it."),
+        typer.Option(help="Experiment of the paper (psdnorm presets); options select part of it."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the experiment.")] = Path("runs"),
     keep: Annotated[
@@ -87,6 +88,7 @@ def lodo(
     max_epochs: MaxEpochs = 100,
     patience: Patience = 3,
     batch_size: BatchSize = 64,
+    sequences_per_night: SequencesPerNight = None,
     model_arguments: Annotated[
         str,
         typer.Option(
@@ -112,8 +114,8 @@ def lodo(
 ) -> None:
     """Train on all cohorts of STORE but one and test on that one, for every norm and seed.
 
-    Give the same command again to resume: finished runs are not repeated. Lists have commas
-    between their values. psdnorm status shows the progress.
+    Run the same command again to resume: finished runs are not repeated. Separate values with
+    commas. psdnorm status shows the progress.
     """
     from psdnorm.cli._experiment_output import (
         Progress,
@@ -135,6 +137,7 @@ def lodo(
         max_epochs=max_epochs,
         patience=patience,
         batch_size=batch_size,
+        sequences_per_night=sequences_per_night,
         model_arguments=json_object("--model-arguments", model_arguments),
     )
     hold_outs = cohorts_to_hold_out(

@@ -27,7 +27,7 @@ def presets() -> None:
         output,
         f"psdnorm lodo STORE --preset NAME --out RUNS, with the ten cohorts in STORE "
         f"({', '.join(PAPER_COHORTS)}; psdnorm prepare … --recipe paper). --hold-out, --seeds, "
-        "--norms, … narrow it; presets that share runs share them in one RUNS too.",
+        "--norms, … select part of it; with the same RUNS, shared runs are done once.",
     )
     say(
         output,

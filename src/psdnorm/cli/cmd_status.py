@@ -49,11 +49,11 @@ def _how_to_go_on(runs: Path) -> str:
     from psdnorm.lab.study import NIGHTS
 
     if not any((runs / name).exists() for name in (NIGHTS, COST)):
-        return "give the command of psdnorm lodo again to go on"
+        return "run the same psdnorm lodo command again to resume"
     folder = Path(os.path.abspath(runs))
     work = runs.parent if runs.name == folder.name else folder.parent
     command = shlex.join(["psdnorm", "study", "FILE", "--work", str(work)])
-    return f"{command} goes on, where FILE is that of the study {folder.name}"
+    return f"to resume, run {command} with the YAML file of study {folder.name} as FILE"
 
 
 def _document(found: "Status") -> dict[str, Any]:
@@ -97,10 +97,10 @@ def _print(found: "Status", going_on: str) -> None:
             say(output, f"  failed: {each.reason}")
     if found.work_s is None:
         idle = "" if counts["running"] else f"; nothing runs: {going_on}"
-        say(output, f"no training is finished yet, so that the time left is not known{idle}")
+        say(output, f"no training is finished yet, so the time left is unknown{idle}")
     elif found.left_s is not None:
-        workers = counts["running"]
-        say(output, f"about {duration(found.left_s)} left, as long as {workers} run at a time")
+        workers = plural(counts["running"], "run")
+        say(output, f"about {duration(found.left_s)} left at {workers} in parallel")
     elif found.work_s:
         left = f"about {duration(found.work_s)} of work for one worker"
         say(output, f"nothing runs; {left}: {going_on}")

@@ -66,8 +66,8 @@ def print_estimate(study: "Study", experiment: "ExperimentFolder") -> None:
     output.print(table)
     nights = study.nights
     by_cohort = ", ".join(f"{cohort} {number}" for cohort, number in nights.subjects.items())
-    n_nights = sum(nights.subjects.values())
-    say(output, f"{n_nights} nights of {nights.hours:g} h, recipe {nights.recipe}: {by_cohort}")
+    n_nights = plural(sum(nights.subjects.values()), "night")
+    say(output, f"{n_nights} of {nights.hours:g} h, recipe {nights.recipe}: {by_cohort}")
     for path, runs in packed.items():
         say(output, f"done, but not unpacked yet: {plural(len(runs), 'run')} in {path}")
     left = sum(seconds[run] for run in study.runs if run not in done) / 60
@@ -111,9 +111,9 @@ def study(
     """Train the runs of the study in FILE until all are done or the time limit is reached.
 
     WORK/NAME is a folder of runs, as of psdnorm lodo, for psdnorm report and status; its cost.json
-    records the cost. Finished runs are packed into RESULTS/NAME.tar.xz and never repeated, nor
-    are those of studies from which FILE borrows; interrupted ones are resumed if WORK still exists.
-    Exit code 1: some runs failed or are left.
+    records the cost. Finished runs are packed into RESULTS/NAME.tar.xz. Finished runs, including
+    borrowed ones, are never repeated; interrupted ones are resumed if WORK still exists. Exit code
+    1: some runs failed or are left.
     """
     from psdnorm.lab.study import check_folder, check_networks, experiment_of, is_packed, read_study
 
@@ -247,7 +247,7 @@ def _say_what_is_left(described: "Study", experiment: "ExperimentFolder") -> Non
     """List the runs that are not finished, and say what can be read already."""
     left = [run.name for run in described.runs if not experiment.is_done(run)]
     done = len(described.runs) - len(left)
-    say(output, f"{described.name}: {done} of {len(described.runs)} runs are done")
+    say(output, f"{described.name}: {done} of {plural(len(described.runs), 'run')} done")
     if done:
         say(output, f"psdnorm report {experiment.path} shows their results. {SIMULATED_NIGHTS}")
     if left:

@@ -13,6 +13,7 @@ from psdnorm.cli._shared import (
     Fast,
     MaxEpochs,
     Patience,
+    SequencesPerNight,
     command,
     json_object,
     one_filter_size,
@@ -32,7 +33,11 @@ def train(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="A store of prepared nights.")],
     hold_out: Annotated[str, typer.Option(help="Cohort to test on.")],
     norm: Annotated[
-        str, typer.Option(help="batch, layer, instance, psd, psd-white or tma.")
+        str,
+        typer.Option(
+            help="batch, layer, instance, psd, psd-white, psd-unit, psd-night, psd-night-unit or "
+            "tma."
+        ),
     ] = "psd",
     model: Annotated[str, typer.Option(help="usleep or cnn-transformer.")] = "usleep",
     filter_size: Annotated[
@@ -55,6 +60,7 @@ def train(
     max_epochs: MaxEpochs = 100,
     patience: Patience = 3,
     batch_size: BatchSize = 64,
+    sequences_per_night: SequencesPerNight = None,
     device: Device = "auto",
     devices: Annotated[int, typer.Option(help="Number of GPUs that share every batch.")] = 1,
     fast: Fast = True,
@@ -68,7 +74,7 @@ def train(
 ) -> None:
     """Train on all cohorts of STORE but one, and test on that one.
 
-    Give the same command again to resume an interrupted training.
+    Run the same command again to resume an interrupted training.
     """
     from psdnorm.training import Bars, Protocol, Run, Silent, train_run
 
@@ -78,6 +84,7 @@ def train(
         max_epochs=max_epochs,
         patience=patience,
         batch_size=batch_size,
+        sequences_per_night=sequences_per_night,
         model_arguments=json_object("--model-arguments", model_arguments),
     )
     folder = out or Path("runs") / run.name
@@ -97,7 +104,7 @@ def train(
                 watcher=_Announcing(begin, Silent() if quiet else bars),
             )
     except KeyboardInterrupt:
-        say(errors, f"{folder} can be resumed: give the same command again")
+        say(errors, f"{folder} can be resumed: run the same command again")
         raise
     chosen = result.filter_size_choice
     taken = "" if chosen is None else f", filter size {chosen['filter_size']} (auto)"
@@ -115,7 +122,7 @@ def _announce(
 ) -> None:
     """Print the folder of a training, and warnings."""
     from psdnorm.experiments import Amounts, short_patience
-    from psdnorm.training import resolve_device, unshared_norms
+    from psdnorm.training import is_by_night, resolve_device, unshared_norms
 
     say(errors, f"{run.name}: trains in {folder}")
     place = resolve_device(device, devices)
@@ -123,9 +130,11 @@ def _announce(
     if count:
         say(
             errors,
-            f"the network's BatchNorm layers ({count}) are not shared between the {devices} "
-            "processes of a processor: each measures its own part of a batch",
+            f"the network's BatchNorm layers ({count}) are not synchronized between the {devices} "
+            "CPU processes: each uses its own part of the batch",
         )
+    if devices > 1 and is_by_night(run, protocol):
+        say(errors, f"with nights as domains, {devices} devices run the network uncompiled")
     sentence = short_patience([run], Amounts(nights, protocol), protocol)
     if sentence is not None:
         say(errors, sentence)

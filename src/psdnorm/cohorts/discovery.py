@@ -29,6 +29,7 @@ from psdnorm.io import (
     read_recording,
     resolve,
 )
+from psdnorm.runtime import plural
 
 _Night = tuple[str, str]  # subject, visit
 _Scorings = dict[_Night, dict[str, list[Path]]]  # by kind, in order of preference
@@ -134,13 +135,13 @@ def _find(cohort: Cohort, root: Path, wanted: Candidates | None) -> Found:
         nights.append(NightFiles(cohort.name, subject, visit, *files, **person._asdict()))
     lone = {night.subject for night in nights if night.family is None}
     if cohort.people is not None and cohort.people.family and lone:
-        n_subjects = len({night.subject for night in nights})
+        subjects = plural(len({night.subject for night in nights}), "subject")
         notes.append(
-            f"the family of {len(lone)} of {n_subjects} subjects of {cohort.name} is unknown: "
+            f"the family of {len(lone)} of {subjects} of {cohort.name} is unknown: "
             "relatives may be on both sides of a split"
         )
     if scorings:
-        notes.append(f"{root} has {len(scorings)} scorings without a recording")
+        notes.append(f"{root} has {plural(len(scorings), 'scoring')} without a recording")
     return Found(nights, problems, notes)
 
 

@@ -51,6 +51,10 @@ def unscored(file: Path, expected: str) -> Problem:
     return Problem(file, f"has no scoring beside it, expected {expected}{hint}")
 
 
+def inaccessible(path: Path, error: OSError, what: str = "read") -> Problem:
+    return Problem(path, f"cannot be {what}: {error.strerror or error}")
+
+
 class Found(NamedTuple):
     """The nights found in a source, with problems and notes.
 
@@ -91,7 +95,7 @@ def check_root(root: Path, expected: str) -> None:
     try:
         is_folder = stat.S_ISDIR(root.stat().st_mode)
     except PermissionError as error:
-        raise RecordingError(f"{root} cannot be read: {error.strerror}") from error
+        raise RecordingError(str(inaccessible(root, error))) from error
     except OSError:
         is_folder = False
     if not is_folder:
@@ -106,7 +110,7 @@ def children(folder: Path, problems: list[Problem]) -> list[Path]:
         what = "entered"  # a folder may be listable but not searchable
         os.stat(os.path.join(folder, "."))
     except OSError as error:
-        problem = Problem(folder, f"cannot be {what}: {error.strerror or error}")
+        problem = inaccessible(folder, error, what)
         if problem not in problems:
             problems.append(problem)
         return []
@@ -136,7 +140,7 @@ def below(root: Path, problems: list[Problem]) -> list[Path]:
             try:
                 is_folder = stat.S_ISDIR(path.stat().st_mode)
             except PermissionError as error:
-                problems.append(Problem(path, f"cannot be read: {error.strerror}"))
+                problems.append(inaccessible(path, error))
                 continue
             except OSError:  # a dangling link
                 is_folder = False

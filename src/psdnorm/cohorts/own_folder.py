@@ -20,6 +20,7 @@ from psdnorm.cohorts.file_layout import (
     check_root,
     children,
     duplicate,
+    inaccessible,
     pattern_of,
     unscored,
 )
@@ -247,7 +248,7 @@ def _fault(path: Path) -> str:
     try:
         return "" if stat.S_ISREG(os.stat(path).st_mode) else "is not a file"
     except PermissionError as error:
-        return f"cannot be read: {error.strerror}"
+        return inaccessible(path, error).what
     except (OSError, ValueError):  # ValueError: not a valid file name
         return "does not exist"
 
@@ -262,7 +263,7 @@ def parse_channels(text: str) -> Candidates:
         tried = (options if equals else name).split("|")
         wanted[name] = [option.strip() for option in tried if option.strip()]
     if not wanted or not all(wanted.values()):
-        raise ArgumentError(f"channels must name one at least in each part, found {text!r}")
+        raise ArgumentError(f"channels must name at least one in each part, found {text!r}")
     for option in itertools.chain.from_iterable(wanted.values()):
         check_expression(option)
     return candidates(wanted)

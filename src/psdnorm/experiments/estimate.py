@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import psdnorm
+from psdnorm.adaptation import domains
 from psdnorm.batches import leave_one_dataset_out, window_starts
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.grid import PlannedRun
@@ -230,7 +231,8 @@ def from_rates(
 
 def measured_rates(run: Run, protocol: Protocol, layout: Layout, batch_size: int = 4) -> Rates:
     """Time a training and a prediction step on this machine's CPU."""
-    with torch.random.fork_rng([]):
+    one_domain = domains([0] * batch_size)
+    with torch.random.fork_rng([]), one_domain:
         model = build_model(with_size(run, CANDIDATES[-1]), protocol, layout)
         x = torch.randn(batch_size, protocol.length, layout.n_channels, layout.n_times)
         training = _seconds(lambda: model.train()(x).square().mean().backward())

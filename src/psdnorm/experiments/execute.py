@@ -351,8 +351,8 @@ def check_grid(
     less = [run for run in done if KEEP.index(kept[run]) < KEEP.index(keep)]
     if less:
         raise ArgumentError(
-            f"keep is {keep!r}, but {len(less)} finished runs in {runs.path} kept less, such as "
-            f"{less[0].name} with {kept[less[0]]!r}: delete their folders to run them again"
+            f"keep is {keep!r}, but {plural(len(less), 'finished run')} in {runs.path} kept less, "
+            f"such as {less[0].name} with {kept[less[0]]!r}: delete their folders to run them again"
         )
     cohorts_to_hold_out(store, sorted({run.hold_out for run in grid}))
     runs.check(store, protocol)

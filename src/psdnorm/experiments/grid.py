@@ -46,7 +46,7 @@ class Axes:
         names = [field.name for field in dataclasses.fields(self)]
         for name in names:
             if not getattr(self, name):
-                raise ArgumentError(f"{name} is empty, expected one at least")
+                raise ArgumentError(f"{name} is empty, expected at least one")
         for values in itertools.product(*(getattr(self, name) for name in names)):
             yield Run(*values)
 
@@ -274,8 +274,8 @@ def _nights_of(store: Store) -> dict[str, Any]:
 
 def _difference(name: str, there: Any, value: Any) -> str:
     if name == "protocol" and isinstance(there, Mapping):
-        key = next(key for key in value if value[key] != there.get(key))
-        return f"{key} {there.get(key)!r}, found {value[key]!r}"
+        key = next(key for key in {**value, **there} if value.get(key) != there.get(key))
+        return f"{key} {there.get(key)!r}, found {value.get(key)!r}"
     if name == "recipe_sha256":
         return f"nights of the recipe {there!s:.12}, found {value:.12}"
     if name == "nights":

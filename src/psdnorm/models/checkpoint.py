@@ -135,6 +135,7 @@ class Pretrained(nn.Module):
         weights = _safetensors().torch.save(tensors, metadata=written)
         checksum = hashlib.sha256(weights).hexdigest()
         document["weights"] = {"bytes": len(weights), "sha256": checksum}
+        # not runtime.json_text: models stand above the wall
         config = (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
         _check_bytes("the model's description", len(config))
         with os_errors_as(CheckpointError, folder, "cannot be written"):

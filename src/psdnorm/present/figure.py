@@ -69,6 +69,9 @@ _LOOKS = {
     "instance": Look(SKY, "^", "-."),
     "tma": Look(GREEN, "v", ":"),
     "psd-white": Look(PURPLE, "P", (0, (3, 1, 1, 1, 1, 1))),
+    "psd-unit": Look(VERMILION, "d", "--"),
+    "psd-night": Look(VERMILION, "h", (0, (1, 1))),
+    "psd-night-unit": Look(VERMILION, "p", (0, (4, 1, 1, 1))),
     "psd": Look(VERMILION, "D", "-"),
     "B": Look(VERMILION, "D", "-"),  # of two sides that are compared, A and B
 }

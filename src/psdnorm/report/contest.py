@@ -10,7 +10,7 @@ from psdnorm.evaluation import MEAN_DATASET, MEAN_SUBJECT, overall_means
 from psdnorm.evaluation.statistics import BlockTables, block_tables
 from psdnorm.present import CannotDraw
 from psdnorm.report.results import Results, model_place, norms_in_order, representative_arm
-from psdnorm.runtime import listed, plural
+from psdnorm.runtime import listed, plural, verb
 from psdnorm.training import norm_name, setting_name, unusual
 
 METRIC, BATCH = "balanced_accuracy", "batch"
@@ -247,7 +247,7 @@ def _partial(
         return ""
     shared = set.intersection(*places)
     without = sorted(cohorts - {cohort for cohort, _ in shared})
-    omitted = f" ({listed(without)} {_verb(without, 'is', 'are')} excluded)" if without else ""
+    omitted = f" ({listed(without)} {verb(without, 'is', 'are')} excluded)" if without else ""
     compared = (
         f"norms are compared on the {len(shared):,} of {expected:,} places (a cohort in a seed) "
         "that all of them have, where "
@@ -275,21 +275,17 @@ def uncounted_scores(tables: BlockTables) -> list[str]:
             for norm, count in missing[missing > 0].items():
                 by_number.setdefault(int(count), []).append(norm_name(str(norm)))
             sentences += [
-                f"{listed(norms)} {_verb(norms, 'is', 'are each')} missing {count:,} of the "
+                f"{listed(norms)} {verb(norms, 'is', 'are each')} missing {count:,} of the "
                 f"{total:,} scores of {cohort}."
                 for count, norms in by_number.items()
             ]
             continue
         without = [norm_name(str(norm)) for norm in missing.index[missing == total]]
-        reason = f"{listed(without)} {_verb(without, 'has', 'have')} no score there"
+        reason = f"{listed(without)} {verb(without, 'has', 'have')} no score there"
         if not without:
             reason = "no subject has a score of every norm in the same seed"
         sentences.append(f"{cohort} is excluded: {reason}.")
     return sentences
-
-
-def _verb(subjects: Sequence[str], one: str, several: str) -> str:
-    return one if len(subjects) == 1 else several
 
 
 def shortened(sentences: list[str], most: int = 3) -> list[str]:

@@ -313,7 +313,7 @@ def _subject_rows(
     hundredths = (10_000 * wide[norms]).round()
     columns = [(norm_name(norm), "percent") for norm in norms]
     if focus in shared and BATCH in shared and focus != BATCH:
-        columns.insert(0, (f"{norm_name(focus)} − BatchNorm", "gain"))
+        columns.insert(0, (f"{norm_name(focus)} − {norm_name(BATCH)}", "gain"))
         hundredths.insert(0, "gain", (10_000 * (shared[focus] - shared[BATCH])).round())
     columns = [("subject", "text"), *columns, ("epochs", "count"), ("missing stages", "count")]
     return columns, whole_rows(hundredths.assign(**about[["epochs", "missing_stages"]]))

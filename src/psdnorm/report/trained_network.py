@@ -14,7 +14,15 @@ from psdnorm.experiments import GRID
 from psdnorm.models import CONFIG, CNNTransformer, Pretrained, USleep, from_pretrained
 from psdnorm.models import WEIGHTS as WEIGHTS_FILE
 from psdnorm.store import Store, recipe_hash
-from psdnorm.training import TMA, WEIGHTS, AlignedStore, Arm, alignment_of, model_name
+from psdnorm.training import (
+    TMA,
+    VARIANTS,
+    WEIGHTS,
+    AlignedStore,
+    Arm,
+    alignment_of,
+    model_name,
+)
 
 _MODELS = {USleep: "usleep", CNNTransformer: "cnn-transformer"}
 
@@ -35,8 +43,11 @@ class Trained:
     @property
     def norm(self) -> str:
         """The norm as runs name it. TMA is not a layer: only the training names it."""
-        is_aligned = "sqrt_barycenter" in self.training or self._run.get("norm") == TMA
-        return TMA if is_aligned else str(self.model.config.get("norm"))
+        named = self._run.get("norm")
+        if "sqrt_barycenter" in self.training or named == TMA:
+            return TMA
+        norm = str(self.model.config.get("norm"))
+        return str(named) if norm == "psd" and named in VARIANTS else norm
 
     @property
     def arm(self) -> Arm:

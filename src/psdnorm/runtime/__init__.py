@@ -25,4 +25,4 @@ from psdnorm.runtime.interrupts import (
     undisturbed,
 )
 from psdnorm.runtime.parallel import ProcessBrokenError, check_scheduler, run_all, stream_all
-from psdnorm.runtime.progress import errors, listed, plural, progress_bar, say, track
+from psdnorm.runtime.progress import errors, listed, plural, progress_bar, say, track, verb

@@ -56,12 +56,13 @@ def run_all(
         places = [None] * min(jobs, len(items))
         why = "its process died twice, perhaps out of memory"
         yield from stream_all(
-            partial(_send_result, work), items, places, lost=lambda item, _: [lost(item, why)]
+            partial(_only_result, work), items, places, lost=lambda item, _: [lost(item, why)]
         )
 
 
-def _send_result(work: Callable[[_Item], _Result], item: _Item, send: Send) -> None:
-    send(work(item))
+def _only_result(work: Callable[[_Item], _Result], item: _Item, send: Send) -> list[_Result]:
+    # not sent before the end: a process that dies in between would have the item processed twice
+    return [work(item)]
 
 
 class ProcessBrokenError(Exception):
@@ -69,7 +70,7 @@ class ProcessBrokenError(Exception):
 
 
 def stream_all(
-    work: Callable[[_Item, Send], None],
+    work: Callable[[_Item, Send], list | None],
     items: Sequence[_Item],
     places: Sequence[Any],
     *,
@@ -81,8 +82,9 @@ def stream_all(
     """Process items in one process per place; yield everything that ``work`` sends, as it arrives.
 
     Places, such as GPUs, tell processes apart. ``work`` takes an item and ``send``, which it may
-    call any number of times. An item whose process dies is retried once, then replaced by what
-    ``lost`` returns for it and the messages of :class:`ProcessBrokenError` ("" if unknown).
+    call any number of times; what it returns is sent as the item ends. An item whose process dies
+    is retried once, then replaced by what ``lost`` returns for it and the messages of
+    :class:`ProcessBrokenError` ("" if unknown).
     """
     workers = [_Worker(work, begin, place) for place in places]
     waiting = deque(range(len(items)))
@@ -120,6 +122,7 @@ def stream_all(
                     yield content
                 elif kind == "done":
                     worker.item = None
+                    yield from content or ()
                 elif kind == "error":
                     worker.item = None
                     raise content
@@ -186,7 +189,10 @@ class _Worker:
 
 
 def _serve(
-    pipe: Any, work: Callable[[Any, Send], None], begin: Callable[[Any], None] | None, place: Any
+    pipe: Any,
+    work: Callable[[Any, Send], list | None],
+    begin: Callable[[Any], None] | None,
+    place: Any,
 ) -> None:
     """Process items from the pipe until it is closed."""
     begin_worker()
@@ -196,7 +202,8 @@ def _serve(
         while True:
             item = pipe.recv()
             try:
-                work(item, lambda result: pipe.send(("result", result)))
+                last = work(item, lambda result: pipe.send(("result", result)))
+                pipe.send(("done", last))
             except ProcessBrokenError as error:
                 pipe.send(("last words", str(error)))
                 os._exit(1)  # whatever came next would fail too
@@ -204,8 +211,6 @@ def _serve(
                 raise
             except Exception as error:
                 pipe.send(("error", error))
-            else:
-                pipe.send(("done", None))
     except (EOFError, OSError):
         pass  # the parent has no more items
 

@@ -1,7 +1,7 @@
 """Output for users: one progress bar (in a log, a line per minute), sentences, plurals, lists."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from datetime import timedelta
 from typing import TypeVar
 
@@ -61,6 +61,11 @@ def plural(number: int, noun: str, nouns: str | None = None) -> str:
     ('1 night', '12,000 nights', '2 studies')
     """
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def verb(subjects: Sized, one: str, several: str) -> str:
+    """Return ``one`` if there is one subject, else ``several``."""
+    return one if len(subjects) == 1 else several
 
 
 def listed(names: Sequence[str]) -> str:

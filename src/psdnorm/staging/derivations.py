@@ -115,13 +115,14 @@ def groups_of(names: Sequence[str], n_channels: int) -> tuple[tuple[tuple[str, .
     >>> groups_of(["F3", "C3", "O1"], 2)
     ((('F3', 'C3'), ('F3', 'O1'), ('C3', 'O1')), '')
     >>> groups_of(["Cz"], 2)
-    ((('Cz', 'Cz'),), 'Cz is fed 2 times, as the model takes 2 channels')
+    ((('Cz', 'Cz'),), 'Cz is used twice because the model takes 2 channels')
     """
     if len(names) < n_channels:
         group = tuple(names[place % len(names)] for place in range(n_channels))
         times = {name: group.count(name) for name in group}
-        fed = listed([f"{name} is fed {n} times" for name, n in times.items() if n > 1])
-        return (group,), f"{fed}, as the model takes {n_channels} channels"
+        often = {n: "twice" if n == 2 else f"{n} times" for n in times.values()}
+        used = listed([f"{name} is used {often[n]}" for name, n in times.items() if n > 1])
+        return (group,), f"{used} because the model takes {n_channels} channels"
     places = sorted(combinations(range(len(names)), n_channels), key=lambda p: (sum(p), p))
     groups = tuple(tuple(names[place] for place in group) for group in places[:MOST_GROUPS])
     if len(places) <= MOST_GROUPS:
@@ -203,8 +204,8 @@ def doubt_unit(spreads_uv: list[float], given: str | None, source: str) -> str:
     factor = min(factors, key=lambda each: abs(np.log10(each)))
     times = "1000" if abs(round(np.log10(factor))) == 3 else "1000000"
     words = (
-        f"30 s of its EEG vary by {float(f'{found_uv:.2g}'):g} µV, expected {_LEAST_UV:g} to "
-        f"{_MOST_UV:g} µV of sleep EEG: its unit may be {times} times "
+        f"its EEG has a standard deviation of {float(f'{found_uv:.2g}'):g} µV, expected "
+        f"{_LEAST_UV:g} to {_MOST_UV:g} µV for sleep EEG: its unit may be {times} times "
         f"{'larger' if factor > 1 else 'smaller'} than the file says"
     )
     if given is not None:

@@ -3,18 +3,18 @@
 import csv
 import dataclasses
 import glob
-import io
 import math
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 
@@ -139,12 +139,11 @@ def _stem(path: Path) -> str:
     return path.with_suffix("").stem if path.name.lower().endswith(".fif.gz") else path.stem
 
 
-def write_table(path: Path, rows: Iterable[Sequence[str]]) -> None:
+def write_table(path: Path, rows: list[Sequence[str]]) -> None:
     """Write a tab-separated table atomically."""
-    text = io.StringIO()
-    csv.writer(text, "excel-tab", lineterminator="\n").writerows(rows)
+    text = pd.DataFrame(rows).to_csv(sep="\t", header=False, index=False, lineterminator="\n")
     with written(path) as file:
-        file.write(text.getvalue().encode())
+        file.write(text.encode())
 
 
 def write_tsv(path: str | Path, stages: ArrayLike, probabilities: ArrayLike) -> None:

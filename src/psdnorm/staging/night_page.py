@@ -392,7 +392,7 @@ def draw_distances(distances: tuple[Distance, ...]) -> "Canvas":
 def draw_spectra(shift: ShiftReport) -> "Canvas":
     """Draw the spectra of a night and of the training nights, and the filter between them."""
     with styled():
-        # a channel that is fed twice is drawn once
+        # a channel that is used twice is drawn once
         places = sorted({shift.channels.index(channel) for channel in shift.channels})
         canvas = new_canvas(_SHIFT_FIGURES_WIDTH, 2.3 * len(places) + 0.5)
         table = canvas.subplots(len(places), 2, sharex=True, squeeze=False)

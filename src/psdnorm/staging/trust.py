@@ -68,7 +68,7 @@ def dead(channel: str) -> Reason:
 
 
 def together(channels: Iterable[str]) -> str:
-    """Name the channels of a group; one that is fed twice is named once."""
+    """Name the channels of a group; one that is used twice is named once."""
     return listed(list(dict.fromkeys(channels)))
 
 
@@ -175,7 +175,7 @@ def _of_channel(
         band = max(more_db, key=lambda name: abs(more_db[name] - middle_db))
         db = more_db[band] - middle_db
         low_hz, high_hz = BANDS_HZ[band]
-        what = f"power in {band} ({low_hz:g}–{high_hz:g} Hz), beside its other bands,"
+        what = f"power in {band} ({low_hz:g}–{high_hz:g} Hz), relative to its other bands,"
     more = f"{abs(db):.0f} dB {'more' if db > 0 else 'less'}"
     sentence = f"{channel} has {more} {what} than a typical training night."
     return [Reason(verdict, sentence, ("channel", channel), max(beyond))]
@@ -326,7 +326,7 @@ def _of_spectrum(
     if verdict:
         low, high = USUAL_UV
         sentence = (
-            f"{name} has an amplitude of {amplitude:.3g} µV, expected {low:g} to {high:g} µV of "
+            f"{name} has an amplitude of {amplitude:.3g} µV, expected {low:g} to {high:g} µV for "
             "sleep EEG: is its unit right?"
         )
         found.append(ChannelCondition(name, "amplitude", 1.0, verdict, sentence))
@@ -336,8 +336,8 @@ def _of_spectrum(
     verdict = _outside(slope_db, (-np.inf, USUAL_SLOPE_DB), (-np.inf, POSSIBLE_SLOPE_DB))
     if verdict:
         sentence = (
-            f"{name} is noise: its density in beta is {slope_db:.0f} dB over that in delta, "
-            f"expected below {USUAL_SLOPE_DB:.0f} dB of EEG."
+            f"{name} is noise: its beta density is {slope_db:.0f} dB above its delta density; EEG "
+            f"stays below {USUAL_SLOPE_DB:.0f} dB."
         )
         found.append(ChannelCondition(name, "noise", 1.0, verdict, sentence))
     for line_hz in _LINES_HZ:

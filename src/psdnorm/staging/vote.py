@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from psdnorm.constants import STAGES, UNSCORED
 from psdnorm.prepare import share_in_words
-from psdnorm.runtime import listed
+from psdnorm.runtime import listed, verb
 from psdnorm.staging.derivations import PreparedNight, groups_of
 from psdnorm.staging.models import StagingModel
 from psdnorm.staging.trust import NOT_TRUSTED, UNUSUAL, PairShift, Reason, measure_pair, together
@@ -125,9 +125,10 @@ def dissenters(
         here = ~np.isnan(vote).any(axis=1)
         share = float(np.mean(vote[here].argmax(axis=1) != stages[here])) if here.any() else 0.0
         if share > MOST_DISSENT:
+            disagree = verb(set(group), "disagrees", "disagree")
             sentence = (
-                f"From {together(group)} alone, the model gives another stage than the vote in "
-                f"{share_in_words(share)} of the epochs."
+                f"{together(group)} alone {disagree} with the vote in {share_in_words(share)} of "
+                "the epochs."
             )
             reasons.append(Reason(UNUSUAL, sentence))
     return reasons

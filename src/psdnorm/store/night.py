@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psdnorm.constants import STAGES, UNSCORED
-from psdnorm.errors import StoreError
+from psdnorm.errors import StoreError, os_errors_as
 from psdnorm.runtime import written
 
 DTYPES = ("float16", "float32")
@@ -211,23 +211,22 @@ def encode_head(
 
 def read_head(path: Path) -> Head:
     """Read and validate a night's file except its signals."""
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, 2)
-            file.seek(0)
-            start = file.read(_FIRST_READ)
-            length = struct.unpack("<Q", start[:8])[0] if len(start) >= 8 else 0
-            if not 0 < length <= _MOST_HEAD:
-                raise StoreError(f"{path} is not a night of a store: it has no header")
-            start += file.read(max(0, 8 + length - len(start)))
-            head = _decode(path, start, length, size)
-            if len(start) < head.offset:
-                rest = file.read(head.offset - len(start))
-                head = _decode(path, start + rest, length, size)
-    except FileNotFoundError:
-        raise StoreError(f"{path} is missing") from None
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    with os_errors_as(StoreError, path, "cannot be read"):
+        try:
+            with open(path, "rb") as file:
+                size = file.seek(0, 2)
+                file.seek(0)
+                start = file.read(_FIRST_READ)
+                length = struct.unpack("<Q", start[:8])[0] if len(start) >= 8 else 0
+                if not 0 < length <= _MOST_HEAD:
+                    raise StoreError(f"{path} is not a night of a store: it has no header")
+                start += file.read(max(0, 8 + length - len(start)))
+                head = _decode(path, start, length, size)
+                if len(start) < head.offset:
+                    rest = file.read(head.offset - len(start))
+                    head = _decode(path, start + rest, length, size)
+        except FileNotFoundError:
+            raise StoreError(f"{path} is missing") from None
     if len(head.stages) != head.shape[0] or size != head.size:
         raise StoreError(f"{path} is truncated or overlong: {size} bytes, expected {head.size}")
     if head.stages.min() < UNSCORED or head.stages.max() >= len(STAGES):

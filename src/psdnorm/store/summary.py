@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from psdnorm import ops
 from psdnorm.constants import BANDS_HZ, STAGES
 from psdnorm.errors import ArgumentError, MissingExtraError, StoreError
-from psdnorm.runtime import written
+from psdnorm.runtime import plural, written
 from psdnorm.store.folder import Store
 
 if TYPE_CHECKING:
@@ -280,8 +280,8 @@ def _title(store: Store, everything: "pd.Series[float]") -> str:
         made_up = f"SIMULATED ({which} nights): "
     name = _literal(store.recipe.get("name", "unnamed"))
     return (
-        f"{made_up}{int(everything['subjects'])} subjects, {n_nights} nights, "
-        f"{everything['hours']:,.0f} hours · recipe {name} ({store.hash[:8]})"
+        f"{made_up}{plural(int(everything['subjects']), 'subject')}, {plural(n_nights, 'night')}, "
+        f"{plural(round(everything['hours']), 'hour')} · recipe {name} ({store.hash[:8]})"
     )
 
 

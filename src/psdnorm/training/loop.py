@@ -1,5 +1,6 @@
 """The training loop: objective, early stopping, resume files and progress."""
 
+import contextlib
 import math
 import random
 import time
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from psdnorm.adaptation import domains
 from psdnorm.batches import Loader, available_memory, class_weights, resolve_residence
 from psdnorm.constants import STAGES
 from psdnorm.errors import ArgumentError, TrainingError
@@ -23,8 +26,15 @@ from psdnorm.runtime import errors, progress_bar, say
 from psdnorm.store import Store
 from psdnorm.training.aligned_nights import AlignedStore
 from psdnorm.training.network import network_for
-from psdnorm.training.predict import NotFiniteError
-from psdnorm.training.run import Protocol, Run, filter_size_of, with_size
+from psdnorm.training.predict import NotFiniteError, logits_of, model_by_domain
+from psdnorm.training.run import (
+    Protocol,
+    Run,
+    filter_size_of,
+    is_by_night,
+    sequences_per_night_of,
+    with_size,
+)
 from psdnorm.training.run_folder import (
     CHOICE,
     Logs,
@@ -38,6 +48,8 @@ from psdnorm.training.run_folder import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_Rows = typing.TypeVar("_Rows", Tensor, NDArray[np.int64])
 
 _N = len(STAGES)
 _LOOK = 50  # losses kept on the device, as reading them makes the host wait for it
@@ -142,10 +154,20 @@ class Objective(nn.Module):
         self._run = [forward]  # in a list, so that a module is not registered twice
         self.register_buffer("weights", weights)
 
-    def forward(self, x: Tensor, stages: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits, (N, 5, S), and :func:`weighted_sums`, (2,)."""
+    def forward(self, x: Tensor, stages: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return the logits, (N, 5, S), and with stages :func:`weighted_sums`, (2,)."""
         logits = self._run[0](x)
-        return logits, weighted_sums(logits, stages, self.weights)
+        return logits, None if stages is None else weighted_sums(logits, stages, self.weights)
+
+
+class _Evaluation:
+    """The network of a training as a forward function."""
+
+    def __init__(self, objective: nn.Module, model: nn.Module) -> None:
+        self._objective, self.model = objective, model
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._objective(x)[0]  # through DDP, which gives all processes the same buffers
 
 
 @dataclass(frozen=True)
@@ -208,10 +230,12 @@ class _Training:
         _seed_everything(run.seed)
         shape = task.network_run, protocol, task.store.layout, device
         self.network = network_for(*shape, fast=task.fast, synchronised=size > 1)
+        self.by_night = model_by_domain(self.network.model) is not None
         # again, as the number of networks built in this process must not matter
         _seed_everything((run.seed + 7919 * rank) % 2**32)
         objective = Objective(self.network.model, self.network.forward, class_weights(task.train))
         self.objective: nn.Module = objective.to(device)
+        self.weights = objective.weights
         if size > 1:
             ids = [device.index] if device.type == "cuda" else None
             self.objective = nn.parallel.DistributedDataParallel(self.objective, device_ids=ids)
@@ -241,8 +265,9 @@ class _Training:
         position, (train, _) = self.position, self.loaders
         self.watcher.begin_epoch(position.epoch, position.batch, len(train))
         self.objective.train()
-        for x, stages in train.epoch(position.epoch, position.batch):
-            self._step(x, stages)
+        place = position.epoch, position.batch
+        for nights, (x, stages) in zip(train.nights(*place), train.epoch(*place), strict=True):
+            self._step(x, stages, nights)
             position.batch, position.step = position.batch + 1, position.step + 1
             if position.step % self.look_every == 0:
                 self._look()
@@ -269,9 +294,10 @@ class _Training:
             self.logs.curve(position.step, row)
         self.watcher.end_epoch(row)
 
-    def _step(self, x: Tensor, stages: Tensor) -> None:
+    def _step(self, x: Tensor, stages: Tensor, nights: NDArray[np.int64]) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        _, own = self.objective(self._share(x), self._share(stages))
+        with domains(self._share(nights)) if self.by_night else contextlib.nullcontext():
+            _, own = self.objective(self._share(x), self._share(stages))
         sums = self._over_processes(own.detach().double())
         # scaled so that averaging gradients over processes gives the mean over the whole batch
         loss = own[0] * (self.size / sums[1]).to(own.dtype)
@@ -285,10 +311,10 @@ class _Training:
         self.objective.eval()
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         confusion = torch.zeros(_N, _N, dtype=torch.int64, device=self.device)
-        for x, stages in self.loaders[1].epoch(0):
-            stages = self._share(stages)
-            logits, own = self.objective(self._share(x), stages)
-            sums += own
+        forward = _Evaluation(self.objective, self.network.model)
+        share = slice(self.rank, None, self.size)
+        for logits, stages, _ in logits_of(forward, self.loaders[1], share):
+            sums += weighted_sums(logits, stages, self.weights)
             confusion += confusion_counts(logits, stages)
         sums, confusion = self._over_processes(sums), self._over_processes(confusion)
         if sums[1] == 0:
@@ -350,7 +376,7 @@ class _Training:
             write_state(self.task.folder, state)
         self.saved_at = time.monotonic()
 
-    def _share(self, batch: Tensor) -> Tensor:
+    def _share(self, batch: _Rows) -> _Rows:
         """Return this process's part of a batch."""
         return batch[self.rank :: self.size]
 
@@ -380,8 +406,12 @@ def _loaders(task: Task, device: torch.device) -> tuple[Loader, Loader]:
             residence = "pinned"
     shared: dict[str, Any] = {"last": "fill", "device": device, "residence": residence}
     shared |= protocol.windows
-    train = Loader(store, task.train, seed=task.run.seed, **shared)
-    return train, Loader(store, task.validation, seed=None, **shared)
+    n = sequences_per_night_of(task.run, protocol)
+    train = Loader(store, task.train, seed=task.run.seed, sequences_per_night=n, **shared)
+    # statistics of a night are those of all its windows, scored or not
+    by_night = is_by_night(task.run, protocol)
+    whole: dict[str, Any] = {"whole_nights": by_night, "only_scored": not by_night}
+    return train, Loader(store, task.validation, seed=None, **whole, **shared)
 
 
 def _seed_everything(seed: int) -> None:

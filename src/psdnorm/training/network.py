@@ -11,11 +11,22 @@ from torch import Tensor, nn
 
 from psdnorm.errors import ArgumentError, PsdnormError
 from psdnorm.layer import PSDNorm
-from psdnorm.models import PSD_NORMS, CNNTransformer, Pretrained, USleep, accelerate
+from psdnorm.models import CNNTransformer, Pretrained, USleep, accelerate
 from psdnorm.store import Layout
 from psdnorm.training.aligned_nights import check_filter
 from psdnorm.training.filter_size import CANDIDATES
-from psdnorm.training.run import AUTO, TMA, Protocol, Run, filter_size_of, with_size
+from psdnorm.training.run import (
+    AUTO,
+    TMA,
+    VARIANTS,
+    WITH_PSD_NORM,
+    Protocol,
+    Run,
+    filter_size_of,
+    is_by_night,
+    norm_arguments_of,
+    with_size,
+)
 
 _CLASSES: dict[str, type[Pretrained]] = {"usleep": USleep, "cnn-transformer": CNNTransformer}
 
@@ -39,7 +50,7 @@ def build_model(run: Run, protocol: Protocol, layout: Layout) -> Pretrained:
         "n_outputs": 5,
         "n_times": layout.n_times,
         "sfreq": layout.sfreq,
-        "norm": "batch" if run.norm == TMA else run.norm,
+        "norm": "batch" if run.norm == TMA else "psd" if run.norm in VARIANTS else run.norm,
     }
     if run.norm != TMA and run.filter_size is not None:
         set_here["filter_size"] = filter_size_of(run)
@@ -49,11 +60,7 @@ def build_model(run: Run, protocol: Protocol, layout: Layout) -> Pretrained:
     for name in arguments:
         if name in set_here or name in ("filter_size", "norm_depth"):
             raise ArgumentError(f"model_arguments has {name!r}, which run and store decide")
-    if run.norm not in PSD_NORMS:  # they are in the protocol, which the runs of a grid share
-        arguments.pop("norm_arguments", None)
-    elif protocol.momentum != Protocol.momentum:  # by default, checkpoints stay unchanged
-        own = arguments.get("norm_arguments") or {}
-        arguments["norm_arguments"] = {**own, "momentum": protocol.momentum}
+    arguments["norm_arguments"] = norm_arguments_of(run, protocol)
     try:
         with torch.device("cpu"):
             return _CLASSES[run.model](**set_here, **arguments)
@@ -73,7 +80,7 @@ def check_model(run: Run, protocol: Protocol, layout: Layout) -> None:
         )
     if run.norm == TMA:
         check_filter(filter_size_of(run), layout)
-    if run.norm not in PSD_NORMS:
+    if run.norm not in WITH_PSD_NORM:
         return
     makes = "may make" if run.filter_size == AUTO else "makes"
     for block, (size, length) in enumerate(_sizes_and_lengths(model, protocol.length)):
@@ -141,6 +148,8 @@ def network_for(
         if synchronised:
             _synchronise(model, device)
         model = model.to(device)
+        if synchronised and is_by_night(run, protocol):
+            fast = False  # processes exchange their domains, which compiled code cannot
         # CUDA graphs write gradients to fixed memory, which conflicts with DDP's buckets
         forward = accelerate(model, fast, cuda_graphs=not synchronised)
         _latest[key] = Network(model, forward)

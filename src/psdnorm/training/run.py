@@ -12,11 +12,13 @@ from psdnorm.errors import ArgumentError
 from psdnorm.functional import check_size, is_number
 from psdnorm.models import (
     NORMS,
+    PSD_NORMS,
     SCHEDULES,
     check_schedule,
     input_scale_setting,
     plain_norm_arguments,
 )
+from psdnorm.runtime import plural
 
 MODEL_NAMES = {"usleep": "U-Sleep", "cnn-transformer": "CNNTransformer"}
 MODELS = tuple(MODEL_NAMES)
@@ -31,12 +33,22 @@ NORM_NAMES = {
     "instance": "InstanceNorm",
     TMA: "TMA",
     "psd-white": "PSDNorm-white",
+    "psd-unit": "PSDNorm-unit",
+    "psd-night": "PSDNorm-night",
+    "psd-night-unit": "PSDNorm-night-unit",
     "psd": "PSDNorm",
 }
 PAPER_NORMS = ("batch", "layer", "instance", TMA, "psd")  # those in its main tables
-TRAINED_NORMS = (*NORMS, TMA)
-_WITH_FILTER = ("psd", "psd-white", TMA)
-_WITH_DEPTH = ("layer", "instance", "psd", "psd-white")
+# "psd" with other arguments, so that one grid can compare them
+VARIANTS: dict[str, dict[str, str]] = {
+    "psd-unit": {"target_power": "unit"},
+    "psd-night": {"statistics": "domain"},
+    "psd-night-unit": {"statistics": "domain", "target_power": "unit"},
+}
+TRAINED_NORMS = (*NORMS, *VARIANTS, TMA)
+WITH_PSD_NORM = (*PSD_NORMS, *VARIANTS)
+_WITH_FILTER = (*WITH_PSD_NORM, TMA)
+_WITH_DEPTH = ("layer", "instance", *WITH_PSD_NORM)
 
 AUTO = "auto"  # choose the filter size from data, see psdnorm.training.filter_size
 AUTO_SIZE = 2**31 - 1  # represents "auto" where filter sizes must be numbers; sorts last
@@ -45,6 +57,8 @@ PROTOCOL_DEPTH = 3  # blocks with the norm
 SIZES = ("filter_size", "norm_depth")
 ARM = ["model", "norm", *SIZES, "balanced"]  # columns that identify an arm
 ALL = "all"
+# of 64 in a batch: more nights make a better barycenter, more sequences better statistics of each
+_SEQUENCES_PER_NIGHT = 4
 _MOST_SEED = 2**32 - 1  # the maximum for NumPy's global generator
 
 
@@ -91,7 +105,7 @@ def unusual(filter_size: Any = None, norm_depth: Any = None, said: Collection[st
     elif filter_size is not None and (filter_size != PROTOCOL_FILTER or "filter_size" in said):
         parts.append(f"f = {filter_size}")
     if norm_depth is not None and (norm_depth != PROTOCOL_DEPTH or "norm_depth" in said):
-        parts.append(f"{norm_depth} block{'s' * bool(norm_depth != 1)}")
+        parts.append(plural(norm_depth, "block"))
     return f" ({', '.join(parts)})" if parts else ""
 
 
@@ -101,7 +115,7 @@ def _is_na(value: Any) -> bool:
     return bool(pd.isna(value))
 
 
-class _Plain:
+class JsonRecord:
     """A frozen dataclass that converts to and from JSON."""
 
     def to_json(self) -> dict[str, Any]:
@@ -185,17 +199,19 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Run(_Plain):
+class Run(JsonRecord):
     """One training and its evaluation: everything that distinguishes it from other runs of a grid.
 
     Parameters
     ----------
     model : {"usleep", "cnn-transformer"}
     norm : str
-        The norm of the first blocks: "batch", "layer", "instance", "psd" or "psd-white". "tma" is
-        BatchNorm on nights that Temporal Monge Alignment has mapped onto the barycenter of the
-        training set. "adabn3", "adabn12", "adabnall", … are not trained: they evaluate the "batch"
-        run with its first batch norms (or all) adapted to each subject.
+        The norm of the first blocks: "batch", "layer", "instance", "psd" or "psd-white".
+        "psd-unit" is "psd" with ``target_power="unit"``; "psd-night" has ``statistics="domain"``
+        with every night as a domain, "psd-night-unit" both. "tma" is BatchNorm on nights that
+        Temporal Monge Alignment has mapped onto the barycenter of the training set. "adabn3",
+        "adabn12", "adabnall", … are not trained: they evaluate the "batch" run with its first
+        batch norms (or all) adapted to each subject.
     filter_size : int or "auto"
         f, of PSDNorm in the first block or of TMA. "auto" chooses PSDNorm's on the training set,
         see :mod:`psdnorm.training.filter_size`. None for norms without a filter.
@@ -317,7 +333,7 @@ class Run(_Plain):
 
 
 @dataclass(frozen=True)
-class Protocol(_Plain):
+class Protocol(JsonRecord):
     """How every run of a grid is trained: with Adam, for at most ``max_epochs``.
 
     Parameters
@@ -335,6 +351,9 @@ class Protocol(_Plain):
     model_arguments : dict
         Further arguments of the model, such as ``{"depth": 4}``, or by model name,
         ``{"usleep": {"depth": 4}}``. ``norm_arguments`` apply only to PSDNorm.
+    sequences_per_night : int, optional
+        Sequences of a night in a training batch. By default 4 for networks with statistics by
+        domain, whose domains are the nights; the others draw from all sequences alike.
     """
 
     lr: float = 1e-3
@@ -346,10 +365,18 @@ class Protocol(_Plain):
     validation_fraction: float = 0.2
     momentum: float = 0.01
     model_arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    sequences_per_night: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "patience", "max_epochs", "length", "stride"):
             check_size(name, getattr(self, name))
+        if self.sequences_per_night is not None:
+            check_size("sequences_per_night", self.sequences_per_night)
+            if self.sequences_per_night > self.batch_size:
+                raise ArgumentError(
+                    f"sequences_per_night is {self.sequences_per_night}, expected at most the "
+                    f"{self.batch_size} of a batch"
+                )
         if self.stride > self.length:
             raise ArgumentError(
                 f"stride is {self.stride}, expected at most the {self.length} epochs of a sequence"
@@ -371,6 +398,13 @@ class Protocol(_Plain):
             input_scale_setting(own.get("input_scale", 1.0))  # also before a night is simulated
         object.__setattr__(self, "model_arguments", arguments)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object, without a setting that older runs do not have."""
+        document = super().to_json()
+        if self.sequences_per_night is None:
+            del document["sequences_per_night"]
+        return document
+
     @property
     def windows(self) -> dict[str, Any]:
         """Loader arguments: how nights are split into windows, and these into batches."""
@@ -387,6 +421,37 @@ class Protocol(_Plain):
         if self.model_arguments.keys() & set(MODELS):
             return dict(self.model_arguments.get(model, {}))
         return dict(self.model_arguments)
+
+
+def norm_arguments_of(run: Run, protocol: Protocol) -> dict[str, Any]:
+    """Return the further arguments of a run's PSDNorm layers; empty for other norms.
+
+    >>> norm_arguments_of(Run(norm="psd-night"), Protocol())
+    {'statistics': 'domain'}
+    """
+    if run.norm not in WITH_PSD_NORM:  # they are in the protocol, which the runs of a grid share
+        return {}
+    own = dict(protocol.arguments_of(run.model).get("norm_arguments") or {})
+    if protocol.momentum != Protocol.momentum:  # by default, checkpoints stay unchanged
+        own["momentum"] = protocol.momentum
+    return own | VARIANTS.get(run.norm, {})
+
+
+def is_by_night(run: Run, protocol: Protocol) -> bool:
+    """Whether the statistics of a run's norms are those of whole nights."""
+    return norm_arguments_of(run, protocol).get("statistics") == "domain"
+
+
+def sequences_per_night_of(run: Run, protocol: Protocol) -> int:
+    """Return how many sequences of a night follow each other in training.
+
+    >>> [sequences_per_night_of(Run(norm=norm), Protocol()) for norm in ("psd", "psd-night")]
+    [1, 4]
+    """
+    if protocol.sequences_per_night is not None:
+        return protocol.sequences_per_night
+    by_night = is_by_night(run, protocol)
+    return min(_SEQUENCES_PER_NIGHT, protocol.batch_size) if by_night else 1
 
 
 def filter_size_of(run: Run) -> int:

@@ -293,7 +293,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         if not free:
             who = holder(folder)
             whose = f"process {who.pid} on {who.host}" if who else "another process"
-            raise TrainingError(f"{whose} works in {folder} now, expected one at a time")
+            raise TrainingError(f"{whose} is already working in {folder}")
         yield
 
 

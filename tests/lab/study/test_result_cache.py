@@ -94,11 +94,20 @@ def test_nothing_is_packed_before_a_run_is_finished_nor_restored_before_it_is_pa
     assert not experiment.path.exists()
 
 
+def test_a_file_that_cannot_be_packed_is_named(tmp_path):
+    study, experiment = drawn_study(tmp_path, tmp_path / "work")
+    scores = experiment.path / "cells" / "usleep_batch_ABC_all_seed0" / "scores.parquet"
+    scores.unlink()
+    scores.mkdir()
+    with pytest.raises(StoreError, match=rf"^{scores} cannot be packed: Is a directory$"):
+        pack(study, experiment)
+
+
 def test_results_of_another_protocol_raise(tmp_path):
     study, experiment = drawn_study(tmp_path, tmp_path / "work")
     pack(study, experiment)
     changed = read_study(written_study(tmp_path, protocol={"patience": 7}))
-    with pytest.raises(ArgumentError, match=r"tiny\.tar\.xz was made with another protocol than"):
+    with pytest.raises(ArgumentError, match=r"tiny\.tar\.xz was made with a different protocol"):
         restore(changed, experiment_of(changed, tmp_path / "elsewhere"))
     assert not (tmp_path / "elsewhere").exists()
 

@@ -191,7 +191,7 @@ def test_results_of_another_protocol_raise(tmp_path):
     written_study(tmp_path, name="main", **changed)
     study = read_study(written_study(tmp_path, borrow=["main"], **changed))
     experiment = experiment_of(study, tmp_path / "work")
-    with pytest.raises(ArgumentError, match=r"main\.tar\.xz was made with another protocol than"):
+    with pytest.raises(ArgumentError, match=r"main\.tar\.xz was made with a different protocol"):
         borrow(study, experiment)
     assert not experiment.path.exists()
 

@@ -10,7 +10,7 @@ from studies import described, trained_study, written_study
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import Amounts
 from psdnorm.experiments.presets import PAPER_COHORTS
-from psdnorm.lab.study import SimulatedNights, read_study
+from psdnorm.lab.study import SimulatedNights, experiment_of, loans, read_study
 from psdnorm.lab.study.study import (
     made_store,
     planned_amounts,
@@ -217,15 +217,17 @@ def test_networks_to_dissect_are_trained_without_a_shift_and_keep_their_weights(
     assert study.keep == "weights"
     trained = [run for run in study.runs if not run.is_adapted]
     shapes = {(run.norm, run.filter_size) for run in trained}
-    assert {norm for norm, _ in shapes} == {"batch", "layer", "instance", "tma", "psd"}
+    norms = {"batch", "layer", "instance", "tma", "psd", "psd-night", "psd-night-unit"}
+    assert {norm for norm, _ in shapes} == norms
     assert ("psd", 17) in shapes
-    assert len(trained) == 3 * len(shapes) == 3 * 6
+    assert len(trained) == 3 * len(shapes) == 3 * 8
 
 
 def test_all_experiments_of_the_paper_are_there():
     # cause-… are ours: what a difference from the paper may come from
     names = {path.stem for path in PAPERS if not path.stem.startswith("cause-")}
-    assert names == {
+    ours = {"unit-power", "night-domains", "night-domains-transformer"}
+    assert names - ours == {
         *("main", "cnn-transformer", "whitening", "as-released", "filter-size"),
         *("training-size", "norm-depth", "low-data"),
     }
@@ -239,6 +241,24 @@ def test_the_main_table_is_whole_and_estimated_to_fit_60_minutes_of_one_gpu():
     seconds = seconds_of(study, planned_amounts(study))
     # a sixth is left for what the estimate leaves out
     assert sum(seconds.values()) < 50 * 60
+
+
+@pytest.mark.parametrize(
+    ("name", "norms"),
+    [
+        ("unit-power", {"psd-unit"}),
+        ("night-domains", {"psd-night", "psd-night-unit"}),
+        ("night-domains-transformer", {"psd-night", "psd-night-unit"}),
+    ],
+)
+def test_studies_of_new_options_train_these_alone(tmp_path, name, norms):
+    study = replace(read_study(EXPERIMENTS / f"{name}.yaml"), results=EXPERIMENTS / "results")
+    borrowed = {run for each in loans(study, experiment_of(study, tmp_path)) for run in each.runs}
+    left = set(study.runs) - borrowed
+    assert {run.norm for run in left} <= norms
+    assert {run.norm for run in study.runs} >= {"batch", "psd", *norms}
+    seconds = seconds_of(study, planned_amounts(study))
+    assert sum(seconds[run] for run in study.runs if run.norm in norms) < 6 * 60
 
 
 SMALL = SimulatedNights({"ABC": 2, "CFS": 4}, {"ABC": 1.0, "CFS": 0.5}, "paper", 0.1, 3)

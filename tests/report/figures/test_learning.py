@@ -41,6 +41,24 @@ def test_lines_are_the_losses_of_every_run(contest, runs, line_of):
     assert f"PSDNorm: the lowest validation loss is {np.mean(lowest):.3f}" in drawing.words
 
 
+def test_losses_are_compared_after_as_many_steps(two_norms):
+    path, runs = two_norms
+    histories = [path / "cells" / run.name / "history.csv" for run in runs]
+    tables = [pd.read_csv(file) for file in histories]
+    tables[0] = tables[0].iloc[:2]
+    tables[0].to_csv(histories[0], index=False)
+    step = tables[0]["step"].iloc[-1]
+    rows = [table[table["step"] == step].iloc[0] for table in tables]
+    said = []
+    for norm, name in (("batch", "BatchNorm"), ("psd", "PSDNorm")):
+        own = pd.DataFrame([row for row, run in zip(rows, runs, strict=True) if run.norm == norm])
+        said.append(
+            f"{name} {own['train_loss'].mean():.3f} and {own['validation_loss'].mean():.3f}"
+        )
+    assert f"After {step:,.0f} steps" in draw(path).words
+    assert f"losses are: {'; '.join(said)}." in draw(path).words
+
+
 def test_a_damaged_history_is_named_and_the_others_are_drawn(two_norms):
     path, runs = two_norms
     broken = [path / "cells" / run.name / "history.csv" for run in runs[:3]]

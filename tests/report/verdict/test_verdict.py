@@ -164,7 +164,7 @@ def test_one_seed_and_one_cohort_are_limits(tmp_path):
     limits = " ".join(verdict.limits)
     assert "One seed: " in limits
     assert "nothing is said of other cohorts" in limits
-    assert "Intervals allow for other people, not for other trainings" in limits
+    assert "Intervals allow for other people, not for the spread between trainings" in limits
     assert "±" not in text_of(verdict.rows()[0])
 
 

@@ -33,7 +33,7 @@ from psdnorm.report import (
     norm_place,
     write_figures,
 )
-from psdnorm.runtime import listed, plural, written
+from psdnorm.runtime import listed, plural, verb, written
 from psdnorm.training import SCORES, SIZES, Run, setting_name
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def _missing_scores(losses: Losses) -> list[str]:
             missing.setdefault(without, []).append(arm)
     sentences = []
     for without, arms in missing.items():
-        who = f"{losses.listed(arms)} {_verb(arms, 'has', 'have')} no"
+        who = f"{losses.listed(arms)} {verb(arms, 'has', 'have')} no"
         if len(arms) == len(losses.names):
             who = "No norm has a"
         sentences.append(f"{who} score of {_shifts(without, cases)}.")
@@ -295,10 +295,6 @@ def _missing_trainings(losses: Losses) -> list[str]:
     if most == 1:
         sentences.append("There is one training of each norm: another seed may give other losses.")
     return sentences
-
-
-def _verb(arms: Sequence[str], one: str, several: str) -> str:
-    return one if len(arms) == 1 else several
 
 
 _NEARLY = 0.5  # points: a smaller difference decides nothing, however significant
@@ -382,8 +378,8 @@ class Choice:
             at = "any strength" if is_all else strengths_in_words(self.kind, missing)
             who = self.losses.listed(arms)
             if self.strength in missing:
-                who += _verb(arms, " is not compared: it", " are not compared: they")
-            sentences.append(f"{who} {_verb(arms, 'has', 'have')} no score at {at}.")
+                who += verb(arms, " is not compared: it", " are not compared: they")
+            sentences.append(f"{who} {verb(arms, 'has', 'have')} no score at {at}.")
         return sentences
 
     def _fewer_trainings(self) -> list[str]:
@@ -409,7 +405,7 @@ class Choice:
         where = "; ".join(f"{self.losses.listed(arms)} at {at}" for at, arms in harmed.items())
         sentences = [f"Losses beyond noise: {where}."]
         for at, arms in spared.items():
-            none = f"{_verb(arms, 'loses', 'lose')} nothing beyond noise"
+            none = f"{verb(arms, 'loses', 'lose')} nothing beyond noise"
             sentences.append(f"{self.losses.listed(arms)} {none} at {at}.")
         return sentences
 

@@ -131,11 +131,9 @@ def pack(study: Study, experiment: ExperimentFolder) -> Path | None:
     if not runs:
         return None
     path = packed_path(study)
-    try:
+    with os_errors_as(StoreError, None, "cannot be packed"):
         path.parent.mkdir(parents=True, exist_ok=True)
         contents = list(_contents(experiment, runs))
-    except OSError as error:
-        raise StoreError(f"{error.filename} cannot be packed: {error.strerror}") from error
     with written(path) as file, tarfile.open(fileobj=file, mode="w:xz", preset=6) as archive:
         for name, content in contents:
             member = tarfile.TarInfo(name)  # without owner and time: the same bytes every time
@@ -243,8 +241,8 @@ def _check_same(study: Study, archive: Archive, place: Path, settings: Mapping[s
     """Raise if packed results differ from the study in protocol, or from ``place`` in nights."""
     if archive.settings.get("protocol") != study.protocol.to_json():
         raise ArgumentError(
-            f"{archive.path} was made with another protocol than that of {study.path}: expected "
-            "the same, or another folder of results"
+            f"{archive.path} was made with a different protocol than {study.path}: expected the "
+            "same, or another folder of results"
         )
     nights = archive.optional(NIGHTS)  # missing in results of earlier versions
     if nights is not None:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import json
 import os
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +51,7 @@ from psdnorm.lab.simulate import (
 from psdnorm.prepare import RECIPES, load_recipe
 from psdnorm.runtime import digest, read_json, read_yaml, write_json
 from psdnorm.store import Store
-from psdnorm.training import DONE, KEEP, Protocol, Run, check_model
+from psdnorm.training import DONE, KEEP, JsonRecord, Protocol, Run, check_model
 
 _KEYS = ("name", "about", "store", "grid", "protocol", "keep", "expected_epochs", "borrow")
 _STORE_KEYS = ("subjects", "recipe", "hours", "shift", "seed")
@@ -63,7 +62,7 @@ COUNTED = "cells"
 
 
 @dataclass(frozen=True)
-class SimulatedNights:
+class SimulatedNights(JsonRecord):
     """The simulated nights of a study.
 
     Attributes
@@ -79,10 +78,6 @@ class SimulatedNights:
     recipe: str
     hours: float = 8.0
     seed: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields in the types of JSON."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
 
 
 @dataclass(frozen=True)
@@ -364,8 +359,8 @@ def shares_of(
     units: Sequence[Unit], seconds: Mapping[Run, float], workers: int
 ) -> list[tuple[Run, ...]]:
     """Divide units into shares for workers that take about the same time."""
-    # units of one network stay together: each share compiles each of its networks anew, for half a
-    # minute and more on a GPU
+    # units of one network stay together: each share compiles its networks itself, which takes at
+    # least 30 s each on a GPU
     if workers >= len(units):
         return [*units]
     total = sum(seconds[run] for unit in units for run in unit)

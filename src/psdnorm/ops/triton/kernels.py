@@ -18,6 +18,8 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 # up to this size, tiles inside the row have their own code without masks; beyond it only their
 # loads do, because compiling would take too long
 LARGE_FILTER = tl.constexpr(8)
+# beyond it the power about another mean may be infinite: √(largest float32 / 16)
+LARGEST_MEAN = tl.constexpr(4.6e18)
 
 
 @triton.constexpr_function
@@ -429,8 +431,7 @@ def pool_kernel(
         first = tl.load(x + row * stride_n + channel * stride_c, mask=inside, other=0.0)
         offset = tl.load(offsets + row * n_channels + channel, mask=inside, other=0.0)
         own = first.to(tl.float32) + offset
-        square = 16 * own * own
-        valid = valid & (square - square == 0)
+        valid = valid & (tl.abs(own) < LARGEST_MEAN)
         exact = first.to(tl.float64) + offset.to(tl.float64)
         count += tl.sum(valid.to(tl.int32))
         mean += tl.sum(tl.where(valid, exact, 0.0))
@@ -447,8 +448,7 @@ def pool_kernel(
             first = tl.load(x + row * stride_n + channel * stride_c, mask=inside, other=0.0)
             offset = tl.load(offsets + row * n_channels + channel, mask=inside, other=0.0)
             own = first.to(tl.float32) + offset
-            square = 16 * own * own
-            valid = valid & (square - square == 0)
+            valid = valid & (tl.abs(own) < LARGEST_MEAN)
             shift = (mean - (first.to(tl.float64) + offset.to(tl.float64))).to(tl.float32)
             moved = shift[:, None] * leakage[None, :]
             index = (row[:, None] * n_channels + channel) * LEAKY + bins[None, :]
@@ -474,8 +474,7 @@ def pool_kernel(
         index = row * n_channels + channel
         offset = tl.load(offsets + index, mask=inside, other=0.0)
         own = first.to(tl.float32) + offset
-        square = 16 * own * own
-        valid = valid & (square - square == 0)
+        valid = valid & (tl.abs(own) < LARGEST_MEAN)
         if CENTER:
             moved = (mean - first.to(tl.float64)).to(tl.float32)
             tl.store(offsets + index, tl.where(valid, moved, offset), mask=inside)
@@ -621,8 +620,8 @@ def barycenter_kernel(
     if UNIT:
         power = tl.zeros((), tl.float32)
         for k in tl.static_range(BINS):
-            share: tl.constexpr = _share_of_power(k, FILTER, TAPER, DETREND)
-            power += tl.sum(tl.where(bins == k, moved * moved, 0.0)) * share
+            root = tl.sum(tl.where(bins == k, moved, 0.0))
+            power += root * root * _share_of_power(k, FILTER, TAPER, DETREND)
         moved = moved / tl.sqrt(tl.where(power > 0, power, 1.0))
     tl.store(target + place, moved, mask=kept)
     tl.store(total + place, sums, mask=kept)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ from psdnorm.present import STAGE_COLOURS, VERMILION, CannotDraw, Drawing, new_c
 from psdnorm.report.contest import METRIC, Contest
 from psdnorm.report.results import Results
 from psdnorm.report.trained_network import load_trained
-from psdnorm.runtime import listed
+from psdnorm.runtime import listed, parquet_errors_as
 from psdnorm.store import Store
 from psdnorm.training import PREDICTIONS, WEIGHTS
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 _NIGHTS = "Best, median and worst night"
 _COLUMNS = [*EPOCH, "recording", "central", "true", *PROBABILITIES]
-_STACK = ("N3", "N2", "N1", "REM", "W")  # from the bottom
 STAGE_LEVELS = {"W": 4, "REM": 3, "N1": 2, "N2": 1, "N3": 0}  # of a hypnogram
 _PREFERRED = ("psd", "psd-white")
 
@@ -166,16 +164,13 @@ def _night(path: Path, rank: str, cohort: str, subject: str) -> ShownNight:
 def read_subject(path: Path, cohort: str, subject: str) -> pd.DataFrame:
     """Read the predictions of one subject, without reading those of others."""
     wanted = [("cohort", "=", cohort), ("subject", "=", subject)]
-    try:
+    with parquet_errors_as(path):
         schema = pq.read_schema(path)
         absent = [name for name in _COLUMNS if name not in schema.names]
         if absent:
             raise StoreError(f"{path} has no columns {', '.join(absent)}")
         # each night is its own row group, whose statistics name the subject
         table = pq.read_table(path, columns=_COLUMNS, filters=wanted).to_pandas()
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise StoreError(f"{path} cannot be read as Parquet: {reason:.80}") from error
     if table.empty:
         raise StoreError(f"{path} has no epoch of {cohort} {subject}")
     if not np.isfinite(table[PROBABILITIES].to_numpy()).all():
@@ -196,9 +191,9 @@ def draw_hypnogram(axes: "Axes", stages: np.ndarray, edges: np.ndarray, label: s
 def draw_probabilities(axes: "Axes", probabilities: np.ndarray, edges: np.ndarray) -> None:
     """Draw the probabilities of stages on top of each other, each area labelled with its stage."""
     below = np.zeros(len(probabilities))
-    for stage in _STACK:
+    for stage, colour in STAGE_COLOURS.items():  # from the bottom
         above = below + 100 * probabilities[:, STAGES.index(stage)]
-        look: dict[str, Any] = {"fill": True, "color": STAGE_COLOURS[stage], "lw": 0, "zorder": -1}
+        look: dict[str, Any] = {"fill": True, "color": colour, "lw": 0, "zorder": -1}
         axes.stairs(above, edges, baseline=below, label=stage, **look)
         below = above
     axes.set_xlim(edges[0], edges[-1])

@@ -30,7 +30,7 @@ from psdnorm.evaluation.statistics import (
 from psdnorm.present import BLUE, VERMILION, CannotDraw, Drawing, look_of, new_canvas, panels
 from psdnorm.report.contest import BATCH, Contest, has_seeds, shortened
 from psdnorm.runtime import listed, plural
-from psdnorm.training import ADABN, HISTORY
+from psdnorm.training import ADABN, HISTORY, norm_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -152,7 +152,7 @@ def _rank_caption(
     return " ".join(filter(None, said))
 
 
-_GAINS = "Gain over BatchNorm"
+_GAINS = f"Gain over {norm_name(BATCH)}"
 _DRAWS_OF_A_COHORT = 2000
 
 
@@ -345,7 +345,7 @@ def _subject_words(result: ImprovedResult, labels: Labels) -> str:
 
 
 SEEDS_OMITTED = "Seeds without all cohorts are not counted."
-_STAGES = "F1 of each stage, difference from BatchNorm"
+_STAGES = f"F1 of each stage, difference from {norm_name(BATCH)}"
 
 
 def draw_stages(contest: Contest) -> Drawing:
@@ -591,4 +591,20 @@ def _loss_words(histories: dict[str, dict[str, pd.DataFrame]], labels: Labels) -
             f"{plural(len(found), 'run')} ({min(lowest):.3f} to {max(lowest):.3f}), "
             f"after {min(steps):,.0f} to {max(steps):,.0f} steps in all."
         )
-    return " ".join(sentences)
+    return " ".join([*sentences, *_speed_words(histories, labels)])
+
+
+def _speed_words(histories: dict[str, dict[str, pd.DataFrame]], labels: Labels) -> list[str]:
+    """Compare the losses after as many steps, the most that all runs have made."""
+    runs = [history for found in histories.values() for history in found.values()]
+    common = set.intersection(*({*history["step"]} for history in runs))
+    if not common or len(histories) < 2:
+        return []
+    step = max(common)
+    losses = []
+    for norm, found in histories.items():
+        rows = pd.concat([history[history["step"] == step] for history in found.values()])
+        training, validation = rows["train_loss"].mean(), rows["validation_loss"].mean()
+        losses.append(f"{labels[norm]} {training:.3f} and {validation:.3f}")
+    where = f"After {step:,.0f} steps, the last epoch that all of these runs have"
+    return [f"{where}, the mean training and validation losses are: {'; '.join(losses)}."]

@@ -12,7 +12,7 @@ from psdnorm.report.contest import MEANS
 from psdnorm.report.paper import misprints, paper_table
 from psdnorm.report.results import Results, model_place, norm_place
 from psdnorm.report.tables.table import OURS, PAPER, Table, TableCell, figure, with_best
-from psdnorm.runtime import listed, plural
+from psdnorm.runtime import listed, plural, verb
 from psdnorm.training import ALL, ARM, AUTO, AUTO_SIZE, Arm, setting_name
 
 Setting = tuple[str, int | str]  # a model, and balanced@N or "all"
@@ -171,7 +171,7 @@ def _absent_seeds(arm: Arm, datasets: Sequence[str], seeds: set[int], scores: Sc
 
 
 def _seed_list(seeds: Collection[int]) -> str:
-    return f"seed{'s' * (len(seeds) > 1)} {listed([str(seed) for seed in sorted(seeds)])}"
+    return f"{verb(seeds, 'seed', 'seeds')} {listed([str(seed) for seed in sorted(seeds)])}"
 
 
 def _undefined(

@@ -135,7 +135,7 @@ def _plans(found: Sequence[Arm]) -> list[_Plan]:
         _Plan("cnn-transformer", "Balanced accuracy of CNNTransformer, %", transformer,
               PAPER_NORMS, TRANSFORMER),
         _Plan("low-data", "Small training sets, balanced accuracy, %", low_data,
-              ("batch", "layer", "instance", "psd"), balanced=LOW_DATA),
+              tuple(arm.norm for arm in low_data), balanced=LOW_DATA),
         _Plan("adabn", "AdaBN and the other norms, balanced accuracy, %",
               (*main[:3], *adabn, *main[3:]), tuple(arm.norm for arm in adabn)),
     ]  # fmt: skip

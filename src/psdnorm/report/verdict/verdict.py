@@ -40,7 +40,7 @@ from psdnorm.report.verdict.duel import (
     spread,
 )
 from psdnorm.runtime import listed, plural
-from psdnorm.training import PAPER_NORMS, SIZES, model_name, norm_name
+from psdnorm.training import PAPER_NORMS, SIZES, WITH_PSD_NORM, model_name, norm_name
 
 SIMULATED = "Nights are simulated: nothing here is about patients, or ranks norms for them."
 _OVER_BEST = "gain over the best other baseline (95 % interval)"
@@ -128,12 +128,13 @@ class Verdict:
         contest = self.contest
         if not len(contest.subjects):
             return []
-        found, name, duel = [], norm_name(self.focus), self.duels.get(self.focus)
+        found, duel = [], self.duels.get(self.focus)
+        name, reference = norm_name(self.focus), norm_name(BATCH)
         if duel is not None:
-            found.append(gain_words(name, "BatchNorm", duel.gains, duel.reservation))
+            found.append(gain_words(name, reference, duel.gains, duel.reservation))
         found += self._over_best_words()
         if duel is not None:
-            found += people_words(name, "BatchNorm", duel)
+            found += people_words(name, reference, duel)
         first, instead = contest.leaders(), contest.leaders(MEAN_SUBJECT)
         if not {*first} & {*instead}:
             those, these = (listed([*map(norm_name, norms)]) for norms in (instead, first))
@@ -298,7 +299,7 @@ class Verdict:
 def judge(results: Results, contest: Contest) -> Verdict:
     """Return the verdict on a contest of all results."""
     winner = contest.leaders()[0] if len(contest.subjects) else next(iter(contest.arms))
-    ours = [norm for norm in ("psd", "psd-white") if norm in contest.arms]
+    ours = [norm for norm in WITH_PSD_NORM if norm in contest.arms]
     values = contest.by_seed
     return Verdict(
         results=results,
@@ -329,7 +330,7 @@ def limits_of_seeds(n_seeds: tuple[int, int]) -> list[str]:
     """Return what one seed cannot show, given the fewest and most seeds counted in a cohort."""
     fewest, most = n_seeds
     where = " in some cohorts" if most > 1 else ""
-    said = f"One seed{where}: how much of this is the luck of one training is not known."
+    said = f"One seed{where}: one training cannot show how much of this is luck."
     return [said] if fewest == 1 else []
 
 
@@ -337,7 +338,10 @@ def limits_of_intervals(n_seeds: tuple[int, int], n_cohorts: int) -> str:
     """Return what intervals allow for, given the fewest and most seeds counted in a cohort."""
     others = f"{'other cohorts and ' * (n_cohorts > 1)}other people"
     if n_seeds[1] == 1:
-        return f"Intervals allow for {others}, not for other trainings: of one seed, none is known."
+        return (
+            f"Intervals allow for {others}, not for the spread between trainings, which one seed "
+            "cannot show."
+        )
     return (
         f"Intervals allow for {others}, and for other trainings as far as {_seeds(n_seeds)} show "
         "them, which is little: they are still too narrow for that."
