@@ -266,7 +266,7 @@ def test_a_recomputed_pass_uses_its_own_ids(target, center, use_reentrant):
         model = nn.Sequential(nn.Conv1d(2, 4, 3), norm, nn.ELU(), nn.Conv1d(4, 1, 3))
         x = [signals(seed=s).requires_grad_() for s in range(3)]
         losses = []
-        for batch, ids in zip(x, (IDS, list("aabb"), [1] * 4), strict=True):
+        for batch, ids in zip(x, (IDS, list("aabb"), [1, 2]), strict=True):
             with domains(ids):
                 if way == "plain":
                     losses.append(model(batch).sin().sum())
