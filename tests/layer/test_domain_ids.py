@@ -1,5 +1,6 @@
 """psdnorm.domains names the domains of a batch for every layer inside."""
 
+import asyncio
 import copy
 import pickle
 import threading
@@ -166,6 +167,20 @@ def test_threads_have_ids_of_their_own():
         torch.testing.assert_close(found[name], normalized(signals(), ids))
 
 
+def test_tasks_that_take_turns_have_ids_of_their_own():
+    async def process(ids):
+        with domains(ids):
+            await asyncio.sleep(0)  # the other task enters
+            return PSDNorm(2, 5, statistics="domain")(signals())
+
+    async def both():
+        return await asyncio.gather(process(IDS), process([0, 0, 1, 1]))
+
+    first, second = asyncio.run(both())
+    torch.testing.assert_close(first, normalized(signals(), IDS))
+    torch.testing.assert_close(second, normalized(signals(), [0, 0, 1, 1]))
+
+
 def test_every_option_is_shown():
     options = {"statistics": "domain", "center": "domain", "target_power": "unit"}
     shown = repr(PSDNorm(6, 5, eps_mode="relative", **options))
@@ -251,7 +266,7 @@ def test_a_recomputed_pass_uses_its_own_ids(target, center, use_reentrant):
         model = nn.Sequential(nn.Conv1d(2, 4, 3), norm, nn.ELU(), nn.Conv1d(4, 1, 3))
         x = [signals(seed=s).requires_grad_() for s in range(3)]
         losses = []
-        for batch, ids in zip(x, (IDS, list("aabb"), [1] * 4), strict=True):
+        for batch, ids in zip(x, (IDS, list("aabb"), [1, 2]), strict=True):
             with domains(ids):
                 if way == "plain":
                     losses.append(model(batch).sin().sum())

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from psdnorm import PSDNorm, adapt, domains
 from psdnorm.errors import ArgumentError, BackendError
 from psdnorm.functional import psd_norm
+from psdnorm.recompute import PassMemory
 
 # the same number of samples each time, but not of domains
 NAMES = ([3, 0, 3, 3], list("abca"), [7] * 4, torch.tensor([1, 2, 3, 4]), np.array([0, 0, 1, 1]))
@@ -151,6 +152,12 @@ def test_a_compiled_psd_norm_takes_ids_too():
         with domains(ids):
             torch.testing.assert_close(compiled(signals()), normalize(signals()))
     assert counter.graphs == 1
+
+
+def test_the_operator_that_reads_ids_passes_torchs_own_checks():
+    memory = PassMemory()
+    with domains(NAMES[0]):
+        torch.library.opcheck(torch.ops.psdnorm.domains, (signals(), memory.key))
 
 
 class Checkpointed(nn.Module):

@@ -1,9 +1,9 @@
 """Rows that share statistics: those of one domain (recording, subject, sensor) in a batch."""
 
 import hashlib
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from psdnorm.errors import ArgumentError, BackendError
+from psdnorm.errors import ArgumentError
 
 
 class Groups(NamedTuple):
@@ -116,34 +116,31 @@ def all_reduced(values: Tensor) -> Tensor:
     return values
 
 
-class _Current(threading.local):
-    """The ids of the batch that a thread is processing."""
+class _Ids:
+    """The ids of a batch."""
 
-    def __init__(self) -> None:
-        self.cpu: Tensor | None = None
+    def __init__(self, ids: Iterable) -> None:
+        self.keys = id_keys(ids)  # an id's key is the same in every process, (N,)
+        _, index = np.unique(self.keys, return_inverse=True)
+        self.cpu = torch.from_numpy(_pack(index.reshape(-1))).to("cpu")
         self.cuda: Tensor | None = None
-        self.keys: np.ndarray | None = None  # an id's key is the same in every process, (N,)
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            self.cuda = self.cpu.to("cuda", non_blocking=True)
         self.synced: Groups | None = None
 
 
-_current = _Current()
+# of the batch that a thread or task is processing
+_current: ContextVar[_Ids | None] = ContextVar("_current", default=None)
 
 
 @contextmanager
 def current_ids(ids: Iterable) -> Iterator[None]:
     """Let layers with ``statistics="domain"`` pool the rows of each id; see psdnorm.domains."""
-    keys = id_keys(ids)
-    _, index = np.unique(keys, return_inverse=True)
-    packed = torch.from_numpy(_pack(index.reshape(-1))).to("cpu")
-    former = vars(_current).copy()
-    _current.keys, _current.synced = keys, None
-    _current.cpu, _current.cuda = packed, None
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        _current.cuda = packed.to("cuda", non_blocking=True)
+    token = _current.set(_Ids(ids))
     try:
         yield
     finally:
-        vars(_current).update(former)
+        _current.reset(token)
 
 
 def id_keys(ids: Iterable) -> np.ndarray:
@@ -183,13 +180,14 @@ def _pack(index: np.ndarray) -> np.ndarray:
 
 def current_groups(n_rows: int, device: torch.device, sync: bool = False) -> Groups:
     """Return the groups of a layer's rows; raise if there are no ids, or not the right number."""
-    packed = _current.cuda if device.type == "cuda" and _current.cuda is not None else _current.cpu
-    if packed is None:
+    ids = _current.get()
+    if ids is None:
         raise ArgumentError(
             'PSDNorm with statistics="domain" needs to know which rows belong together: call the '
             "model inside `with psdnorm.domains(ids)` or `with psdnorm.adapt(model, batches)`"
         )
-    n_ids = packed.shape[0] // 3
+    packed = ids.cuda if device.type == "cuda" and ids.cuda is not None else ids.cpu
+    n_ids = len(ids.keys)
     if n_rows % n_ids or not n_rows:
         raise ArgumentError(
             f"psdnorm.domains was given {n_ids} ids, but a layer sees {n_rows} rows: expected as "
@@ -197,9 +195,9 @@ def current_groups(n_rows: int, device: torch.device, sync: bool = False) -> Gro
         )
     n_synced = 0
     if sync and dist.is_available() and dist.is_initialized():
-        if _current.synced is None:
-            _current.synced = _over_processes()
-        packed, n_synced = _current.synced
+        if ids.synced is None:
+            ids.synced = _over_processes(ids.keys)
+        packed, n_synced = ids.synced
     return Groups(_repeated(packed.to(device), n_rows // n_ids), n_synced)
 
 
@@ -221,15 +219,8 @@ def _repeated(packed: Tensor, times: int) -> Tensor:
     )
 
 
-def _over_processes() -> Groups:
+def _over_processes(keys: np.ndarray) -> Groups:
     """Give the domains of all processes numbers; processes wait for each other here."""
-    if torch.compiler.is_compiling():
-        raise BackendError(
-            'PSDNorm with sync=True and statistics="domain" cannot number the domains of all '
-            "processes inside torch.compile"
-        )
-    keys = _current.keys
-    assert keys is not None
     of_all: list[np.ndarray] = [keys] * dist.get_world_size()
     dist.all_gather_object(of_all, np.unique(keys))
     known = np.unique(np.concatenate(of_all))
