@@ -9,8 +9,10 @@ The signals are made up. Three small networks are trained on the drive-end senso
 fan-end sensor. Those that are adapted have seen its windows, without their labels.
 
     python examples/domains_bearings.py
+    python examples/domains_bearings.py --windows-per-domain 1    # by domain is then by row
 """
 
+import argparse
 from contextlib import nullcontext
 
 import numpy as np
@@ -27,7 +29,7 @@ RINGS_AT_HZ = {"healthy": None, "inner race": 3600, "ball": 2600, "outer race": 
 # gain, and the resonance of the sensor itself: dB, Hz
 SENSORS = {"drive end": (1.0, 6, 3500), "fan end": (0.3, 12, 1200)}
 N_WINDOWS = 16  # of each fault, speed and sensor
-N_EPOCHS = 15
+N_STEPS = 128
 
 
 def record(fault: str, rpm: int, sensor: str, rng: np.random.Generator) -> np.ndarray:
@@ -77,13 +79,13 @@ def network(norm: str) -> nn.Sequential:
     )
 
 
-def train(model: nn.Module, x: Tensor, faults: Tensor, domains: Tensor) -> None:
-    """Train on batches of four domains with eight windows each."""
-    sampler = DomainBatchSampler(domains, domains_per_batch=4, windows_per_domain=8)
+def train(model: nn.Module, x: Tensor, faults: Tensor, domains: Tensor, n_windows: int) -> None:
+    """Train on batches of four domains with ``n_windows`` each."""
+    sampler = DomainBatchSampler(domains, domains_per_batch=4, windows_per_domain=n_windows)
     loader = DataLoader(TensorDataset(x, faults, domains), batch_sampler=sampler)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     model.train()
-    for _ in range(N_EPOCHS):
+    for _ in range(N_STEPS // len(sampler)):
         for windows, labels, ids in loader:
             with psdnorm.domains(ids):  # other norms do not look at them
                 loss = nn.functional.cross_entropy(model(windows), labels)
@@ -104,14 +106,19 @@ def accuracy(model: nn.Module, x: Tensor, faults: Tensor, domains: Tensor, adapt
     return 100 * n_right / len(x)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--windows-per-domain", type=int, default=8, metavar="N", help="8 in a batch"
+    )
+    n_windows = parser.parse_args(arguments).windows_per_domain
     rng = np.random.default_rng(0)
     source, target = record_all("drive end", rng), record_all("fan end", rng)
     models = {}
     for norm in ("BatchNorm", "PSDNorm by row", "PSDNorm by domain"):
         torch.manual_seed(0)
         models[norm] = network(norm)
-        train(models[norm], *source)
+        train(models[norm], *source, n_windows)
     print("Learned from the drive-end sensor, accuracy with the fan-end sensor (chance: 25 %)")
     for name, norm, adapted in (
         ("BatchNorm", "BatchNorm", False),
