@@ -80,6 +80,8 @@ class PassMemory:
 
     def domains(self, rows: Tensor, sync: bool) -> Groups:
         """Return the domains of this pass's rows, (N, C, T), or of the pass that is replayed."""
+        if not in_backward_pass() and not _may_be_replayed():
+            return current_groups(rows.shape[0], rows.device, sync)
         samples = rows.detach()[..., :: max(1, rows.shape[-1] // _FINGERPRINT_SAMPLES)]
         samples = samples.double().nan_to_num(0.0, 0.0, 0.0)
         n_rows, n_channels = rows.shape[:2]
@@ -96,6 +98,14 @@ class PassMemory:
         memory.add(fingerprint, groups.packed)
         self._n_synced = max(self._n_synced, groups.n_synced)
         return groups
+
+
+def _may_be_replayed() -> bool:
+    """Return whether an activation checkpoint may run this pass again."""
+    # a reentrant checkpoint disables gradients, as compiled graphs do; the other one hooks into
+    # what is saved for the backward pass
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return not torch.is_grad_enabled() or hooks is not None
 
 
 def groups_of_pass(rows: Tensor, memory: PassMemory, sync: bool) -> Groups:
