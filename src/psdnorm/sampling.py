@@ -15,9 +15,9 @@ from psdnorm.ops import id_keys
 class DomainBatchSampler(Sampler[list[int]]):
     """Draw batches of D different domains with n windows each.
 
-    Layers with ``statistics="domain"`` pool the windows of a domain that are in a batch, and
-    average over the domains in it, so a batch needs several of both. Every batch has D · n
-    windows, those of one domain after those of another, so its shape never changes.
+    Layers with ``statistics="domain"`` pool the windows of each domain in a batch, and their
+    barycenter averages the domains in it, so a batch needs several of both. Every batch has D · n
+    windows, domain by domain.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class DomainBatchSampler(Sampler[list[int]]):
     windows_per_domain : int
         n.
     seed : int
-        The order of the k-th epoch depends on nothing else but k.
+        The order of an epoch depends only on the seed and the number of the epoch.
     drop_last : bool
         By default an epoch visits every window at least once. The last windows of a domain are
         filled up to n with others of it, and domains that have fewer windows than the largest one
@@ -47,6 +47,9 @@ class DomainBatchSampler(Sampler[list[int]]):
     Every iteration is a new epoch: ``set_epoch`` is only needed to resume a training. A domain
     with fewer windows than n repeats them within the batch. Several processes of
     ``torch.distributed`` need a sampler each, with seeds of their own.
+
+    For skorch, pass it as ``iterator_train__batch_sampler``, with ``iterator_train__batch_size=1``
+    and ``train_split=None``: its indices are those of all windows.
 
     Examples
     --------
@@ -133,7 +136,7 @@ class DomainBatchSampler(Sampler[list[int]]):
             yield [int(window) for domain in chosen for window in next(groups[domain])]
 
     def _draw_visits(self, rng: "np.random.Generator") -> np.ndarray:
-        """Return in how many batches each domain is, (domains,): D · len(self) together."""
+        """Return how many batches each domain is in, (domains,); their sum is D · len(self)."""
         n_visits = self._n_batches * self.domains_per_batch
         visits = self._n_groups.clip(max=self._n_batches)
         excess = int(visits.sum()) - n_visits
@@ -150,7 +153,7 @@ class DomainBatchSampler(Sampler[list[int]]):
         return visits
 
     def _groups(self, windows: np.ndarray, rng: "np.random.Generator") -> Iterator[np.ndarray]:
-        """Yield n windows of a domain after the other, for ever, all before any again."""
+        """Yield n windows of a domain again and again; all of them before any comes twice."""
         n = self.windows_per_domain
         while True:
             drawn = rng.permutation(windows)
