@@ -69,10 +69,14 @@ def test_other_kernels_have_nothing_added(monkeypatch):
 def launches():
     shape, stride = (2, 3, 400), (1200, 400, 1)
     *measure, _ = cuda._measure_plan(shape, stride, 4, Spec(2))
+    by_domain = Spec(2, statistics="domain", center="domain", eps_mode="relative")
     backward, *_ = cuda._backward_plan(shape, stride, stride, 4, Spec(2), True)
     return [
         *measure,
-        cuda._barycenter_plan(2, 3, 2, 0.01),
+        cuda._barycenter_plan(2, 3, 2, 0.01, False, None),
+        cuda._barycenter_plan(2, 3, 2, 0.01, True, Spec(2)),
+        cuda._pool_plan(shape, stride, by_domain),
+        cuda._pool_slopes_plan(*shape, by_domain),
         cuda._filter_plan(shape, stride, 4, Spec(2), True, True),
         *backward,
     ]
@@ -89,7 +93,7 @@ def ptx_of(launch):
     values = dict(zip(names[-len(given) :], given, strict=True))
     constants = {p.name: values[p.name] for p in launch.kernel.params if p.is_constexpr}
     numbers = {n: "fp32" if isinstance(v, float) else "i32" for n, v in values.items()}
-    integers = {"n_tracked": "*i64", "n_skipped": "*i64"}
+    integers = dict.fromkeys(("n_tracked", "n_skipped", "packed"), "*i64")
     signature = {n: numbers.get(n, integers.get(n, "*fp32")) for n in names}
     signature |= dict.fromkeys(constants, "constexpr")
     at = {(names.index(n),): value for n, value in constants.items()}
@@ -99,9 +103,9 @@ def ptx_of(launch):
 
 
 @pytest.mark.filterwarnings("ignore")  # of triton, about its own future
-@pytest.mark.parametrize("index", range(7))
+@pytest.mark.parametrize("index", range(10))
 def test_nothing_is_read_or_written_before_the_kernel_before_has_ended(index):
-    assert len(launches()) == 7
+    assert len(launches()) == 10
     ptx = ptx_of(launches()[index])
     waits = ptx.index("griddepcontrol.wait")
     accesses = [ptx.find(kind) for kind in ("ld.global", "st.global", "atom.global", "red.global")]

@@ -14,7 +14,9 @@ from psdnorm.runtime import listed, read_json
 from psdnorm.training import AUTO, CONFIG, DONE, KEEP, LENDER, TMA, Protocol, Run
 
 Arm = tuple[str, str, int | str | None, int | None, int | None]
-_PROTOCOL_OPTIONS = ("max_epochs", "patience", "batch_size", "model_arguments")
+_PROTOCOL_OPTIONS = (
+    *("max_epochs", "patience", "batch_size", "model_arguments", "sequences_per_night"),
+)
 _arm = attrgetter("model", "norm", "filter_size", "norm_depth", "balanced")
 _OPTIONS = {
     "norms": "--norms",

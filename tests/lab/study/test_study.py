@@ -10,7 +10,7 @@ from studies import described, trained_study, written_study
 from psdnorm.errors import ArgumentError
 from psdnorm.experiments.estimate import Amounts
 from psdnorm.experiments.presets import PAPER_COHORTS
-from psdnorm.lab.study import SimulatedNights, experiment_of, loans, read_study
+from psdnorm.lab.study import SimulatedNights, available, experiment_of, read_study
 from psdnorm.lab.study.study import (
     made_store,
     planned_amounts,
@@ -253,8 +253,9 @@ def test_the_main_table_is_whole_and_estimated_to_fit_60_minutes_of_one_gpu():
 )
 def test_studies_of_new_options_train_these_alone(tmp_path, name, norms):
     study = replace(read_study(EXPERIMENTS / f"{name}.yaml"), results=EXPERIMENTS / "results")
-    borrowed = {run for each in loans(study, experiment_of(study, tmp_path)) for run in each.runs}
-    left = set(study.runs) - borrowed
+    folder = experiment_of(study, tmp_path)
+    here = {run for each in available(study, folder) for run in each.runs}
+    left = set(study.runs) - here
     assert {run.norm for run in left} <= norms
     assert {run.norm for run in study.runs} >= {"batch", "psd", *norms}
     seconds = seconds_of(study, planned_amounts(study))
