@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import chain, repeat
 
 import torch
@@ -41,8 +41,7 @@ from psdnorm.ops import (
 )
 
 
-@contextmanager
-def domains(ids: Iterable) -> Iterator[None]:
+def domains(ids: Iterable) -> AbstractContextManager[None]:
     """Name the domain of each sample in a batch; a context manager.
 
     Inside, every PSDNorm with ``statistics="domain"`` pools the rows of each domain. A recomputed
@@ -64,8 +63,7 @@ def domains(ids: Iterable) -> Iterator[None]:
     >>> y[:2].std().round(decimals=1), y[2:].std().round(decimals=1)
     (tensor(1.), tensor(1.))
     """
-    with current_ids(ids):
-        yield
+    return current_ids(ids)
 
 
 @contextmanager
@@ -132,7 +130,9 @@ def adapt(
         kinds = 'PSDNorm with statistics="domain"' + (" or BatchNorm" if batch_norms else "")
         raise ConversionError(f"{type(model).__name__} has no {kinds} to adapt")
     norms = [norm for norm in pools if isinstance(norm, PSDNorm)]
-    former = copy_buffers([norm for norm in pools if not isinstance(norm, PSDNorm)])
+    beside = [norm for norm in pools if not isinstance(norm, PSDNorm)]
+    _warn_of_training([norm for norm in beside if norm.training], len(beside), model)
+    former = copy_buffers(beside)
     fixed = [(norm.adapted_psd, norm.adapted_mean) for norm in norms]
     names: dict[nn.Module, str] = {module: name for name, module in model.named_modules()}
     try:
@@ -314,6 +314,9 @@ def calibrate(
     norms = [m for m in model.modules() if isinstance(m, PSDNorm) and m.target == "barycenter"]
     if not norms:
         raise ConversionError(f"{type(model).__name__} has no PSDNorm layer with a barycenter")
+    fixed = [(norm.adapted_psd, norm.adapted_mean) for norm in norms]  # inside `adapt`
+    for norm in norms:
+        norm.fix_domain(None)
     former, momenta = copy_buffers(norms), [norm.momentum for norm in norms]
     try:
         for norm in norms:
@@ -331,8 +334,9 @@ def calibrate(
         restore(former)
         raise
     finally:
-        for norm, momentum in zip(norms, momenta, strict=True):
+        for norm, momentum, (psd, mean) in zip(norms, momenta, fixed, strict=True):
             norm.momentum = momentum
+            norm.fix_domain(psd, mean)
     return model
 
 
@@ -392,19 +396,23 @@ def adapt_batchnorm(
     else:
         calls = record_calls(model, (first,), found)
         chosen = choose_first(found, calls, wanted, _why_not_adaptable)
-    training = [found[norm] for norm in chosen if norm.training]
-    if training:
-        warnings.warn(
-            f"{len(training)} of {len(chosen)} adapted layers, from {training[0]!r} on, are in "
-            "training mode, where adapted statistics have no effect: call model.eval() first",
-            stacklevel=3,  # past this function and contextlib: the with statement
-        )
+    _warn_of_training([norm for norm in chosen if norm.training], len(chosen), model)
     former = copy_buffers(chosen)
     try:
         _reestimate(model, chain([first], inputs), {norm: found[norm] for norm in chosen})
         yield model
     finally:
         restore(former)
+
+
+def _warn_of_training(training: Sequence[nn.Module], n_adapted: int, model: nn.Module) -> None:
+    if training:
+        names = {module: name for name, module in model.named_modules()}
+        warnings.warn(
+            f"{len(training)} of {n_adapted} adapted layers, from {names[training[0]]!r} on, are "
+            "in training mode, where adapted statistics have no effect: call model.eval() first",
+            stacklevel=4,  # past this function, its caller and contextlib: the with statement
+        )
 
 
 def _why_not_adaptable(norm: _BatchNorm, position: int = 0) -> str:
@@ -437,7 +445,7 @@ def _inputs_and_ids(
         raise ArgumentError("batches must be an iterable of batches, found one tensor x: pass [x]")
     if not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
         kind = type(batches).__name__
-        raise ArgumentError(f"batches must be an iterable of batches, found a {kind}")
+        raise ArgumentError(f"batches must be an iterable of batches, found {kind}")
     if device is None:
         device = next((t.device for t in chain(model.parameters(), model.buffers())), None)
     if ids is not None and (isinstance(ids, str) or not isinstance(ids, Iterable)):
@@ -448,11 +456,13 @@ def _inputs_and_ids(
         try:
             of_batch = next(of_batches)
         except StopIteration:
-            raise ArgumentError(f"ids are those of {n} batches, but there are more") from None
+            raise ArgumentError(
+                f"ids ends after batch {n}, expected an entry for every batch"
+            ) from None
         x = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
         if not isinstance(x, Tensor):
             kind = type(x).__name__
-            raise ArgumentError(f"a batch must be, or begin with, a tensor, found a {kind}")
+            raise ArgumentError(f"a batch must be, or begin with, a tensor, found {kind}")
         if x.numel() == 0:
             continue  # many models fail on empty input
         empty = False

@@ -461,7 +461,7 @@ def _check_used(model: nn.Module, args: tuple, conversions: list[Conversion]) ->
 def _served_anywhere(norms: list[PSDNorm]) -> Iterator[list[PSDNorm]]:
     """Run layers on the reference backend, as the chosen one may need another device.
 
-    Domains need no names.
+    Those with statistics by domain run with a fixed PSD, so that no ids are needed.
     """
     backends = [norm.backend for norm in norms]
     try:

@@ -60,6 +60,7 @@ class PSDNorm(nn.Module):
         How a row is extended beyond its ends for the filter.
     sync : bool
         Average over all processes of ``torch.distributed``, even if their batches differ in size.
+        With ``statistics="domain"`` all processes must call the layer in evaluation, too.
     backend : {"auto", "reference", "fused"}
         Plain torch, or fused operators with their own kernels and backward pass.
     device, dtype
@@ -270,14 +271,15 @@ class PSDNorm(nn.Module):
         ratio = f"{self.eps / median:.2g} times" if median else "far above"
         warnings.warn(
             f"{name or self!r}: eps={self.eps:g} is {ratio} the median PSD of a bin, {median:.2g}, "
-            "so the layer hardly normalizes: scale the signals (EEG in µV, not V) or pass "
+            "so gains are undone only in part: scale the signals (EEG in µV, not V) or pass "
             'eps_mode="relative"',
             stacklevel=2,
         )
 
     def extra_repr(self) -> str:
         """Name every option, as torch's layers do."""
-        return ", ".join([str(self.num_features), *(f"{k}={getattr(self, k)}" for k in _SHOWN)])
+        shown = [str(self.num_features), *(f"{k}={getattr(self, k)}" for k in _SHOWN)]
+        return ", ".join([*shown, "adapted=True"] if self.adapted_psd is not None else shown)
 
     def _known_target(self) -> Tensor:
         """Return the root of a target PSD, (C, F), that does not depend on the batch."""
@@ -313,11 +315,7 @@ class PSDNorm(nn.Module):
         """Move the barycenter to the batch's; return this process's sums and the target, (C, F)."""
         state = self.running_sqrt_psd, self.num_batches_tracked, self.rows_skipped
         in_one_launch = self.backend != "reference" and not self.sync
-        if (
-            in_one_launch
-            and weights is None
-            and ops.can_update_barycenter(psd, self.running_sqrt_psd)
-        ):
+        if in_one_launch and ops.can_update_barycenter(psd, self.running_sqrt_psd):
             return ops.update_barycenter(psd, weights, *state, self.momentum, self._unit_spec)
         own_total, own_count = ops.barycenter_sums(psd, weights)  # (C, F), (C,)
         self._check_vmap(own_total)

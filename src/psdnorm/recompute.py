@@ -19,6 +19,7 @@ from psdnorm.ops import Groups, current_groups, is_exporting
 REMEMBERED_PASSES = 256
 # samples of a row that tell a batch from others
 _FINGERPRINT_SAMPLES = 64
+_MOST_KINDS = 16  # of batches, by size and device
 
 
 def in_backward_pass() -> bool:
@@ -40,8 +41,10 @@ class PassMemory:
         # memories of domains instead of targets, by what must agree to compare batches
         self._domains: dict[tuple, PassMemory] = {}
         self._n_synced = 0
-        self.key = id(self)  # for operators, which take no Python objects
-        _memories[self.key] = self
+        # for operators, which take no Python objects; in a tensor, because the compiler would bake
+        # a number into its code, and compile again for every layer
+        self.key = torch.tensor(id(self), dtype=torch.int64, device="cpu")
+        _memories[id(self)] = self
 
     def __getstate__(self) -> dict:
         # passes belong to the graphs of one process: copies and pickles start empty
@@ -90,6 +93,8 @@ class PassMemory:
         fingerprint = (place @ samples.abs().sum(dim=-1)).unsqueeze(-1)  # (C, 1)
         kind = n_rows, n_channels, rows.device
         if kind not in self._domains:
+            if len(self._domains) == _MOST_KINDS:
+                del self._domains[next(iter(self._domains))]
             self._domains[kind] = PassMemory()
         memory = self._domains[kind]
         if memory.holds_replayed_pass():
@@ -105,7 +110,8 @@ def _may_be_replayed() -> bool:
     # a reentrant checkpoint disables gradients, as compiled graphs do; the other one hooks into
     # what is saved for the backward pass
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
-    return not torch.is_grad_enabled() or hooks is not None
+    is_first = not torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    return is_first or hooks is not None
 
 
 def groups_of_pass(rows: Tensor, memory: PassMemory, sync: bool) -> Groups:
@@ -135,13 +141,13 @@ _UNSAFE = [tag for tag in (getattr(torch.Tag, "cudagraph_unsafe", None),) if tag
 
 
 @torch.library.custom_op("psdnorm::domains", mutates_args=(), tags=_UNSAFE)
-def _domains(rows: Tensor, key: int) -> Tensor:
-    packed = _memories[key].domains(rows, sync=False).packed
+def _domains(rows: Tensor, key: Tensor) -> Tensor:
+    packed = _memories[int(key)].domains(rows, sync=False).packed
     return packed.clone()
 
 
 @_domains.register_fake
-def _(rows: Tensor, key: int) -> Tensor:
+def _(rows: Tensor, key: Tensor) -> Tensor:
     return torch.empty(3 * rows.shape[0] + 1, dtype=torch.int64, device=rows.device)
 
 

@@ -111,10 +111,10 @@ def test_calibration_needs_a_barycenter(build):
     [
         ([], "batches is empty"),
         (X, "found one tensor"),
-        ([{"x": X}], "found a dict"),
-        ([()], "found a tuple"),
-        (None, "batches must be an iterable of batches, found a NoneType"),
-        (5, "batches must be an iterable of batches, found a int"),
+        ([{"x": X}], "found dict"),
+        ([()], "found tuple"),
+        (None, "batches must be an iterable of batches, found NoneType"),
+        (5, "batches must be an iterable of batches, found int"),
         ([X[:0]], "batches is empty, expected at least one batch with values"),
     ],
 )

@@ -379,10 +379,10 @@ def test_adapting_does_not_touch_the_global_random_state():
         (iter([ROWS]), "batches is an iterator, which can be read only once"),
         ((x for x in [ROWS]), "batches is an iterator, which can be read only once"),
         (ROWS, "found one tensor x: pass \\[x\\]"),
-        (None, "batches must be an iterable of batches, found a NoneType"),
-        (5, "batches must be an iterable of batches, found a int"),
-        ([{"x": ROWS}], "found a dict"),
-        ([()], "found a tuple"),
+        (None, "batches must be an iterable of batches, found NoneType"),
+        (5, "batches must be an iterable of batches, found int"),
+        ([{"x": ROWS}], "found dict"),
+        ([()], "found tuple"),
     ],
 )
 def test_batches_that_hold_no_inputs_raise(data, message):
@@ -454,7 +454,7 @@ def test_calibration_takes_the_ids_of_each_batch():
     ("ids", "message"),
     [
         (None, "needs to know which rows belong together"),
-        ([[0, 1, 2, 3]], "ids are those of 1 batches, but there are more"),
+        ([[0, 1, 2, 3]], "ids ends after batch 1, expected an entry for every batch"),
         ([[0] * 4] * 3, "fewer batches than ids of batches"),
         ([[0, 1, 2]] * 2, "was given 3 ids, but a layer sees 4 rows"),
         ([0, 0, 1, 1], "ids must be one integer or string per sample, found int"),

@@ -294,3 +294,16 @@ def test_onnxruntime_computes_the_same(center):
     session = onnxruntime.InferenceSession(buffer.getvalue())
     (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     np.testing.assert_allclose(y, expected, atol=1e-4)
+
+
+def test_many_layers_share_one_graph():
+    """Neither another layer nor a reset one is compiled anew."""
+    counter = CompileCounter()
+    run = torch.compile(lambda layer, x: layer(x), fullgraph=True, backend=counter)
+    layers = [PSDNorm(2, 3, statistics="domain") for _ in range(12)]
+    with domains([0, 0, 1, 1]):
+        for layer in layers:
+            run(layer, signals())
+            layer.reset_running_stats()
+            run(layer, signals())
+    assert counter.graphs == 1

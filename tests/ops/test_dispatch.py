@@ -209,17 +209,24 @@ def test_a_row_that_is_not_finite_spoils_only_itself(value):
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # the interpreter's NumPy
 @pytest.mark.parametrize("momentum", [0.3, None])
 @pytest.mark.parametrize("shape", [(5, 3, 3), (1, 1, 1), (70, 2, 9), (3000, 2, 17)])
-def test_the_barycenter_moves_as_in_the_reference(shape, momentum):
-    _, channels, bins = shape
+@pytest.mark.parametrize("by_domain", [False, True])
+def test_the_barycenter_moves_as_in_the_reference(shape, momentum, by_domain):
+    n_rows, channels, bins = shape
     options = {"momentum": momentum, "backend": "reference", "device": DEVICE}
+    if by_domain:
+        options |= {"statistics": "domain", "target_power": "unit"}
     plain, moved = (PSDNorm(channels, 2 * bins - 1, **options) for _ in range(2))
     for step in range(3):
         psd = 0.1 + draw(*shape, seed=step).abs()
         psd[0, 0, 0] = torch.nan if step == 1 else 1.0
         psd[:, -1] = torch.inf if step == 0 else psd[:, -1]  # no valid row in that channel
         state = moved.running_sqrt_psd, moved.num_batches_tracked, moved.rows_skipped
-        found = cuda.update_barycenter(psd, None, *state, momentum)
-        torch.testing.assert_close(found, plain._update(psd, None))
+        weights = None
+        if by_domain:  # of domains of one row and of two
+            sizes = 1 + (torch.arange(n_rows, device=DEVICE) // 2 * 2 + 1 < n_rows)
+            weights = reference.valid_rows(psd) / sizes.unsqueeze(-1)
+        found = cuda.update_barycenter(psd, weights, *state, momentum, moved._unit_spec)
+        torch.testing.assert_close(found, plain._update(psd, weights), rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(moved.state_dict(), plain.state_dict())
 
 

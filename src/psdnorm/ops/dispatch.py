@@ -139,9 +139,9 @@ def normalize_with(
 
     They are centred by a known mean, (C,), or each by its own.
     """
+    _check_length(x, spec)
     spec = spec._replace(statistics="fixed", center="row" if mean is None else "domain")
     if mean is None and backend == "fused":
-        _check_length(x, spec)
         with _without_autocast(x):
             if _is_plain(x):
                 return _MeasureAndNormalize.apply(x, weight, bias, sqrt_target, psd, *spec)

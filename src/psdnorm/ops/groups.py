@@ -1,9 +1,8 @@
 """Rows that share statistics: those of one domain (recording, subject, sensor) in a batch."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable
+from contextvars import ContextVar, Token
 from typing import NamedTuple
 
 import numpy as np
@@ -133,14 +132,18 @@ class _Ids:
 _current: ContextVar[_Ids | None] = ContextVar("_current", default=None)
 
 
-@contextmanager
-def current_ids(ids: Iterable) -> Iterator[None]:
+class current_ids:
     """Let layers with ``statistics="domain"`` pool the rows of each id; see psdnorm.domains."""
-    token = _current.set(_Ids(ids))
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    def __init__(self, ids: Iterable) -> None:
+        self._ids = _Ids(ids)
+        self._tokens: list[Token] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(_current.set(self._ids))
+
+    def __exit__(self, *of_error: object) -> None:
+        _current.reset(self._tokens.pop())
 
 
 def id_keys(ids: Iterable) -> np.ndarray:
@@ -148,7 +151,7 @@ def id_keys(ids: Iterable) -> np.ndarray:
     expected = "one integer or string per sample"
     if isinstance(ids, Tensor):
         ids = ids.detach().cpu().numpy()
-    if isinstance(ids, str) or not isinstance(ids, Iterable):
+    if isinstance(ids, (str, set, frozenset, dict)) or not isinstance(ids, Iterable):
         raise ArgumentError(f"ids must be {expected}, found {type(ids).__name__}")
     given = ids if isinstance(ids, np.ndarray) else list(ids)
     try:

@@ -231,7 +231,7 @@ def domain_statistics(
     valid = valid_means(first + offset, psd)
     n_valid = groups.per_row(groups.sum(valid))  # (N, C)
     if spec.center == "domain":
-        # in float64: a domain that is constant stays exact
+        # in float64: a domain that is constant in float32 stays exact
         mean = first.double() + torch.where(valid, offset, 0.0).double()
         mean = groups.per_row(groups.sum(torch.where(valid, mean, 0.0))) / n_valid.clamp(min=1)
         offset = torch.where(valid, (mean - first.double()).to(offset.dtype), offset)

@@ -405,14 +405,14 @@ def pool_kernel(
 ):  # fmt: skip
     """Replace PSDs (and offsets) of one domain's rows in one channel by those of the domain.
 
-    See psdnorm.ops.reference.domain_statistics. Programs (channel, domain); rows sorted by domain.
+    See psdnorm.ops.reference.domain_statistics. Programs (domain, channel); rows sorted by domain.
     """
     BINS: tl.constexpr = FILTER // 2 + 1
     LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
     begin_launch(EARLY)
-    channel = tl.program_id(0).to(tl.int64)
-    start = tl.load(packed + 2 * n_rows + tl.program_id(1))
-    stop = tl.load(packed + 2 * n_rows + tl.program_id(1) + 1)
+    channel = tl.program_id(1).to(tl.int64)
+    start = tl.load(packed + 2 * n_rows + tl.program_id(0))
+    stop = tl.load(packed + 2 * n_rows + tl.program_id(0) + 1)
     bins = tl.arange(0, WIDTH)
     leakage = tl.zeros((WIDTH,), tl.float32)
     share = tl.zeros((WIDTH,), tl.float32)
@@ -874,7 +874,7 @@ def pool_slopes_kernel(
 ):  # fmt: skip
     """Finish the coefficients of one domain's rows in one channel, which share their slopes.
 
-    Programs (channel, domain), as in pool_kernel.
+    Programs (domain, channel), as in pool_kernel.
     """
     BINS: tl.constexpr = FILTER // 2 + 1
     LEAKY: tl.constexpr = _leaky_bins(FILTER, TAPER, DETREND)
@@ -882,9 +882,9 @@ def pool_slopes_kernel(
     COUNT: tl.constexpr = 1 + BINS + LEAKY
     SIZE: tl.constexpr = 2 * BINS + 1 + TILTS
     begin_launch(EARLY)
-    channel = tl.program_id(0).to(tl.int64)
-    start = tl.load(packed + 2 * n_rows + tl.program_id(1))
-    stop = tl.load(packed + 2 * n_rows + tl.program_id(1) + 1)
+    channel = tl.program_id(1).to(tl.int64)
+    start = tl.load(packed + 2 * n_rows + tl.program_id(0))
+    stop = tl.load(packed + 2 * n_rows + tl.program_id(0) + 1)
     bins = tl.arange(0, WIDTH)
     count = 0
     sums = tl.zeros((WIDTH,), tl.float64)

@@ -218,7 +218,7 @@ def _pool_plan(shape, stride, spec: Spec):
     blocks = _pool_blocks(n, spec)
     flags = spec.center == "domain", spec.is_relative
     return Launch(
-        kernels.pool_kernel, (c, n, 1), (*sizes, *options, *flags, *blocks), 1, may_be_early=True
+        kernels.pool_kernel, (n, c, 1), (*sizes, *options, *flags, *blocks), 1, may_be_early=True
     )
 
 
@@ -330,7 +330,7 @@ def _pool_slopes_plan(n: int, c: int, length: int, spec: Spec):
     options = spec.filter_size, WINDOWS[spec.window], spec.detrends_segments
     flags = spec.center == "domain", spec.is_relative
     arguments = (n, c, length, spec.eps, *options, *flags, *_pool_blocks(n, spec))
-    return Launch(kernels.pool_slopes_kernel, (c, n, 1), arguments, 1, may_be_early=True)
+    return Launch(kernels.pool_slopes_kernel, (n, c, 1), arguments, 1, may_be_early=True)
 
 
 def _pool_slopes(
