@@ -257,9 +257,14 @@ def _measure_and_normalize(
         return hopper.measure_and_normalize(x, sqrt_target, spec, weight, bias, known_psd)
     offset, psd = path.row_statistics(x, spec)
     if known_psd is not None:
-        # a copy even for one row: operators must not return a view of an argument
-        psd = known_psd.to(psd.dtype).repeat(psd.shape[0], 1, 1)
+        psd = known_psd.to(psd.dtype).expand(psd.shape)
     return path.normalize(x, offset, psd, sqrt_target, spec, weight, bias), offset, psd
+
+
+def _measure_and_normalize_copied(x, weight, bias, sqrt_target, known_psd, *options):
+    y, offset, psd = _measure_and_normalize(x, weight, bias, sqrt_target, known_psd, *options)
+    # an operator must not return a view of an argument
+    return y, offset, psd if known_psd is None else psd.clone(memory_format=torch.contiguous_format)
 
 
 def _normalize_backward(
@@ -358,7 +363,7 @@ def _differentiable_gradients(ctx, grad):
 def _operator(function, tensors: str, returns: str):
     options = ", ".join(f"{kind.__name__} {name}" for name, kind in Spec.__annotations__.items())
     schema = f"({tensors}, {options}) -> {returns}"
-    name = f"psdnorm::{function.__name__.strip('_')}"
+    name = f"psdnorm::{function.__name__.strip('_').removesuffix('_copied')}"
     return torch.library.custom_op(name, function, mutates_args=(), schema=schema)
 
 
@@ -373,7 +378,7 @@ _normalize_op = _operator(
     "Tensor",
 )
 _measure_and_normalize_op = _operator(
-    _measure_and_normalize,
+    _measure_and_normalize_copied,
     "Tensor x, Tensor? weight, Tensor? bias, Tensor sqrt_target, Tensor? known_psd",
     "(Tensor, Tensor, Tensor)",
 )

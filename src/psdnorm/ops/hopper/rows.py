@@ -343,5 +343,5 @@ def measure_and_normalize(
     }
     _launch(_task(1, spec), x, spec, tensors)
     if known_psd is not None:
-        psd = psd.repeat(offset.shape[0], 1, 1)  # never a view, which operators must not return
+        psd = psd.expand(*offset.shape[:1], -1, -1)
     return y, offset, psd
