@@ -74,6 +74,7 @@ def fit(model: nn.Module, x: np.ndarray, y: np.ndarray, ids: np.ndarray) -> Neur
 
 def accuracy(net: NeuralNetClassifier, recordings, adapted: bool) -> float:
     """Return the accuracy in %; if ``adapted``, norms have the statistics of each recording."""
+    net.module_.eval()
     scores = []
     for x, y in recordings:
         batches = [torch.from_numpy(x)]
