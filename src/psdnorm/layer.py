@@ -36,8 +36,8 @@ class PSDNorm(nn.Module):
     it is fixed. Gradients flow through the mean, the PSD and the filter, not through the
     barycenter. Rows whose PSD is not finite are left out of the barycenter and counted.
 
-    Rows must be long compared with what distinguishes the classes, or statistics be by domain: the
-    PSD of a window that holds a single class is that of the class, and normalizing takes it out.
+    Rows must be long compared with what distinguishes the classes; otherwise use statistics by
+    domain. The PSD of a window with a single class is that of the class: normalizing removes it.
 
     Parameters
     ----------

@@ -10,8 +10,7 @@ from torch._subclasses import FakeTensorMode
 
 from psdnorm import PSDNorm, adapt, calibrate, domains
 from psdnorm.functional import psd_norm
-from psdnorm.ops import mean_power
-from psdnorm.ops.reference import Spec
+from psdnorm.ops.reference import Spec, mean_power
 
 VOLTS = 1e-6
 IDS = [0, 1, 0, 1]

@@ -34,7 +34,6 @@ from psdnorm.ops.reference import (
     geodesic,
     is_exporting,
     mean_in_segments,
-    mean_power,
     monge_filter,
     monge_map,
     n_bins,

@@ -101,18 +101,13 @@ class _AllReduce(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, values):
-        return all_reduced(values)
+        values = values.clone()
+        dist.all_reduce(values)
+        return values
 
     @staticmethod
     def backward(ctx, grad):
         return _AllReduce.apply(grad)
-
-
-def all_reduced(values: Tensor) -> Tensor:
-    """Sum over all processes of ``torch.distributed``."""
-    values = values.clone()
-    dist.all_reduce(values)
-    return values
 
 
 class _Ids:

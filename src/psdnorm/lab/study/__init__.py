@@ -4,7 +4,6 @@ from psdnorm.lab.study.result_cache import (
     available,
     borrow,
     is_packed,
-    loans,
     pack,
     packed_path,
     restore,

@@ -397,6 +397,22 @@ def _valid_psds(psd, row, inside, n_channels, channel, BINS: tl.constexpr, WIDTH
 
 
 @triton.jit
+def _rows_to_pool(
+    x, offsets, psd, packed, begin, stop, n_rows, n_channels, channel, stride_n, stride_c,
+    BINS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Return rows of a domain: index, PSDs, validity, first samples (float64) and offsets."""
+    place = begin + tl.arange(0, BLOCK)
+    inside = place < stop
+    row = tl.load(packed + n_rows + place, mask=inside, other=0)
+    p, valid, _, _ = _valid_psds(psd, row, inside, n_channels, channel, BINS, WIDTH)
+    first = tl.load(x + row * stride_n + channel * stride_c, mask=inside, other=0.0)
+    offset = tl.load(offsets + row * n_channels + channel, mask=inside, other=0.0)
+    valid = valid & (tl.abs(first.to(tl.float32) + offset) < LARGEST_MEAN)
+    return row, inside, p, valid, first.to(tl.float64), offset
+
+
+@triton.jit
 def pool_kernel(
     x, offsets, psd, means, packed, weights, n_rows, n_channels, stride_n, stride_c, eps,
     FILTER: tl.constexpr, TAPER: tl.constexpr, DETREND: tl.constexpr,
@@ -424,32 +440,23 @@ def pool_kernel(
     mean = tl.zeros((), tl.float64)
     power = tl.zeros((WIDTH,), tl.float64)
     for begin in range(start, stop, BLOCK):
-        place = begin + tl.arange(0, BLOCK)
-        inside = place < stop
-        row = tl.load(packed + n_rows + place, mask=inside, other=0)
-        p, valid, _, _ = _valid_psds(psd, row, inside, n_channels, channel, BINS, WIDTH)
-        first = tl.load(x + row * stride_n + channel * stride_c, mask=inside, other=0.0)
-        offset = tl.load(offsets + row * n_channels + channel, mask=inside, other=0.0)
-        own = first.to(tl.float32) + offset
-        valid = valid & (tl.abs(own) < LARGEST_MEAN)
-        exact = first.to(tl.float64) + offset.to(tl.float64)
+        row, inside, p, valid, first, offset = _rows_to_pool(
+            x, offsets, psd, packed, begin, stop, n_rows, n_channels, channel,
+            stride_n, stride_c, BINS, WIDTH, BLOCK,
+        )  # fmt: skip
         count += tl.sum(valid.to(tl.int32))
-        mean += tl.sum(tl.where(valid, exact, 0.0))
+        mean += tl.sum(tl.where(valid, first + offset.to(tl.float64), 0.0))
         power += tl.sum(tl.where(valid[:, None], p.to(tl.float64), 0.0), axis=0)
     n_valid = tl.maximum(count, 1)
     mean = mean / n_valid
     if CENTER:
         power = tl.zeros((WIDTH,), tl.float64)
         for begin in range(start, stop, BLOCK):
-            place = begin + tl.arange(0, BLOCK)
-            inside = place < stop
-            row = tl.load(packed + n_rows + place, mask=inside, other=0)
-            p, valid, _, _ = _valid_psds(psd, row, inside, n_channels, channel, BINS, WIDTH)
-            first = tl.load(x + row * stride_n + channel * stride_c, mask=inside, other=0.0)
-            offset = tl.load(offsets + row * n_channels + channel, mask=inside, other=0.0)
-            own = first.to(tl.float32) + offset
-            valid = valid & (tl.abs(own) < LARGEST_MEAN)
-            shift = (mean - (first.to(tl.float64) + offset.to(tl.float64))).to(tl.float32)
+            row, inside, p, valid, first, offset = _rows_to_pool(
+                x, offsets, psd, packed, begin, stop, n_rows, n_channels, channel,
+                stride_n, stride_c, BINS, WIDTH, BLOCK,
+            )  # fmt: skip
+            shift = (mean - (first + offset.to(tl.float64))).to(tl.float32)
             moved = shift[:, None] * leakage[None, :]
             index = (row[:, None] * n_channels + channel) * LEAKY + bins[None, :]
             known = inside[:, None] & (bins < LEAKY)[None, :]
@@ -466,17 +473,15 @@ def pool_kernel(
         pooled = pooled + eps
     weight = has_power / n_valid.to(tl.float32)
     for begin in range(start, stop, BLOCK):
-        place = begin + tl.arange(0, BLOCK)
-        inside = place < stop
-        row = tl.load(packed + n_rows + place, mask=inside, other=0)
-        p, valid, target, kept = _valid_psds(psd, row, inside, n_channels, channel, BINS, WIDTH)
-        first = tl.load(x + row * stride_n + channel * stride_c, mask=inside, other=0.0)
+        row, inside, p, valid, first, offset = _rows_to_pool(
+            x, offsets, psd, packed, begin, stop, n_rows, n_channels, channel,
+            stride_n, stride_c, BINS, WIDTH, BLOCK,
+        )  # fmt: skip
         index = row * n_channels + channel
-        offset = tl.load(offsets + index, mask=inside, other=0.0)
-        own = first.to(tl.float32) + offset
-        valid = valid & (tl.abs(own) < LARGEST_MEAN)
+        target = index[:, None] * BINS + bins[None, :]
+        kept = inside[:, None] & (bins < BINS)[None, :]
         if CENTER:
-            moved = (mean - first.to(tl.float64)).to(tl.float32)
+            moved = (mean - first).to(tl.float32)
             tl.store(offsets + index, tl.where(valid, moved, offset), mask=inside)
         result = tl.where(valid[:, None], pooled[None, :], float("nan"))
         tl.store(psd + target, result, mask=kept)
