@@ -4,6 +4,7 @@ from psdnorm.lab.study.result_cache import (
     available,
     borrow,
     is_packed,
+    loans,
     pack,
     packed_path,
     restore,
